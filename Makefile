@@ -1,0 +1,65 @@
+# Every verb of the project. `make` alone lists them.
+SHELL := /bin/sh
+PYTHON ?= python3
+BIN := .venv/bin
+TESTS ?= tests
+.DEFAULT_GOAL := help
+.PHONY: help demo test check pytest protos bench requirements clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost [FILE=path]
+	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
+
+test: check pytest ## all checks and all tests
+
+check: .venv/.installed ## format, lint, types, import rules, contract
+	@echo "==> ruff check";        $(BIN)/ruff check --quiet
+	@echo "==> ruff format";       $(BIN)/ruff format --quiet --check
+	@echo "==> mypy --strict";     $(BIN)/mypy --no-error-summary
+	@echo "==> import rules";      $(BIN)/lint-imports --no-logo > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
+	@echo "==> buf lint, format";  $(BIN)/buf lint protos && $(BIN)/buf format --diff --exit-code protos
+	@echo "==> generated code";    rm -rf .venv/generated && $(BIN)/python protos/generate.py .venv/generated \
+	  && diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/v1 services/strandline/v1 \
+	  || { echo "run: make protos"; exit 1; }
+
+pytest: .venv/.installed ## the tests alone [TESTS=path]
+	@echo "==> pytest $(TESTS)";   $(BIN)/python -m pytest $(TESTS)
+
+protos: .venv/.installed ## format the contract and generate services/strandline/v1 from it
+	@$(BIN)/buf format --write protos
+	@$(BIN)/python protos/generate.py
+
+bench: .venv/.bench ## measure beside NATS JetStream and a bare echo; writes docs/BENCHMARKS.md
+	@$(BIN)/python tests/bench/run.py
+
+requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
+	@$(BIN)/python -m pip install --quiet uv
+	@for set in "runtime --extra fast" "dev --extra fast --extra dev" "bench --extra bench"; do \
+	  name=$${set%% *}; \
+	  $(BIN)/uv pip compile pyproject.toml $${set#* } --quiet --universal --python-version 3.11 --no-emit-index-url \
+	    --no-emit-find-links --custom-compile-command "make requirements" --output-file requirements/$$name.txt || exit 1; \
+	done
+
+clean: ## remove what the tools left, the environment included; data directories stay
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find services tests protos -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment: made once, and again when what it is made from has changed.
+.venv/.installed: pyproject.toml requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Strandline needs Python 3.11 or newer; $(PYTHON) is: $$($(PYTHON) --version 2>&1). Name another with: make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	       && echo "==> apt-get install python3-venv" && apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; } \
+	  || { echo "Python's venv module is missing; install it, on Debian with: apt-get install python3-venv"; exit 1; }
+	@echo "==> environment in .venv (once, about a minute)"
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.bench: .venv/.installed requirements/bench.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/bench.txt
+	@touch $@

@@ -1,0 +1,22 @@
+"""What holds for every test: which ones start real processes, and how hypothesis behaves on a busy machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_CLUSTER = Path(__file__).parent / "cluster"
+
+# Wall-clock limits of single examples say more about the machine than about the code; pytest-timeout catches
+# what hangs. A failure prints the blob that repeats it.
+settings.register_profile("strandline", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("strandline")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in tests/cluster, so that `-m "not cluster"` leaves real processes out."""
+    for item in items:
+        if _CLUSTER in item.path.parents:
+            item.add_marker(pytest.mark.cluster)

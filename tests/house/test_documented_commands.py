@@ -1,0 +1,70 @@
+"""Every command that a page tells the reader to type exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from strandline.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+_CODE = re.compile(r"^ *(```|~~~).*?^ *\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_MAKE = re.compile(r"(?:^|[\s`;&|(])make +((?:[A-Za-z_]+=\S+ +)*)([a-z][a-z-]*)", re.MULTILINE)
+_STRANDLINE = re.compile(r"(?:^|[\s`;&|(/])strandline((?: +[a-z][a-z-]*)+)", re.MULTILINE)
+
+
+def _make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def _unknown_strandline_command(words: list[str]) -> bool:
+    """Whether the words after `strandline` name no command. Words after a whole command are its arguments."""
+    command = typer.main.get_command(app)
+    for word in words:
+        below = getattr(command, "commands", None)
+        if below is None:
+            return False
+        if word not in below:
+            return True
+        command = below[word]
+    return False
+
+
+def unknown_commands(page: str) -> list[str]:
+    """The commands in a Markdown page's code that do not exist, as they are written there."""
+    code = "\n".join(match[0] for match in _CODE.finditer(page))
+    targets = _make_targets()
+    unknown = [f"make {target}" for _, target in _MAKE.findall(code) if target not in targets]
+    for words in _STRANDLINE.findall(code):
+        if _unknown_strandline_command(words.split()):
+            unknown.append(f"strandline{words}")
+    return unknown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_only_commands_that_exist(page: Path) -> None:
+    """A stranger can type what the page shows."""
+    assert unknown_commands(page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "unknown"),
+    [
+        ("Run `make demo`.", []),
+        ("```\nmake FILE=x demo && make test\n```", []),
+        ("Run `make coffee`.", ["make coffee"]),
+        ("It may make coffee; strandline coffee is prose.", []),
+        ("```sh\n$ strandline topic create logs --partitions 3\n```", []),
+        ("`.venv/bin/strandline produce logs`", []),
+        ("`strandline coffee`", ["strandline coffee"]),
+        ("```\nstrandline topic brew\n```", ["strandline topic brew"]),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(page: str, unknown: list[str]) -> None:
+    """Code is read, prose is not; a wrong verb is told as it is written."""
+    assert unknown_commands(page) == unknown

@@ -1,0 +1,138 @@
+"""What the pages say of files, settings, exit codes, rules and each other is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from strandline.controller.settings import ControllerSettings
+from strandline.core.errors import ErrorCode
+from strandline.replica.settings import ReplicaSettings
+from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.settings import ServiceSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "services" / "strandline"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGE_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+
+_FILE = re.compile(r"`([a-z_]+(?:/[a-z_0-9]+)*\.(?:py|proto))`")
+_LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]+)?\)")
+_FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+_RULE = re.compile(r"\b(?:M[1-9][0-9]?b?|TR[1-9][0-9]?b?|I[0-9]{1,2}|D1|T[1-9][0-9]?)\b")
+_RANGE = re.compile(r"\b(M|TR|T)([0-9]+) to (?:M|TR|T)([0-9]+)\b")
+_ERROR = re.compile(r"\b[A-Z]+(?:_[A-Z]+)+\b")
+
+
+def _settings_table(heading: str) -> dict[str, str]:
+    """Name and default of each row below a heading of OPERATIONS.md."""
+    page = (ROOT / "docs" / "OPERATIONS.md").read_text()
+    section = page.partition(f"### {heading}\n")[2].partition("\n#")[0]
+    rows = [[cell.strip().strip("`") for cell in line.split("|")] for line in section.splitlines()]
+    return {row[1]: row[2] for row in rows if len(row) > 3 and row[1] not in ("setting", "---")}
+
+
+def _shown_default(value: object) -> str:
+    if value is None:
+        return "stored"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value) or "empty"
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that a Markdown heading gets."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def _cited_rules(text: str) -> set[str]:
+    return set(_RULE.findall(text))
+
+
+def _explained_rules() -> set[str]:
+    text = (ROOT / "docs" / "PROTOCOL.md").read_text() + (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    ranges = {
+        f"{kind}{number}" for kind, first, last in _RANGE.findall(text) for number in range(int(first), int(last) + 1)
+    }
+    return _cited_rules(text) | ranges
+
+
+@pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
+def test_a_file_that_a_page_names_exists(page: Path) -> None:
+    """Whoever is told where something is decided finds the file."""
+    places = (ROOT, SOURCES, SOURCES.parent, page.parent)
+    # Beside a folder that was just named, or in the page's prose about one room: any file of that name will do.
+    names = {path.name for path in [*SOURCES.rglob("*.py"), *(ROOT / "protos").rglob("*.py")]}
+
+    missing = [
+        name
+        for name in _FILE.findall(page.read_text())
+        if not any((place / name).exists() for place in places) and ("/" in name or name not in names)
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("room", ["core", "storage"])
+def test_the_tree_names_every_file_of_a_room(room: str) -> None:
+    """Whoever looks for a decision in the picture of the house finds each file of the rooms that hold most."""
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    tree = re.search(rf"^  {room}/ .*?(?=^  [a-z])", page, re.MULTILINE | re.DOTALL)
+    assert tree is not None, room
+    named = set(re.findall(r"[a-z_]+", tree[0]))
+
+    assert sorted(path.stem for path in (SOURCES / room).glob("[a-z]*.py") if path.stem not in named) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
+def test_a_link_leads_somewhere(page: Path) -> None:
+    """Relative links name a file that exists, and an anchor names one of its headings."""
+    dead = []
+    for target, anchor in _LINK.findall(_FENCED.sub("", page.read_text())):
+        path = (page.parent / target).resolve() if target else page
+        if not path.exists():
+            dead.append(target)
+        elif anchor:
+            headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+            dead += [target + anchor] if anchor[1:] not in map(_anchor, headings) else []
+
+    assert dead == []
+
+
+@pytest.mark.parametrize(("heading", "kind"), [("Data node", ReplicaSettings), ("Controller", ControllerSettings)])
+def test_every_setting_is_listed_with_its_default(heading: str, kind: type[ServiceSettings]) -> None:
+    """OPERATIONS.md lists exactly the settings a role has, each with the default it has."""
+    defaults = {
+        name: "required" if field.is_required() else _shown_default(field.default)
+        for name, field in kind.model_fields.items()
+    }
+
+    assert _settings_table(heading) == defaults
+
+
+def test_every_exit_code_is_listed() -> None:
+    """OPERATIONS.md lists exactly the numbers and names a process may end with."""
+    page = (ROOT / "docs" / "OPERATIONS.md").read_text()
+    listed = {(int(number), name) for number, name in re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page, re.MULTILINE)}
+
+    assert listed == {(int(code), code.name) for code in ExitCode}
+
+
+def test_every_rule_that_the_code_cites_is_explained() -> None:
+    """A number such as M54 in a comment can be looked up in PROTOCOL.md or ARCHITECTURE.md."""
+    files = [path for path in SOURCES.rglob("*.py") if path.parent.name != "v1"]
+    cited = set().union(*(_cited_rules(path.read_text()) for path in files))
+
+    assert sorted(cited - _explained_rules()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
+def test_an_error_that_a_page_names_is_an_error_of_ours(page: Path) -> None:
+    """Names in capitals that look like error codes are in the closed table, or are gRPC's, or an exit code."""
+    others = {"RESOURCE_EXHAUSTED", "NOT_APPENDED", "MAY_APPEAR", "NOT_SERVING", "NOT_LEADER", "TOO_LARGE"}
+    prose = re.sub(r"`[A-Z_]+`|STRANDLINE_\w+|\b[A-Z_]+=", "", _FENCED.sub("", page.read_text()))
+    known = others | set(ErrorCode.__members__) | set(ExitCode.__members__)
+
+    assert sorted(set(_ERROR.findall(prose)) - known) == []
