@@ -1,0 +1,3 @@
+"""Strandline: a replicated commit log made of gRPC services, one per role."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,310 @@
+"""Decides, event by event, who leads, at which epoch, with which committed ISR, and who may take part at all.
+
+Invariant: every change is one transaction, and its `Commit` stands before everything that tells of it; epochs
+never go back (I14), and from a store that is older than what a node has seen nothing is served (TR18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from strandline.core.alter_partition import Attempts, alter_partitions, check_node_epoch
+from strandline.core.controller_effects import Answer, ControllerEffect, OpenWatch, RefuseCall, StopServing
+from strandline.core.controller_events import (
+    ConnectionRefused,
+    ControllerEvent,
+    ControllerStarted,
+    ControllerTicked,
+    RequestArrived,
+    WatchArrived,
+)
+from strandline.core.controller_messages import (
+    AlterTopicConfigs,
+    ControllerAnswer,
+    ControllerRequest,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    DescribeTopics,
+    ElectLeaders,
+    GetMetadata,
+    InitProducerId,
+    ListedNode,
+    ListNodes,
+    MetadataTold,
+    NodeShutdownBegun,
+    NodesListed,
+    ShutdownNode,
+    WatchMetadata,
+)
+from strandline.core.controller_state import ClusterHeader, ClusterState, ControllerTimings
+from strandline.core.draft import Draft
+from strandline.core.elect_leaders import elect_leaders, rebalance
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.leadership import begin_shutdown, fence, unfence
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Heartbeat,
+    HeartbeatAnswer,
+    NodeRegistered,
+    RegisterNode,
+    TopicImage,
+)
+from strandline.core.producer_ids import ProducerIds
+from strandline.core.registration import register
+from strandline.core.sessions import Sessions
+from strandline.core.store_age import why_empty, why_too_old
+from strandline.core.topics import alter_configs, create_partitions, create_topics, delete_topics, describe_topics
+from strandline.core.types import NodeId, Rules
+
+
+class ControllerCore:
+    """The one controller of a cluster. `step` is the only way in; ``state`` is what the store holds, or None."""
+
+    def __init__(self, state: ClusterState | None, rules: Rules, timings: ControllerTimings) -> None:
+        self._state = state
+        self._rules = rules
+        self._timings = timings
+        self._sessions = Sessions(timings.session_timeout_ms, timings.heartbeat_interval_ms)
+        self._attempts = Attempts()
+        self._producer_ids = ProducerIds()
+        self._next_rebalance_ms = 0
+        self._too_old: Refusal | None = None
+
+    @property
+    def state(self) -> ClusterState:
+        """The durable state, as of the last step."""
+        assert self._state is not None, "the controller has not started"
+        return self._state
+
+    def step(self, event: ControllerEvent) -> list[ControllerEffect]:
+        """Take one event; what it wants done comes back in the order in which it must be done."""
+        match event:
+            case ControllerStarted():
+                return self._start(event)
+            case ControllerTicked():
+                return self._tick(event.now_ms)
+            case RequestArrived():
+                return self._ask(event)
+            case WatchArrived():
+                return self._watch(event)
+            case ConnectionRefused():
+                return self._connection_refused(event)
+
+    def _commit(self, draft: Draft) -> list[ControllerEffect]:
+        self._state, effects = draft.finish()
+        return effects
+
+    # --- the reign, time, suspicion -----------------------------------------------------------------------
+
+    def _start(self, event: ControllerStarted) -> list[ControllerEffect]:
+        """Begin a reign: the next controller epoch, and one full session for every node that had one (M59)."""
+        if self._state is None:
+            self._state = ClusterState(header=ClusterHeader(cluster_id=event.new_cluster_id, rules=self._rules))
+        draft = Draft(self.state)
+        draft.header = replace(draft.header, controller_epoch=draft.header.controller_epoch + 1)
+        for record in draft.nodes():
+            if not record.image.fenced:
+                self._sessions.grant(record.image.node_id, event.now_ms)
+        self._next_rebalance_ms = event.now_ms + self._timings.leader_imbalance_check_interval_ms
+        return self._commit(draft)
+
+    def _tick(self, now_ms: int) -> list[ControllerEffect]:
+        draft = Draft(self.state)
+        due = self._sessions.tick(now_ms)
+        stopped = [n for n in due if (record := draft.node(n)) and record.image.shutting_down]
+        fence(draft, [n for n in due if n not in stopped], "session_timeout", due)
+        fence(draft, stopped, "controlled_shutdown", due)
+        if self._timings.auto_leader_rebalance and now_ms >= self._next_rebalance_ms:
+            self._next_rebalance_ms = now_ms + self._timings.leader_imbalance_check_interval_ms
+            rebalance(draft, self._timings.preferred_elections_per_check)
+        return self._commit(draft)
+
+    def _connection_refused(self, event: ConnectionRefused) -> list[ControllerEffect]:
+        draft = Draft(self.state)
+        record = draft.node(event.node_id)
+        # The word is about one incarnation; a newer one has its own session.
+        if record is None or record.image.node_epoch != event.node_epoch or record.image.fenced:
+            return []
+        last = self._sessions.last_heartbeat_ms(event.node_id)
+        self._sessions.end(event.node_id)
+        fence(draft, [event.node_id], "connection_refused", {event.node_id: last})
+        return self._commit(draft)
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def _ask(self, event: RequestArrived) -> list[ControllerEffect]:
+        if self._too_old is None and (why := self._why_too_old(event.request)):
+            self._too_old = Refusal(ErrorCode.NOT_CONTROLLER, why)
+            return [StopServing(why), RefuseCall(event.request_id, self._too_old)]
+        refusal = self._too_old or self._other_cluster(event.request)
+        if refusal is not None:
+            return [RefuseCall(event.request_id, refusal)]
+        draft = Draft(self.state)
+        answer = self._handler(event.request)(draft, event)
+        effects = self._commit(draft)
+        return [*effects, Answer(event.request_id, answer)]
+
+    def _why_too_old(self, request: ControllerRequest) -> str | None:
+        """What this request proves about the store (TR18); None if it proves nothing."""
+        if not isinstance(request, RegisterNode | Heartbeat | AlterPartitionRequest):
+            return None
+        if request.cluster_id not in (None, self.state.header.cluster_id):
+            return why_empty(self.state, request.node_id, request.cluster_id)
+        return why_too_old(self.state, request) if isinstance(request, RegisterNode) else None
+
+    def _other_cluster(self, request: ControllerRequest | WatchMetadata) -> Refusal | None:
+        ours = self.state.header.cluster_id
+        if request.cluster_id is None or request.cluster_id == ours:
+            return None
+        return Refusal(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"cluster_id '{request.cluster_id}' is not this cluster's '{ours}'; connect to the cluster it belongs to",
+            field="cluster_id",
+        )
+
+    def _handler(self, request: ControllerRequest) -> Callable[[Draft, RequestArrived], ControllerAnswer]:
+        match request:
+            case RegisterNode():
+                return lambda draft, event: self._register(draft, request, event.now_ms)
+            case Heartbeat():
+                return lambda draft, event: self._heartbeat(draft, request, event.now_ms)
+            case AlterPartitionRequest():
+                return lambda draft, _: self._alter_partition(draft, request)
+            case CreateTopics():
+                return lambda draft, _: create_topics(draft, self._timings, request)
+            case DeleteTopics():
+                return lambda draft, _: delete_topics(draft, request)
+            case DescribeTopics():
+                return lambda draft, _: describe_topics(draft, request)
+            case AlterTopicConfigs():
+                return lambda draft, _: alter_configs(draft, request)
+            case CreatePartitions():
+                return lambda draft, _: create_partitions(draft, self._timings, request)
+            case ElectLeaders():
+                return lambda draft, _: elect_leaders(draft, request)
+            case InitProducerId():
+                return lambda draft, _: self._producer_ids.give(draft, request)
+            case ListNodes():
+                return lambda draft, event: self._list_nodes(draft, event.now_ms)
+            case ShutdownNode():
+                return lambda draft, _: self._shut_down(draft, request)
+            case GetMetadata():
+                return lambda draft, _: self._tell(draft, request)
+
+    # --- nodes --------------------------------------------------------------------------------------------
+
+    def _register(self, draft: Draft, request: RegisterNode, now_ms: int) -> NodeRegistered:
+        answer = register(draft, self._sessions, request)
+        if answer.refusal is None:
+            self._sessions.grant(request.node_id, now_ms)
+        return answer
+
+    def _heartbeat(self, draft: Draft, request: Heartbeat, now_ms: int) -> HeartbeatAnswer:
+        refusal = check_node_epoch(draft, request.node_id, request.node_epoch)
+        if refusal is not None:
+            return self._heartbeat_answer(draft, request, refusal)
+        self._sessions.heard(request.node_id, now_ms, request.metadata_offset)
+        record = draft.node(request.node_id)
+        assert record is not None
+        if request.want_shut_down:
+            begin_shutdown(draft, request.node_id)
+        elif request.want_fence:
+            fence(draft, [request.node_id], "requested", {request.node_id: now_ms})
+        elif record.image.fenced and not record.image.shutting_down:
+            unfence(draft, request.node_id)
+        if _leads_nothing_and_stops(draft, request.node_id):
+            fence(draft, [request.node_id], "controlled_shutdown", {request.node_id: now_ms})
+        return self._heartbeat_answer(draft, request, None)
+
+    def _heartbeat_answer(self, draft: Draft, request: Heartbeat, refusal: Refusal | None) -> HeartbeatAnswer:
+        record = draft.node(request.node_id)
+        return HeartbeatAnswer(
+            refusal=refusal,
+            controller_epoch=draft.header.controller_epoch,
+            is_caught_up=request.metadata_offset >= draft.base.header.metadata_offset,
+            is_fenced=record is None or record.image.fenced,
+            should_shut_down=refusal is None and _leads_nothing_and_stops(draft, request.node_id),
+            session_timeout_ms=self._timings.session_timeout_ms,
+            heartbeat_interval_ms=self._timings.heartbeat_interval_ms,
+        )
+
+    def _shut_down(self, draft: Draft, request: ShutdownNode) -> NodeShutdownBegun:
+        record = draft.node(request.node_id)
+        if record is None:
+            unknown = f"node {request.node_id} is not registered; `strandline node list` shows those that are"
+            return NodeShutdownBegun(refusal=Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, unknown))
+        refusal = check_node_epoch(draft, request.node_id, request.node_epoch or record.image.node_epoch)
+        if refusal is not None:
+            return NodeShutdownBegun(refusal=refusal)
+        begin_shutdown(draft, request.node_id)
+        left = tuple(p.tp for p in draft.partitions() if p.leader == request.node_id)
+        return NodeShutdownBegun(remaining=left)
+
+    def _list_nodes(self, draft: Draft, now_ms: int) -> NodesListed:
+        nodes = []
+        for record in draft.nodes():
+            heard_ms = self._sessions.last_heartbeat_ms(record.image.node_id)
+            listed = ListedNode(
+                node=record.image,
+                directory_id=record.directory_id,
+                feature_min=record.feature_min,
+                feature_max=record.feature_max,
+                last_heartbeat_age_ms=None if heard_ms is None else now_ms - heard_ms,
+                metadata_offset=self._sessions.metadata_offset(record.image.node_id),
+            )
+            nodes.append(listed)
+        header = draft.header
+        return NodesListed(cluster_id=header.cluster_id, controller_epoch=header.controller_epoch, nodes=tuple(nodes))
+
+    # --- partitions and metadata --------------------------------------------------------------------------
+
+    def _alter_partition(self, draft: Draft, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+        answer = alter_partitions(draft, self._attempts, request)
+        for decision in answer.partitions:
+            if decision.refusal is not None:
+                code = decision.refusal.code.name
+                draft.emit("CONTROLLER_DECISION", decision.tp, decision="alter_partition", outcome=code)
+        return answer
+
+    def _tell(self, draft: Draft, request: GetMetadata) -> MetadataTold:
+        snapshot = draft.base.snapshot()
+        if not request.topics:
+            return MetadataTold(image=snapshot)
+        found = [topic for ref in request.topics if isinstance(topic := draft.topic(ref), TopicImage)]
+        return MetadataTold(image=replace(snapshot, topics=tuple(dict.fromkeys(found))))
+
+    def _watch(self, event: WatchArrived) -> list[ControllerEffect]:
+        request = event.request
+        refusal = self._too_old or self._other_cluster(request) or self._check_watcher(request)
+        if refusal is not None:
+            return [RefuseCall(event.request_id, refusal)]
+        snapshot = replace(self.state.snapshot(), to_node_epoch=request.node_epoch)
+        return [OpenWatch(event.request_id, snapshot, request.node_id, request.node_epoch)]
+
+    def _check_watcher(self, request: WatchMetadata) -> Refusal | None:
+        if request.node_id is None and request.node_epoch is None:
+            return None
+        if request.node_id is None or request.node_epoch is None:
+            return Refusal(
+                ErrorCode.INVALID_REQUEST, "node_id and node_epoch go together; give both or, as a client, none"
+            )
+        if request.cluster_id is None:
+            return Refusal(ErrorCode.INVALID_REQUEST, "cluster_id is absent; a node must give it")
+        return check_node_epoch(Draft(self.state), request.node_id, request.node_epoch)
+
+    def __repr__(self) -> str:
+        header = self.state.header
+        return (
+            f"<Controller epoch={header.controller_epoch} offset={header.metadata_offset} "
+            f"nodes={len(self.state.nodes)} topics={len(self.state.topics)}>"
+        )
+
+
+def _leads_nothing_and_stops(draft: Draft, node_id: NodeId) -> bool:
+    record = draft.node(node_id)
+    if record is None or not record.image.shutting_down:
+        return False
+    return not any(partition.leader == node_id for partition in draft.partitions())

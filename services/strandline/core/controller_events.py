@@ -1,0 +1,60 @@
+"""Everything that can happen to the controller, in past tense. Each carries ``now_ms``, a monotonic clock.
+
+Invariant: whatever is random (topic ids, the id of a new cluster) comes in with an event, so a recorded list of
+events replays to the same state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.core.controller_messages import ControllerRequest, WatchMetadata
+from strandline.core.types import NodeEpoch, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerStarted:
+    """The store was read. ``new_cluster_id`` names the cluster if the store was empty."""
+
+    now_ms: int
+    new_cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTicked:
+    """Time passed, about 100 ms. Sessions and the check of preferred leaders come due by this event only."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestArrived:
+    """Somebody asks. Ends in exactly one `Answer` or `RefuseCall` with the same ``request_id``."""
+
+    now_ms: int
+    request_id: int
+    request: ControllerRequest
+
+
+@dataclass(frozen=True, slots=True)
+class WatchArrived:
+    """Somebody wants to hear of every change. Ends in `OpenWatch` or `RefuseCall` with the same ``request_id``."""
+
+    now_ms: int
+    request_id: int
+    request: WatchMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRefused:
+    """The controller itself was refused a connection by this incarnation of a node: its process is gone.
+
+    Raised by the controller's own probe only; a third party's word is a reason to look, never to fence.
+    """
+
+    now_ms: int
+    node_id: NodeId
+    node_epoch: NodeEpoch
+
+
+ControllerEvent = ControllerStarted | ControllerTicked | RequestArrived | WatchArrived | ConnectionRefused

@@ -1,0 +1,311 @@
+"""What is asked of the controller besides registration and AlterPartition, and what it answers, free of any wire.
+
+Invariant: a request that may change something names the cluster it is meant for (or does not say), and every
+answer to a batch has exactly one entry per element asked for, a refusal or the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from strandline.core.errors import Refusal
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Heartbeat,
+    HeartbeatAnswer,
+    MetadataImage,
+    NodeImage,
+    NodeRegistered,
+    RegisterNode,
+    TopicImage,
+)
+from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
+
+
+class TopicRef(NamedTuple):
+    """A topic by name, by id, or by both, which must then agree. Empty means not given."""
+
+    name: str = ""
+    topic_id: str = ""
+
+
+class PartitionsRef(NamedTuple):
+    """Partitions of one topic; an empty tuple means all of them."""
+
+    topic: TopicRef
+    partitions: tuple[int, ...] = ()
+
+
+class ElectionKind(StrEnum):
+    """What an operator asks for (Kafka: ElectionType)."""
+
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+
+
+# --- requests ---------------------------------------------------------------------------------------
+
+
+class NewTopic(NamedTuple):
+    """One topic to create. ``topic_id`` is drawn by the caller of the core; None counts mean the default."""
+
+    name: str
+    topic_id: str
+    num_partitions: int | None = None
+    replication_factor: int | None = None
+    assignments: tuple[tuple[int, tuple[NodeId, ...]], ...] = ()
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopics:
+    """Topics to create; ``validate_only`` checks and changes nothing."""
+
+    cluster_id: str | None = None
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics:
+    """Topics to delete with their records."""
+
+    cluster_id: str | None = None
+    topics: tuple[TopicRef, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopics:
+    """Topics to describe; empty: all."""
+
+    cluster_id: str | None = None
+    topics: tuple[TopicRef, ...] = ()
+
+
+class ConfigChange(NamedTuple):
+    """Settings of one topic to give and to take back; all of them or none."""
+
+    topic: TopicRef
+    set_configs: tuple[tuple[str, str], ...] = ()
+    delete_configs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterTopicConfigs:
+    """Changes of settings by topic."""
+
+    cluster_id: str | None = None
+    topics: tuple[ConfigChange, ...]
+    validate_only: bool = False
+
+
+class GrowingTopic(NamedTuple):
+    """A topic and the number of partitions it shall have."""
+
+    topic: TopicRef
+    total: int
+    assignments: tuple[tuple[int, tuple[NodeId, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions:
+    """Topics that grow."""
+
+    cluster_id: str | None = None
+    topics: tuple[GrowingTopic, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders:
+    """Elections to hold; no topics: every partition that needs one."""
+
+    cluster_id: str | None = None
+    kind: ElectionKind = ElectionKind.PREFERRED
+    partitions: tuple[PartitionsRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducerId:
+    """A producer's request for an identity, or for the next epoch of the one it has (M61)."""
+
+    cluster_id: str | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListNodes:
+    """A question for every node that ever registered."""
+
+    cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutdownNode:
+    """Begin a controlled shutdown; ``node_epoch`` None means the current incarnation."""
+
+    cluster_id: str | None = None
+    node_id: NodeId
+    node_epoch: NodeEpoch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMetadata:
+    """A client's question for the state; no topics: all. Unknown ones are missing in the answer."""
+
+    cluster_id: str | None = None
+    topics: tuple[TopicRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchMetadata:
+    """A subscription, by a node (both ids) or by a client (neither)."""
+
+    cluster_id: str | None = None
+    node_id: NodeId | None = None
+    node_epoch: NodeEpoch | None = None
+
+
+ControllerRequest = (
+    RegisterNode
+    | Heartbeat
+    | AlterPartitionRequest
+    | CreateTopics
+    | DeleteTopics
+    | DescribeTopics
+    | AlterTopicConfigs
+    | CreatePartitions
+    | ElectLeaders
+    | InitProducerId
+    | ListNodes
+    | ShutdownNode
+    | GetMetadata
+)
+
+# --- answers ----------------------------------------------------------------------------------------
+
+
+class CreatedTopic(NamedTuple):
+    """What became of one topic to create; ``topic`` is None with a refusal and with validate_only."""
+
+    name: str
+    refusal: Refusal | None = None
+    topic: TopicImage | None = None
+    num_partitions: int | None = None
+    replication_factor: int | None = None
+
+
+class TopicResult(NamedTuple):
+    """What became of one topic."""
+
+    topic: TopicRef
+    refusal: Refusal | None = None
+
+
+class DescribedTopic(NamedTuple):
+    """One topic described, or why it is not."""
+
+    asked: TopicRef
+    refusal: Refusal | None = None
+    topic: TopicImage | None = None
+
+
+class ElectionResult(NamedTuple):
+    """What became of one election, with the leader that holds now. ``tp`` is None for an unknown topic."""
+
+    topic: TopicRef
+    partition: int
+    refusal: Refusal | None = None
+    leader: NodeId | None = None
+    leader_epoch: LeaderEpoch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsCreated:
+    """Answer to CreateTopics."""
+
+    topics: tuple[CreatedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsChanged:
+    """Answer to DeleteTopics, AlterTopicConfigs and CreatePartitions."""
+
+    topics: tuple[TopicResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsDescribed:
+    """Answer to DescribeTopics."""
+
+    topics: tuple[DescribedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadersElected:
+    """Answer to ElectLeaders."""
+
+    results: tuple[ElectionResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdGiven:
+    """Answer to InitProducerId."""
+
+    refusal: Refusal | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+
+
+class ListedNode(NamedTuple):
+    """One registered node and its session; ages are None before a first heartbeat of this reign."""
+
+    node: NodeImage
+    directory_id: str
+    feature_min: int
+    feature_max: int
+    last_heartbeat_age_ms: int | None = None
+    metadata_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesListed:
+    """Answer to ListNodes."""
+
+    cluster_id: str
+    controller_epoch: int
+    nodes: tuple[ListedNode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShutdownBegun:
+    """Answer to ShutdownNode, with the partitions the node still leads."""
+
+    refusal: Refusal | None = None
+    remaining: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataTold:
+    """Answer to GetMetadata."""
+
+    image: MetadataImage
+
+
+ControllerAnswer = (
+    NodeRegistered
+    | HeartbeatAnswer
+    | AlterPartitionAnswer
+    | TopicsCreated
+    | TopicsChanged
+    | TopicsDescribed
+    | LeadersElected
+    | ProducerIdGiven
+    | NodesListed
+    | NodeShutdownBegun
+    | MetadataTold
+)

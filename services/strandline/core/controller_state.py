@@ -1,0 +1,160 @@
+"""What the controller keeps for ever: the cluster, its nodes, topics and partitions; and what one step changes of it.
+
+Invariant: a `ClusterState` is never changed in place. A step yields a `Transaction`, and the state after it is
+exactly the state before it with the transaction applied, so a store that keeps transactions keeps the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.types import NodeId, Rules, TopicPartition
+
+PRODUCER_ID_BLOCK = 1_000
+"""Producer ids reserved by one transaction (M61)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerTimings:
+    """Durations in ms and the controller's other limits; the defaults are Kafka's (`protocol-fields` 1.6, 1.8)."""
+
+    session_timeout_ms: int = 9_000
+    heartbeat_interval_ms: int = 2_000
+    auto_leader_rebalance: bool = True
+    leader_imbalance_check_interval_ms: int = 30_000
+    preferred_elections_per_check: int = 10
+    default_partitions: int = 1
+    default_replication_factor: int = 3
+    """Used with at most as many replicas as there are nodes, when a request names no number."""
+    max_partitions_per_topic: int = 10_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
+            raise ValueError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be above 0 and below "
+                f"session_timeout_ms ({self.session_timeout_ms}); otherwise every session ends"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterHeader:
+    """The parts of the state that are one of a kind. Written whole with every transaction."""
+
+    cluster_id: str
+    controller_epoch: int = 0
+    metadata_offset: int = 0
+    rules: Rules = field(default_factory=Rules)
+    feature_level: int = 1
+    next_node_epoch: int = 1
+    next_producer_id: int = 0
+    """First producer id that no block reserved yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """A registered node: what everybody sees, and what only the controller needs."""
+
+    image: NodeImage
+    incarnation_id: str
+    directory_id: str
+    feature_min: int = 1
+    feature_max: int = 1
+    past_incarnations: tuple[str, ...] = ()
+    """The latest incarnations before this one, so that a late copy of their registration is recognized."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """A topic without its partitions."""
+
+    name: str
+    topic_id: str
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """Everything one step changes; all of it becomes durable, or nothing."""
+
+    header: ClusterHeader
+    nodes: tuple[NodeRecord, ...] = ()
+    topics: tuple[TopicRecord, ...] = ()
+    partitions: tuple[PartitionImage, ...] = ()
+    deleted_topic_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """The controller's durable state. Mappings are replaced, never edited."""
+
+    header: ClusterHeader
+    nodes: Mapping[NodeId, NodeRecord] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    """By topic id."""
+    deleted_topic_ids: frozenset[str] = frozenset()
+    """Kept for ever: they tell a topic that was deleted from one that an old store never knew (TR18)."""
+
+    def partition(self, tp: TopicPartition) -> PartitionImage | None:
+        """The committed state of one partition."""
+        topic = self.topics.get(tp.topic_id)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        return topic.partitions[tp.partition]
+
+    def partitions(self) -> Iterator[PartitionImage]:
+        """Every partition, by topic in order of creation, then by index."""
+        for topic in self.topics.values():
+            yield from topic.partitions
+
+    def snapshot(self) -> MetadataImage:
+        """Everything a node or client may know, unaddressed."""
+        return MetadataImage(
+            cluster_id=self.header.cluster_id,
+            controller_epoch=self.header.controller_epoch,
+            metadata_offset=self.header.metadata_offset,
+            is_snapshot=True,
+            rules=self.header.rules,
+            feature_level=self.header.feature_level,
+            nodes=tuple(node.image for node in self.nodes.values()),
+            topics=tuple(self.topics.values()),
+        )
+
+    def apply(self, transaction: Transaction) -> ClusterState:
+        """The state after a transaction. Stores use it too, so replaying equals running."""
+        nodes = dict(self.nodes)
+        nodes.update((node.image.node_id, node) for node in transaction.nodes)
+        return ClusterState(
+            header=transaction.header,
+            nodes=nodes,
+            topics=_topics_after(self.topics, transaction),
+            deleted_topic_ids=self.deleted_topic_ids.union(transaction.deleted_topic_ids),
+        )
+
+
+def _topics_after(before: Mapping[str, TopicImage], transaction: Transaction) -> dict[str, TopicImage]:
+    topics = dict(before)
+    for record in transaction.topics:
+        known = topics.get(record.topic_id)
+        topics[record.topic_id] = TopicImage(
+            name=record.name,
+            topic_id=record.topic_id,
+            configs=record.configs,
+            partitions=known.partitions if known else (),
+        )
+    changed: dict[str, dict[int, PartitionImage]] = {}
+    for partition in transaction.partitions:
+        changed.setdefault(partition.tp.topic_id, {})[partition.tp.partition] = partition
+    for topic_id, by_index in changed.items():
+        topics[topic_id] = replace(topics[topic_id], partitions=_merged(topics[topic_id].partitions, by_index))
+    for topic_id in transaction.deleted_topic_ids:
+        topics.pop(topic_id, None)
+    return topics
+
+
+def _merged(before: tuple[PartitionImage, ...], by_index: Mapping[int, PartitionImage]) -> tuple[PartitionImage, ...]:
+    total = max(len(before), max(by_index) + 1)
+    merged = tuple(by_index[index] if index in by_index else before[index] for index in range(total))
+    assert all(partition.tp.partition == index for index, partition in enumerate(merged))
+    return merged

@@ -1,0 +1,232 @@
+"""Decides what one step of the controller changes as a whole, and which epochs that costs.
+
+Invariant (I14, M34, M57): however often one step touches a partition, its partition epoch rises by exactly one
+if anything changed, and its leader epoch by exactly one if an election was held; a net change of nothing is no
+transaction at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from strandline.core.controller_effects import Commit, ControllerEffect, Emit, Publish
+from strandline.core.controller_messages import TopicRef
+from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord, TopicRecord, Transaction
+from strandline.core.election import ElectionType, eligible_set
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
+
+
+class _Reason(NamedTuple):
+    cause: str
+    initiator: str
+    election: ElectionType | None
+
+
+class Draft:
+    """The state as it will be if this step is committed; reads see the step's own changes."""
+
+    def __init__(self, base: ClusterState) -> None:
+        self.base = base
+        self.header: ClusterHeader = base.header
+        self._nodes: dict[NodeId, NodeRecord] = {}
+        self._topics: dict[str, TopicRecord] = {}
+        self._partitions: dict[TopicPartition, PartitionImage] = {}
+        self._deleted: list[str] = []
+        self._reasons: dict[TopicPartition, _Reason] = {}
+        self._emits: list[Emit] = []
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def node(self, node_id: NodeId) -> NodeRecord | None:
+        """One node."""
+        return self._nodes.get(node_id) or self.base.nodes.get(node_id)
+
+    def nodes(self) -> list[NodeRecord]:
+        """All nodes in the order of their ids."""
+        return [record for _, record in sorted({**self.base.nodes, **self._nodes}.items())]
+
+    def is_active(self, node_id: NodeId) -> bool:
+        """Whether this node may be in an ISR and lead."""
+        record = self.node(node_id)
+        if record is None:
+            return False
+        return not (record.image.fenced or record.image.shutting_down or record.image.is_observer)
+
+    def observers(self) -> tuple[NodeId, ...]:
+        """Every registered observer (M60)."""
+        return tuple(record.image.node_id for record in self.nodes() if record.image.is_observer)
+
+    def topic(self, ref: TopicRef) -> TopicImage | Refusal:
+        """The topic meant, as it was before this step (M63)."""
+        found = self.base.topics.get(ref.topic_id) if ref.topic_id else self._by_name(ref.name)
+        if found is not None and found.topic_id not in self._deleted:
+            if ref.topic_id and ref.name and found.name != ref.name:
+                return Refusal(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic id {ref.topic_id} is '{found.name}'")
+            return found
+        if ref.topic_id:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {ref.topic_id}")
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic is called '{ref.name}'")
+
+    def has_name(self, name: str) -> bool:
+        """Whether a topic has this name, those of this step included."""
+        new = any(record.name == name for record in self._topics.values())
+        known = self._by_name(name)
+        return new or (known is not None and known.topic_id not in self._deleted)
+
+    def _by_name(self, name: str) -> TopicImage | None:
+        return next((topic for topic in self.base.topics.values() if topic.name == name), None)
+
+    def configs(self, topic_id: str) -> tuple[tuple[str, str], ...]:
+        """The settings given for a topic, those of this step included."""
+        record = self._topics.get(topic_id)
+        return record.configs if record else self.base.topics[topic_id].configs
+
+    def partition(self, tp: TopicPartition) -> PartitionImage | None:
+        """One partition, this step's change included."""
+        return self._partitions.get(tp) or self.base.partition(tp)
+
+    def partitions(self) -> Iterator[PartitionImage]:
+        """Every partition that was there before this step, its changes included."""
+        for topic in self.base.topics.values():
+            if topic.topic_id in self._deleted:
+                continue
+            for partition in topic.partitions:
+                yield self._partitions.get(partition.tp, partition)
+
+    def next_leader_epoch(self, tp: TopicPartition) -> LeaderEpoch:
+        """The leader epoch that an election in this step gives."""
+        before = self.base.partition(tp)
+        return LeaderEpoch(before.leader_epoch + 1 if before else 0)
+
+    # --- writing ------------------------------------------------------------------------------------
+
+    def put_node(self, record: NodeRecord) -> None:
+        """Add or replace a node."""
+        self._nodes[record.image.node_id] = record
+
+    def put_topic(self, record: TopicRecord) -> None:
+        """Add a topic, or replace everything but its partitions."""
+        self._topics[record.topic_id] = record
+
+    def delete_topic(self, topic: TopicImage) -> None:
+        """Delete a topic with its partitions."""
+        self._deleted.append(topic.topic_id)
+        self._topics.pop(topic.topic_id, None)
+        for partition in topic.partitions:
+            self._partitions.pop(partition.tp, None)
+
+    def add_partition(self, partition: PartitionImage) -> None:
+        """Add a partition at its first epochs."""
+        self._partitions[partition.tp] = partition
+        self._reasons[partition.tp] = _Reason("created", "controller", ElectionType.ISR)
+
+    def put_partition(
+        self,
+        changed: PartitionImage,
+        *,
+        cause: str,
+        initiator: str = "controller",
+        election: ElectionType | None = None,
+        new_reign: bool = False,
+    ) -> PartitionImage:
+        """Replace a partition; its epochs follow from the state before this step. Returns it with them.
+
+        ``new_reign`` says that an election was held or a leader lost, even if the same node leads again (M56).
+        """
+        tp = changed.tp
+        before, current = self.base.partition(tp), self.partition(tp)
+        assert before is not None and current is not None, f"{tp} is not there to be changed"
+        bumped = new_reign or current.leader_epoch > before.leader_epoch or changed.leader != before.leader
+        leader_epoch = LeaderEpoch(before.leader_epoch + 1) if bumped else before.leader_epoch
+        epoch = PartitionEpoch(before.partition_epoch + 1)
+        self._partitions[tp] = replace(changed, leader_epoch=leader_epoch, partition_epoch=epoch)
+        self._reasons[tp] = _Reason(cause, initiator, election)
+        return self._partitions[tp]
+
+    def emit(self, event_type: str, tp: TopicPartition | None, **fields: object) -> None:
+        """Let something leave the house as data, after the transaction is durable."""
+        self._emits.append(Emit(event_type, tp, fields))
+
+    # --- the end of the step --------------------------------------------------------------------------
+
+    def finish(self) -> tuple[ClusterState, list[ControllerEffect]]:
+        """The state after this step, and what must be made durable, published and reported for it."""
+        partitions = tuple(p for p in self._partitions.values() if self._is_news(p))
+        nodes = tuple(n for n in self._nodes.values() if self.base.nodes.get(n.image.node_id) != n)
+        if not (partitions or nodes or self._topics or self._deleted) and self.header == self.base.header:
+            return self.base, list(self._emits)
+        self.header = replace(self.header, metadata_offset=self.base.header.metadata_offset + 1)
+        transaction = Transaction(
+            header=self.header,
+            nodes=nodes,
+            topics=tuple(self._topics.values()),
+            partitions=partitions,
+            deleted_topic_ids=tuple(self._deleted),
+        )
+        after = self.base.apply(transaction)
+        effects: list[ControllerEffect] = [Commit(transaction), Publish(_change_image(after, transaction))]
+        effects += [replace(emit, fields=self._stamped(emit)) for emit in self._emits]
+        for partition in partitions:
+            effects += self._partition_events(partition)
+        return after, effects
+
+    def _is_news(self, changed: PartitionImage) -> bool:
+        before = self.base.partition(changed.tp)
+        return before is None or replace(changed, partition_epoch=before.partition_epoch) != before
+
+    def _stamped(self, emit: Emit) -> dict[str, object]:
+        return {**emit.fields, "meta_offset": self.header.metadata_offset}
+
+    def _partition_events(self, after: PartitionImage) -> Iterator[Emit]:
+        before = self.base.partition(after.tp)
+        reason = self._reasons[after.tp]
+        envelope: dict[str, object] = {
+            "meta_offset": self.header.metadata_offset,
+            "leader_epoch": after.leader_epoch,
+            "partition_epoch": after.partition_epoch,
+        }
+        old_isr = before.isr if before else ()
+        if after.isr != old_isr or (before is not None and after.elr != before.elr):
+            isr_change: dict[str, object] = {
+                "old_isr": old_isr,
+                "new_isr": after.isr,
+                "removed": tuple(n for n in old_isr if n not in after.isr),
+                "added": tuple(n for n in after.isr if n not in old_isr),
+                "elr": after.elr,
+                "cause": reason.cause,
+                "initiator": reason.initiator,
+            }
+            yield Emit("ISR_CHANGE", after.tp, envelope | isr_change)
+        if before is None or after.leader_epoch != before.leader_epoch:
+            leader_change: dict[str, object] = {
+                "old_leader": before.leader if before else None,
+                "new_leader": after.leader,
+                "old_leader_epoch": before.leader_epoch if before else None,
+                "new_leader_epoch": after.leader_epoch,
+                "reason": reason.cause,
+                "election_type": reason.election.value if reason.election else None,
+                "eligible_set": eligible_set(after, self.is_active),
+            }
+            yield Emit("LEADER_CHANGE", after.tp, envelope | leader_change)
+
+
+def _change_image(after: ClusterState, transaction: Transaction) -> MetadataImage:
+    """What the transaction changed, topics and nodes whole, as everybody may see it."""
+    touched = {partition.tp.topic_id for partition in transaction.partitions}
+    touched.update(record.topic_id for record in transaction.topics)
+    nodes: tuple[NodeImage, ...] = tuple(record.image for record in transaction.nodes)
+    return MetadataImage(
+        cluster_id=after.header.cluster_id,
+        controller_epoch=after.header.controller_epoch,
+        metadata_offset=after.header.metadata_offset,
+        is_snapshot=False,
+        rules=after.header.rules,
+        feature_level=after.header.feature_level,
+        nodes=nodes,
+        topics=tuple(topic for topic_id, topic in after.topics.items() if topic_id in touched),
+        deleted_topic_ids=transaction.deleted_topic_ids,
+    )

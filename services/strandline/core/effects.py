@@ -1,0 +1,286 @@
+"""Everything a data node's core may ask for, with the ordering contract.
+
+The effects of one step are performed in list order, and the order is the contract: what must be on
+disk stands before what may be said. File effects (`OpenLog`, `Append`, `Truncate`, `SaveEpochs` ...) are
+performed at once and in full; one that fails ends the process, so the core may count on them from the
+moment it asked. `Flush` and the `Send...` effects are asynchronous: each ends in exactly one event.
+Some performed effects answer with an event of their own (named below); it is stepped before any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strandline.core.messages import (
+    AlterPartitionRequest,
+    EpochEndAnswer,
+    EpochEndQuestion,
+    FetchRequest,
+    FetchResult,
+    MetadataImage,
+    OffsetAnswer,
+    OffsetQuestion,
+    ProduceResult,
+)
+from strandline.core.types import (
+    BatchHeader,
+    EpochEntry,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    ProducerBatch,
+    TopicPartition,
+)
+
+# --- files: performed at once, in order ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """Open or make the log. Answers with `LogOpened`."""
+
+    tp: TopicPartition
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLog:
+    """Remove a log for good: its topic was deleted, or the replica was moved away."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write a batch as leader: stamp base offset and epoch (both outside the CRC), append."""
+
+    tp: TopicPartition
+    base_offset: Offset
+    leader_epoch: LeaderEpoch
+    header: BatchHeader
+    payload: object
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReplicated:
+    """Write the very bytes the leader sent; ``base_offset`` equals the LEO (M4)."""
+
+    tp: TopicPartition
+    base_offset: Offset
+    batches: tuple[BatchHeader, ...]
+    payload: object
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut the log to ``offset``; durable before the next append under ``fsync`` (M55). Answers with `LogTruncated`."""
+
+    tp: TopicPartition
+    offset: Offset
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestartLog:
+    """Throw the log away and begin anew at ``offset``, the leader's higher log start (M30)."""
+
+    tp: TopicPartition
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceLogStart:
+    """Move the log start up; whole segments below it may go (M10)."""
+
+    tp: TopicPartition
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRetention:
+    """Find how far size and time retention allow the log start to move, never above ``high_watermark``.
+    Answers with `RetentionFound` if it may move."""
+
+    tp: TopicPartition
+    high_watermark: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEpochs:
+    """Write `leader-epoch-checkpoint`, durably (M36)."""
+
+    tp: TopicPartition
+    entries: tuple[EpochEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveHighWatermarks:
+    """Write `replication-offset-checkpoint`. ``durable`` means before the next effect (M41); else soon."""
+
+    high_watermarks: Mapping[TopicPartition, Offset]
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SaveProducers:
+    """Write the producer state as of ``offset`` (the LEO), so that recovery need not read far (M61)."""
+
+    tp: TopicPartition
+    offset: Offset
+    rows: tuple[ProducerBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveMetadata:
+    """Keep the newest metadata durably: what this node has seen (TR18)."""
+
+    image: MetadataImage
+
+
+# --- asynchronous: each ends in exactly one event ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Make what was appended up to now durable. Ends in `LogFlushed`; at most one per log is under way."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SendFetch:
+    """Ask ``leader``. Ends in one or more `FetchAnswered` (a stream may answer in parts) or `FetchFailed`."""
+
+    leader: NodeId
+    correlation_id: int
+    request: FetchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SendForget:
+    """Tell ``leader`` that these partitions are no longer fetched from it (forgotten_topics_data)."""
+
+    leader: NodeId
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendEpochEnds:
+    """OffsetForLeaderEpoch to ``leader``. Ends in `EpochEndsAnswered` or `EpochEndsFailed`."""
+
+    leader: NodeId
+    correlation_id: int
+    questions: tuple[EpochEndQuestion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendListOffsets:
+    """ListOffsets to ``leader``. Ends in `OffsetsAnswered` or `OffsetsFailed`."""
+
+    leader: NodeId
+    correlation_id: int
+    questions: tuple[OffsetQuestion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendAlterPartition:
+    """Propose ISRs to the controller. Ends in `AlterPartitionAnswered` or `AlterPartitionFailed`."""
+
+    request: AlterPartitionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshMetadata:
+    """Open the metadata watch anew: the controller is another incarnation than this node knew."""
+
+
+# --- answers to callers -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerProduce:
+    """Complete a produce call."""
+
+    request_id: int
+    results: tuple[ProduceResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFetch:
+    """Complete a fetch call, or part of a stream's fetch: read the ranges now, then send.
+
+    For a replica's fetch the performer reports what it really sent with `FetchServed`. ``done``: no
+    further answer follows under this ``request_id`` (a stream's fetch may be answered in parts, and is
+    closed by an empty answer when its last partition was named again or forgotten).
+    """
+
+    request_id: int
+    results: tuple[FetchResult, ...]
+    max_bytes: int
+    replica: NodeId | None
+    done: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEpochEnds:
+    """Complete an OffsetForLeaderEpoch call."""
+
+    request_id: int
+    answers: tuple[EpochEndAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOffsets:
+    """Complete a ListOffsets call; answers with a ``lookup`` are looked up in the log now."""
+
+    request_id: int
+    answers: tuple[OffsetAnswer, ...]
+
+
+# --- state as data ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """A replication decision leaves the house as data (`export`)."""
+
+    event_type: str
+    tp: TopicPartition | None
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Stop this process for good: it is fenced by a newer incarnation of itself."""
+
+    reason: str
+
+
+Effect = (
+    OpenLog
+    | DeleteLog
+    | Append
+    | AppendReplicated
+    | Truncate
+    | RestartLog
+    | AdvanceLogStart
+    | ApplyRetention
+    | SaveEpochs
+    | SaveHighWatermarks
+    | SaveProducers
+    | SaveMetadata
+    | Flush
+    | SendFetch
+    | SendForget
+    | SendEpochEnds
+    | SendListOffsets
+    | SendAlterPartition
+    | RefreshMetadata
+    | AnswerProduce
+    | AnswerFetch
+    | AnswerEpochEnds
+    | AnswerOffsets
+    | Emit
+    | Halt
+)

@@ -1,0 +1,128 @@
+"""Decides where an epoch ends, and from there where a returning follower cuts its log.
+
+Invariant: entries increase strictly in epoch and in start offset (I0); a leader's cache holds its own
+epoch from the moment it leads, written to or not (M35), so "which epoch wrote offset o" has one answer.
+
+Variant V2 of TR14, as Kafka: a fetch carries the *cache's* latest epoch, phantom entries included.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from strandline.core.types import EpochEnd, EpochEntry, LeaderEpoch, Offset
+
+
+class EpochCache:
+    """The (epoch, start offset) pairs of one log (M33). Kafka: LeaderEpochFileCache."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        self._entries: list[EpochEntry] = list(entries)
+        self._assert_increasing()
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All entries, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch | None:
+        """The newest epoch known, phantom or not; None if the cache is empty."""
+        return self._entries[-1].epoch if self._entries else None
+
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
+        """Record that ``epoch`` begins at ``start_offset`` (M35). Returns whether anything changed.
+
+        The same epoch again is ignored unless it starts lower. A new entry removes every entry whose
+        epoch or start offset is not below its own: they were never more than promises.
+        """
+        last = self._entries[-1] if self._entries else None
+        if last is not None and last.epoch == epoch and last.start_offset <= start_offset:
+            return False
+        self._entries = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
+        self._entries.append(EpochEntry(epoch, start_offset))
+        self._assert_increasing()
+        return True
+
+    def end_offset_for(self, epoch: LeaderEpoch | None, leo: Offset) -> EpochEnd | None:
+        """Answer OffsetForLeaderEpoch (M37): the largest epoch <= ``epoch`` and its exclusive end.
+
+        None stands for Kafka's (-1, -1): asked for no epoch, for one newer than any known, or nothing is
+        known. Below the first known epoch the answer is (``epoch``, start of the first known).
+        """
+        if epoch is None or not self._entries or epoch > self._entries[-1].epoch:
+            return None
+        if epoch == self._entries[-1].epoch:
+            return EpochEnd(epoch, leo)
+        following = bisect_right(self._entries, epoch, key=lambda e: e.epoch)
+        end = self._entries[following].start_offset
+        return EpochEnd(self._entries[following - 1].epoch if following else epoch, end)
+
+    def epoch_of(self, offset: Offset) -> LeaderEpoch | None:
+        """The epoch that wrote the record at ``offset``; None before the first entry."""
+        following = bisect_right(self._entries, offset, key=lambda e: e.start_offset)
+        return self._entries[following - 1].epoch if following else None
+
+    def knows(self, epoch: LeaderEpoch) -> bool:
+        """Whether ``epoch`` has an entry of its own."""
+        return any(e.epoch == epoch for e in self._entries)
+
+    def truncate_from_end(self, end_offset: Offset) -> bool:
+        """Drop entries that begin at or after ``end_offset``. Returns whether anything changed.
+
+        Called for every truncation, also one that cuts no record: phantoms must go (M41, KAFKA-10706).
+        """
+        kept = [e for e in self._entries if e.start_offset < end_offset]
+        changed = len(kept) != len(self._entries)
+        self._entries = kept
+        return changed
+
+    def truncate_from_start(self, start_offset: Offset) -> bool:
+        """Forget what lies below ``start_offset``; the epoch that spans it now begins there."""
+        below = [e for e in self._entries if e.start_offset <= start_offset]
+        above = self._entries[len(below) :]
+        if not below:
+            return False
+        kept = [EpochEntry(below[-1].epoch, start_offset), *above]
+        changed = kept != self._entries
+        self._entries = kept
+        return changed
+
+    def clear(self) -> None:
+        """Forget everything: the log begins anew (M30)."""
+        self._entries = []
+
+    def _assert_increasing(self) -> None:
+        for earlier, later in zip(self._entries, self._entries[1:], strict=False):
+            assert earlier.epoch < later.epoch, f"I0: epochs not increasing: {self._entries}"
+            assert earlier.start_offset < later.start_offset, f"I0: starts not increasing: {self._entries}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where to cut, and whether the two logs are then known to agree (``settled``) or must be compared again."""
+
+    offset: Offset
+    settled: bool
+
+
+def cut_for(cache: EpochCache, leo: Offset, answer: EpochEnd) -> Cut:
+    """Where a follower cuts, given the leader's answer for an epoch, asked or found diverging (M38, KIP-279).
+
+    The follower's own log decides together with the answer: an epoch that is not on its lineage moves the
+    comparison down to the largest one below it.
+    """
+    if cache.latest_epoch is None:
+        return Cut(min(answer.end_offset, leo), True)
+    own = cache.end_offset_for(answer.epoch, leo)
+    if own is None:
+        # The leader speaks of an epoch newer than any of ours: everything we have lies before its end.
+        return Cut(min(answer.end_offset, leo), True)
+    if own.epoch == answer.epoch:
+        # Known here, or older than the first entry: then `own` is (asked, start of the first entry).
+        return Cut(min(answer.end_offset, own.end_offset, leo), True)
+    return Cut(min(own.end_offset, leo), False)

@@ -1,0 +1,178 @@
+"""Every refusal there is: Kafka's number and name, whether trying again helps, and what to do about it.
+
+Invariant: a refusal is a value from this closed table, never an exception that crosses a role's border;
+a broken invariant is an ``AssertionError`` and ends the process. Names and numbers are Kafka's
+(clients/.../common/protocol/Errors.java); sentences are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class ErrorCode(IntEnum):
+    """Kafka's per-partition error numbers that this protocol can answer."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
+    NETWORK_EXCEPTION = 13
+    INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    INVALID_RECORD = 87
+    THROTTLING_QUOTA_EXCEEDED = 89
+    INVALID_UPDATE_VERSION = 95
+    UNKNOWN_TOPIC_ID = 100
+    DUPLICATE_BROKER_REGISTRATION = 101
+    BROKER_ID_NOT_REGISTERED = 102
+    INCONSISTENT_TOPIC_ID = 103
+    INCONSISTENT_CLUSTER_ID = 104
+    INELIGIBLE_REPLICA = 107
+    NEW_LEADER_ELECTED = 108
+
+
+class Outcome(StrEnum):
+    """What a produce error says about the records (promise P2)."""
+
+    NOT_APPENDED = "not_appended"
+    """Definite: the records were not written and never appear."""
+    MAY_APPEAR = "may_appear"
+    """Indefinite: the records may be in the log, now or later; zero times or once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRule:
+    """What a caller may do about one error code."""
+
+    retriable: bool
+    remedy: str
+
+
+_REFRESH = "refresh metadata and ask the leader it names"
+
+RULES: dict[ErrorCode, ErrorRule] = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: ErrorRule(True, "retry; if it stays, read the node's log at the request id"),
+    ErrorCode.NONE: ErrorRule(False, "nothing to do"),
+    ErrorCode.OFFSET_OUT_OF_RANGE: ErrorRule(False, "seek to an offset between log start and HW (ListOffsets)"),
+    ErrorCode.CORRUPT_MESSAGE: ErrorRule(True, "encode the batch again; its CRC or header does not hold"),
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorRule(True, "create the topic, or correct its name or partition"),
+    ErrorCode.LEADER_NOT_AVAILABLE: ErrorRule(True, "wait for an election; `strandline cluster status` says why"),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorRule(True, _REFRESH),
+    ErrorCode.REQUEST_TIMED_OUT: ErrorRule(True, "the records were appended and may still commit; retry idempotently"),
+    ErrorCode.REPLICA_NOT_AVAILABLE: ErrorRule(True, "ask another replica"),
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorRule(False, "send smaller batches (at most 1,048,588 bytes each)"),
+    ErrorCode.STALE_CONTROLLER_EPOCH: ErrorRule(True, "refresh metadata and address the current controller"),
+    ErrorCode.NETWORK_EXCEPTION: ErrorRule(True, "retry"),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: ErrorRule(False, "use 1 to 249 of [a-zA-Z0-9._-], and not '.' or '..'"),
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorRule(True, "wait until the ISR has min.insync.replicas members again"),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorRule(True, "the records are in the log; retry idempotently"),
+    ErrorCode.INVALID_REQUIRED_ACKS: ErrorRule(False, "use acks 0, 1 or -1 (all)"),
+    ErrorCode.INVALID_TIMESTAMP: ErrorRule(False, "correct the batch's timestamps"),
+    ErrorCode.UNSUPPORTED_VERSION: ErrorRule(False, "run a release whose feature levels overlap the cluster's"),
+    ErrorCode.TOPIC_ALREADY_EXISTS: ErrorRule(False, "choose another name, or use the topic that exists"),
+    ErrorCode.INVALID_PARTITIONS: ErrorRule(False, "ask for at least one partition, and never fewer than there are"),
+    ErrorCode.INVALID_REPLICATION_FACTOR: ErrorRule(False, "use at most as many replicas as there are usable nodes"),
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: ErrorRule(False, "name each replica once, and only registered nodes"),
+    ErrorCode.INVALID_CONFIG: ErrorRule(False, "correct the named setting"),
+    ErrorCode.NOT_CONTROLLER: ErrorRule(True, "refresh metadata; the request names state newer than the controller's"),
+    ErrorCode.INVALID_REQUEST: ErrorRule(False, "correct the named field"),
+    ErrorCode.POLICY_VIOLATION: ErrorRule(False, "free disk space or lower retention; the node is near its limit"),
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorRule(False, "start a new producer id; batches were lost on the way"),
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ErrorRule(False, "the batch is older than the last five; it was accepted"),
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorRule(False, "a newer producer took this id over; stop this one"),
+    ErrorCode.OPERATION_NOT_ATTEMPTED: ErrorRule(True, "retry; another partition of the request failed first"),
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorRule(True, "ask another replica; this one's disk failed"),
+    ErrorCode.UNKNOWN_PRODUCER_ID: ErrorRule(False, "start a new producer id; this one's records have expired"),
+    ErrorCode.REASSIGNMENT_IN_PROGRESS: ErrorRule(True, "wait for the reassignment to end"),
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND: ErrorRule(False, "use session_id 0; unary Fetch keeps no sessions"),
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH: ErrorRule(False, "use FetchStream for incremental fetching"),
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorRule(False, "the request's leader epoch is older; " + _REFRESH),
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorRule(True, "the request's leader epoch is newer; back off and retry"),
+    ErrorCode.STALE_BROKER_EPOCH: ErrorRule(False, "a newer process registered as this node; stop this one"),
+    ErrorCode.OFFSET_NOT_AVAILABLE: ErrorRule(True, "wait; the replica has not yet learned that the offset is settled"),
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: ErrorRule(True, "wait until the preferred replica is in the ISR"),
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorRule(True, "start a replica of the ISR or ELR, or elect unclean"),
+    ErrorCode.ELECTION_NOT_NEEDED: ErrorRule(False, "nothing to do; the partition has the leader asked for"),
+    ErrorCode.INVALID_RECORD: ErrorRule(False, "correct the record or header field that the message names"),
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorRule(True, "back off; the node's purgatory is full"),
+    ErrorCode.INVALID_UPDATE_VERSION: ErrorRule(False, "wait for new metadata; the partition epoch has moved on"),
+    ErrorCode.UNKNOWN_TOPIC_ID: ErrorRule(True, "refresh metadata; no topic has this id"),
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: ErrorRule(True, "give the node another id, or wait for the old session"),
+    ErrorCode.BROKER_ID_NOT_REGISTERED: ErrorRule(True, "register the node first"),
+    ErrorCode.INCONSISTENT_TOPIC_ID: ErrorRule(True, "refresh metadata; topic name and topic id disagree"),
+    ErrorCode.INCONSISTENT_CLUSTER_ID: ErrorRule(False, "connect to the cluster whose id the data directory holds"),
+    ErrorCode.INELIGIBLE_REPLICA: ErrorRule(True, "wait; the member is fenced, shutting down or restarted"),
+    ErrorCode.NEW_LEADER_ELECTED: ErrorRule(False, "wait for new metadata; the change elected another leader"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something was not done: the code, one sentence that names field, rule and remedy, and for
+    produce errors what it says about the records."""
+
+    code: ErrorCode
+    message: str = ""
+    outcome: Outcome | None = None
+    field: str | None = None
+    """The field or setting that is wrong, where programs need it apart from the sentence."""
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later or elsewhere."""
+        return RULES[self.code].retriable
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message or RULES[self.code].remedy}"
+
+
+class Refused(Exception):
+    """Carries a `Refusal` through code that cannot return one (codecs, storage, the client)."""
+
+    def __init__(
+        self, code: ErrorCode, message: str = "", outcome: Outcome | None = None, field: str | None = None
+    ) -> None:
+        self.refusal = Refusal(code, message, outcome, field)
+        super().__init__(str(self.refusal))
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> Refused:
+        """The exception that carries just this refusal."""
+        return cls(refusal.code, refusal.message, refusal.outcome, refusal.field)

@@ -1,0 +1,305 @@
+"""Everything that can happen to a data node, in past tense. Each carries ``now_ms``, a monotonic clock.
+
+Invariant: an asynchronous effect ends in exactly one event, success or a named failure, so nothing the
+core waits for can be lost inside the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    EpochEndAnswer,
+    EpochEndQuestion,
+    FetchedPartition,
+    FetchRequest,
+    MetadataImage,
+    OffsetAnswer,
+    OffsetQuestion,
+    ProducePartition,
+    ReplicaState,
+)
+from strandline.core.types import Acks, EpochEntry, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
+
+# --- time, identity, metadata -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time passed. Deadlines come due by this event and by no other."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The controller gave this process its node epoch."""
+
+    now_ms: int
+    cluster_id: str
+    node_epoch: NodeEpoch
+    controller_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataArrived:
+    """A snapshot or a change from the controller this node watches."""
+
+    now_ms: int
+    image: MetadataImage
+
+
+# --- the log -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogOpened:
+    """A log is open and recovered: everything in it is durable (TR17)."""
+
+    now_ms: int
+    tp: TopicPartition
+    log_start_offset: Offset
+    leo: Offset
+    high_watermark: Offset
+    """The checkpointed one, 0 if there was none; the core clamps it."""
+    epochs: tuple[EpochEntry, ...] = ()
+    producers: tuple[ProducerBatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogFlushed:
+    """A commit that was issued when the log ended at ``issued_leo`` is complete (M55)."""
+
+    now_ms: int
+    tp: TopicPartition
+    issued_leo: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class LogTruncated:
+    """A truncation was performed; the producer state was read anew from what is left (M61)."""
+
+    now_ms: int
+    tp: TopicPartition
+    leo: Offset
+    producers: tuple[ProducerBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRolled:
+    """An append began a new segment: a good moment to save the producer state."""
+
+    now_ms: int
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionFound:
+    """Retention allows the log start to move to ``offset``."""
+
+    now_ms: int
+    tp: TopicPartition
+    offset: Offset
+
+
+# --- callers -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceArrived:
+    """A client wants records appended. ``request_id`` is the driver's own and unique in the process."""
+
+    now_ms: int
+    request_id: int
+    acks: Acks
+    timeout_ms: int
+    partitions: tuple[ProducePartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchArrived:
+    """A replica or a consumer fetches.
+
+    ``stream_id`` marks a fetch that came on a FetchStream: its partitions are answered one by one,
+    and a partition that is named again replaces its parked fetch. ``at_follower`` marks a call of
+    FollowerService, which is the caller's consent to read up to this replica's own HW (M1).
+    """
+
+    now_ms: int
+    request_id: int
+    request: FetchRequest
+    stream_id: int | None = None
+    at_follower: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchForgotten:
+    """A stream no longer wants these partitions; an empty tuple means the stream ended."""
+
+    now_ms: int
+    stream_id: int
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchServed:
+    """What an answer to a replica really carried: ``ends`` holds the exclusive end sent per partition."""
+
+    now_ms: int
+    replica: NodeId
+    ends: tuple[tuple[TopicPartition, Offset], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallGone:
+    """The caller of a parked request went away; nobody waits for the answer any more."""
+
+    now_ms: int
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndsAsked:
+    """OffsetForLeaderEpoch arrived."""
+
+    now_ms: int
+    request_id: int
+    questions: tuple[EpochEndQuestion, ...]
+    replica: ReplicaState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsAsked:
+    """ListOffsets arrived."""
+
+    now_ms: int
+    request_id: int
+    questions: tuple[OffsetQuestion, ...]
+    replica: ReplicaState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsAsked:
+    """The log start of a partition this node leads shall move to ``offset``, at most to the HW."""
+
+    now_ms: int
+    tp: TopicPartition
+    offset: Offset
+
+
+# --- answers from peers ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswered:
+    """The leader answered some or all partitions of a fetch."""
+
+    now_ms: int
+    leader: NodeId
+    correlation_id: int
+    partitions: tuple[FetchedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """A fetch had no answer; nothing is known and nothing is cut (M39). ``correlation_id`` None: all of them."""
+
+    now_ms: int
+    leader: NodeId
+    correlation_id: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndsAnswered:
+    """The leader answered OffsetForLeaderEpoch."""
+
+    now_ms: int
+    leader: NodeId
+    correlation_id: int
+    answers: tuple[EpochEndAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndsFailed:
+    """OffsetForLeaderEpoch had no answer; the follower asks again and cuts nothing (T28)."""
+
+    now_ms: int
+    leader: NodeId
+    correlation_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsAnswered:
+    """The leader answered ListOffsets."""
+
+    now_ms: int
+    leader: NodeId
+    correlation_id: int
+    answers: tuple[OffsetAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFailed:
+    """ListOffsets had no answer."""
+
+    now_ms: int
+    leader: NodeId
+    correlation_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionAnswered:
+    """The controller answered the attempt ``request_sequence``."""
+
+    now_ms: int
+    request_sequence: int
+    answer: AlterPartitionAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionFailed:
+    """The attempt had no answer; it may have been applied."""
+
+    now_ms: int
+    request_sequence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The process is about to stop cleanly: save what makes the next start short."""
+
+    now_ms: int
+
+
+Event = (
+    Ticked
+    | Registered
+    | MetadataArrived
+    | LogOpened
+    | LogFlushed
+    | LogTruncated
+    | LogRolled
+    | RetentionFound
+    | ProduceArrived
+    | FetchArrived
+    | FetchForgotten
+    | FetchServed
+    | CallGone
+    | EpochEndsAsked
+    | OffsetsAsked
+    | DeleteRecordsAsked
+    | FetchAnswered
+    | FetchFailed
+    | EpochEndsAnswered
+    | EpochEndsFailed
+    | OffsetsAnswered
+    | OffsetsFailed
+    | AlterPartitionAnswered
+    | AlterPartitionFailed
+    | StopRequested
+)

@@ -1,0 +1,282 @@
+"""Decides what a fetch is answered, and when: at once, when bytes arrive, or when its wait is over.
+
+Invariants: a replica's fetch moves the remote LEO only after every check passed (M32); an immediate
+answer carries the HW from before that move unless `fetch-hw` says otherwise, a parked one is read again
+on completion (D1, M23); a consumer never gets a record at or above the HW of the replica it asked (M9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from strandline.core.effects import AnswerFetch, Effect
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.events import FetchArrived
+from strandline.core.leader import LeaderReplica
+from strandline.core.messages import FetchPartition, FetchResult, ReadRange, ReplicaState
+from strandline.core.node_state import NodeState
+from strandline.core.parked_fetches import News, ParkedFetch, ParkedFetches
+from strandline.core.types import FetchHw, NodeId, Offset, TopicPartition
+
+Acknowledged = Callable[[LeaderReplica, NodeId, bool, int, list[Effect]], None]
+"""Called for each counted fetch: (leader, replica, remote LEO changed, now_ms, out)."""
+
+
+class FetchServing:
+    """Fetch requests of one node, from replicas and consumers, on unary calls and on streams."""
+
+    def __init__(self, state: NodeState, acknowledged: Acknowledged) -> None:
+        self._state = state
+        self._acknowledged = acknowledged
+        self._updated_hw = state.rules.fetch_hw is FetchHw.UPDATED
+        self._checked = state.truncation.checked
+        self.parked = ParkedFetches()
+        # Fetches to look at again at the end of the step, with the partitions that woke them.
+        self._woken: dict[int, dict[TopicPartition, None]] = {}
+
+    # --- arrival ------------------------------------------------------------------------------------
+
+    def arrived(self, event: FetchArrived, out: list[Effect]) -> None:
+        """Count the fetch, then answer it or park it."""
+        request = event.request
+        if event.stream_id is not None:
+            self.forget(event.stream_id, tuple(p.tp for p in request.partitions), out)
+        results = [
+            self._receive(part, request.replica, event.at_follower, event.now_ms, out) for part in request.partitions
+        ]
+        fetch = ParkedFetch(
+            request_id=event.request_id,
+            replica=request.replica,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            max_wait_ms=request.max_wait_ms,
+            deadline_ms=event.now_ms + request.max_wait_ms,
+            stream_id=event.stream_id,
+            at_follower=event.at_follower,
+            partitions={part.tp: part for part in request.partitions},
+        )
+        if request.max_wait_ms <= 0 or not request.partitions:
+            self._answer(fetch, results, out)
+            return
+        ready = self._ready(fetch, results)
+        if ready:
+            self._answer(fetch, ready, out)
+        if fetch.partitions:
+            self.parked.park(fetch)
+
+    def _receive(
+        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, out: list[Effect]
+    ) -> FetchResult:
+        """One partition on arrival: check, snapshot the HW, count, and say what could be given now."""
+        result = self._look(part, replica, at_follower, fresh=True)
+        leader = self._state.leaders.get(part.tp)
+        if replica is None or leader is None or result.refusal is not None or result.diverging is not None:
+            return result
+        changed = leader.observe_fetch(part, replica, now_ms)
+        self._acknowledged(leader, replica.node_id, changed, now_ms, out)
+        return result._replace(high_watermark=leader.log.hw) if self._updated_hw else result
+
+    # --- looking at one partition ---------------------------------------------------------------
+
+    def _look(
+        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, *, fresh: bool
+    ) -> FetchResult:
+        """What could be answered for this partition now. ``fresh``: the fetch has not been counted yet."""
+        refusal = self._check(part, replica, at_follower)
+        if refusal is not None:
+            return self._refused(part.tp, refusal)
+        if at_follower:
+            return self._look_at_follower(part)
+        leader = self._state.leaders[part.tp]
+        if replica is not None:
+            refusal = leader.check_replica(part, replica) if fresh else leader.check_assigned(part.tp, replica.node_id)
+            if refusal is not None:
+                return self._refused(part.tp, refusal)
+        return self._look_at_leader(part, leader, replica)
+
+    def _look_at_leader(self, part: FetchPartition, leader: LeaderReplica, replica: ReplicaState | None) -> FetchResult:
+        log = leader.log
+        found = leader.diverging(part)
+        if isinstance(found, Refusal):
+            return self._refused(part.tp, found)
+        if found is not None:
+            return FetchResult(part.tp, log.hw, log.log_start_offset, diverging=found)
+        end = log.hw if replica is None else log.leo
+        return FetchResult(part.tp, log.hw, log.log_start_offset, self._range(part, end))
+
+    def _look_at_follower(self, part: FetchPartition) -> FetchResult:
+        log = self._state.logs[part.tp]
+        if part.fetch_offset < log.log_start_offset:
+            return self._refused(
+                part.tp,
+                Refusal(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"fetch_offset {part.fetch_offset} is below the log start {log.log_start_offset}; ask ListOffsets",
+                ),
+            )
+        if part.fetch_offset > log.hw:
+            return self._refused(
+                part.tp,
+                Refusal(
+                    ErrorCode.OFFSET_NOT_AVAILABLE,
+                    f"fetch_offset {part.fetch_offset} is above this follower's HW {log.hw}; wait, or ask the leader",
+                ),
+            )
+        return FetchResult(part.tp, log.expose_hw(), log.log_start_offset, self._range(part, log.hw))
+
+    def _range(self, part: FetchPartition, end: Offset) -> ReadRange | None:
+        if part.fetch_offset >= end:
+            return None
+        cap = self._state.timings.replica_fetch_response_max_bytes
+        return ReadRange(part.fetch_offset, end, min(part.max_bytes, cap))
+
+    def _refused(self, tp: TopicPartition, refusal: Refusal) -> FetchResult:
+        return FetchResult(tp, refusal=refusal, leader_hint=self._state.hint(tp))
+
+    def _check(self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool) -> Refusal | None:
+        """Shape, existence, leader epoch, role: in this order (T6, T10)."""
+        refusal = self._check_shape(part, replica, at_follower)
+        if refusal is not None:
+            return refusal
+        state = self._state
+        if part.tp not in state.images:
+            return state.unknown(part.tp)
+        refusal = state.check_asker_epoch(part.tp, part.current_leader_epoch, by_replica=replica is not None)
+        if refusal is not None:
+            return refusal
+        if at_follower and part.tp not in state.followers:
+            return Refusal(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"node {state.node_id} does not follow this partition; ask LeaderService or another replica",
+            )
+        if not at_follower and part.tp not in state.leaders:
+            return state.not_leader(part.tp)
+        return None
+
+    def _check_shape(self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool) -> Refusal | None:
+        if part.fetch_offset < 0:
+            return _invalid(f"fetch_offset is {part.fetch_offset}; it must be 0 or more")
+        if replica is None:
+            return None
+        if at_follower:
+            return _invalid("replica_state is set; replicas fetch from LeaderService only")
+        if part.current_leader_epoch is None:
+            return _invalid("current_leader_epoch is absent; a replica must say which leader it follows")
+        if self._checked and part.last_fetched_epoch is None and part.fetch_offset != part.log_start_offset:
+            return _invalid(
+                f"last_fetched_epoch is absent at fetch_offset {part.fetch_offset}; a replica may omit it "
+                "only at its own log_start_offset, with an empty log"
+            )
+        return None
+
+    # --- parking and waking -------------------------------------------------------------------------
+
+    def _ready(self, fetch: ParkedFetch, results: Iterable[FetchResult]) -> list[FetchResult]:
+        """What of ``results`` is to be answered now: nothing, or all of a call, or a stream's ripe part (M22)."""
+        found = list(results)
+        if fetch.min_bytes <= 0:
+            return found
+        ripe = [r for r in found if r.read is not None or r.refusal is not None or r.diverging is not None]
+        only_bytes = all(r.read is not None for r in ripe)
+        if not ripe or (only_bytes and fetch.min_bytes > 1 and self._bytes(ripe) < fetch.min_bytes):
+            return []
+        return ripe if fetch.stream_id is not None else found
+
+    def _bytes(self, results: Iterable[FetchResult]) -> int:
+        logs = self._state.logs
+        return sum(logs[r.tp].sizes.bytes_between(r.read.start, r.read.end) for r in results if r.read is not None)
+
+    def wake_replicas(self, tp: TopicPartition) -> None:
+        """The log grew: replicas may have something to fetch."""
+        for fetch in self.parked.at(tp):
+            if fetch.replica is not None:
+                self._woken.setdefault(fetch.request_id, {})[tp] = None
+
+    def wake_consumers(self, tp: TopicPartition) -> None:
+        """The HW moved: consumers may have something to read. It does not wake replicas (M22, KAFKA-9952)."""
+        for fetch in self.parked.at(tp):
+            if fetch.replica is None:
+                self._woken.setdefault(fetch.request_id, {})[tp] = None
+
+    def wake_all(self, tp: TopicPartition) -> None:
+        """The partition's leader changed, or the partition is gone: everybody must hear of it (T15)."""
+        for fetch in self.parked.at(tp):
+            self._woken.setdefault(fetch.request_id, {})[tp] = None
+
+    def meet_append(self, leader: LeaderReplica, leo_before: Offset, now_ms: int) -> None:
+        """An append found these replicas parked at the log end: they were caught up until now (M43)."""
+        for fetch in self.parked.at(leader.log.tp):
+            if fetch.replica is not None:
+                follower = leader.progress.get(fetch.replica.node_id)
+                if follower is not None:
+                    follower.met_by_append(leo_before, now_ms)
+
+    def complete_woken(self, out: list[Effect]) -> None:
+        """End of a step: read again what was woken, and answer what is ripe."""
+        while self._woken:
+            woken, self._woken = self._woken, {}
+            for request_id, tps in woken.items():
+                fetch = self.parked.get(request_id)
+                if fetch is not None:
+                    self._try_complete(fetch, tps, out)
+
+    def _try_complete(self, fetch: ParkedFetch, woken: Iterable[TopicPartition], out: list[Effect]) -> None:
+        whole = fetch.stream_id is None or fetch.min_bytes > 1
+        parts = fetch.partitions.values() if whole else [fetch.partitions[tp] for tp in woken if tp in fetch.partitions]
+        ready = self._ready(fetch, self._read_again(fetch, parts))
+        if ready:
+            self._answer(fetch, ready, out)
+
+    def _read_again(self, fetch: ParkedFetch, parts: Iterable[FetchPartition]) -> list[FetchResult]:
+        return [self._look(part, fetch.replica, fetch.at_follower, fresh=False) for part in parts]
+
+    def ticked(self, now_ms: int, out: list[Effect]) -> None:
+        """Complete the fetches whose wait is over; a stream is only told what it does not know yet."""
+        for fetch in self.parked.due(now_ms):
+            results = self._read_again(fetch, fetch.partitions.values())
+            stream_id = fetch.stream_id
+            if stream_id is not None:
+                told = self.parked.was_told
+                results = [r for r in results if not told(stream_id, r.tp, self._news(r))]
+            if results or stream_id is None:
+                self._answer(fetch, results, out)
+            if fetch.partitions:
+                self.parked.postpone(fetch, now_ms)
+
+    def _answer(self, fetch: ParkedFetch, results: list[FetchResult], out: list[Effect]) -> None:
+        self.parked.remove(fetch, tuple(r.tp for r in results))
+        if fetch.stream_id is not None:
+            for r in results:
+                self.parked.tell(fetch.stream_id, r.tp, self._news(r))
+        replica = fetch.replica.node_id if fetch.replica else None
+        done = not fetch.partitions
+        out.append(AnswerFetch(fetch.request_id, tuple(results), fetch.max_bytes, replica, done))
+
+    def _news(self, result: FetchResult) -> News | None:
+        """What a follower takes over from this answer even without records; nothing from an error or a divergence."""
+        if result.refusal is not None or result.diverging is not None:
+            return None
+        leader_epoch = self._state.images[result.tp].leader_epoch
+        return News(leader_epoch, result.high_watermark, result.log_start_offset)
+
+    # --- going away -----------------------------------------------------------------------------------
+
+    def forget(self, stream_id: int, tps: tuple[TopicPartition, ...], out: list[Effect]) -> None:
+        """These partitions of a stream are named again or no longer wanted; fetches left empty are closed."""
+        for fetch in self.parked.replace(stream_id, tps):
+            replica = fetch.replica.node_id if fetch.replica else None
+            out.append(AnswerFetch(fetch.request_id, (), fetch.max_bytes, replica))
+
+    def end_stream(self, stream_id: int) -> None:
+        """The stream broke or was closed."""
+        self.parked.end_stream(stream_id)
+
+    def call_gone(self, request_id: int) -> None:
+        """The caller of a unary fetch went away."""
+        fetch = self.parked.get(request_id)
+        if fetch is not None:
+            self.parked.remove(fetch, tuple(fetch.partitions))
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,85 @@
+"""Decides who is in sync, and from when a change of that counts.
+
+Invariant (I6): while a change is pending the *maximal* ISR is the stricter reading of it, for an
+expansion with the new member, for a shrink with the removed ones, because the controller may already
+have applied either (KIP-497). At most one change is pending; only the controller ends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.core.messages import IsrMember, ProposedIsr
+from strandline.core.progress import FollowerProgress
+from strandline.core.types import IsrJoin, LeaderEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIsr:
+    """A change that was proposed and neither committed nor refused."""
+
+    proposal: ProposedIsr
+
+    @property
+    def members(self) -> frozenset[NodeId]:
+        """The ISR as it would be."""
+        return frozenset(m.node_id for m in self.proposal.new_isr)
+
+
+@dataclass(frozen=True, slots=True)
+class IsrState:
+    """The ISR of one partition as its leader sees it."""
+
+    committed: tuple[NodeId, ...]
+    partition_epoch: PartitionEpoch
+    pending: PendingIsr | None = None
+
+    @property
+    def maximal(self) -> frozenset[NodeId]:
+        """Everybody who may be a member as far as the leader can know (M19)."""
+        committed = frozenset(self.committed)
+        return committed | self.pending.members if self.pending else committed
+
+    def proposing(self, proposal: ProposedIsr) -> IsrState:
+        """This state with a change under way."""
+        assert self.pending is None, "a second ISR change was proposed while one is pending"
+        return IsrState(self.committed, self.partition_epoch, PendingIsr(proposal))
+
+    def reverted(self) -> IsrState:
+        """The change is known not to have happened and never to happen."""
+        return IsrState(self.committed, self.partition_epoch)
+
+
+def may_join(
+    follower: FollowerProgress,
+    *,
+    hw: Offset,
+    leader_leo: Offset,
+    epoch_start_offset: Offset,
+    rule: IsrJoin,
+    now_ms: int,
+    lag_max_ms: int,
+) -> bool:
+    """Whether a follower's position allows it into the ISR (M44).
+
+    At the HW is not enough: until the leader's own epoch begins it does not know the true HW
+    (KAFKA-7128, TR6). With ``caught-up`` it must also keep pace, or it would leave again (T42).
+    """
+    leo = follower.remote_leo
+    if leo is None or leo < hw or leo < epoch_start_offset:
+        return False
+    return rule is IsrJoin.HW or follower.is_caught_up(leader_leo, now_ms, lag_max_ms)
+
+
+def expansion(
+    tp: TopicPartition, leader_epoch: LeaderEpoch, state: IsrState, members: tuple[IsrMember, ...], joining: IsrMember
+) -> ProposedIsr:
+    """Propose the committed members and ``joining``, with the node epoch its own fetch carried."""
+    return ProposedIsr(tp, leader_epoch, state.partition_epoch, (*members, joining))
+
+
+def shrinkage(
+    tp: TopicPartition, leader_epoch: LeaderEpoch, state: IsrState, staying: tuple[IsrMember, ...]
+) -> ProposedIsr:
+    """Propose only those that keep pace."""
+    return ProposedIsr(tp, leader_epoch, state.partition_epoch, staying)

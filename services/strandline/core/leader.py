@@ -1,0 +1,300 @@
+"""Decides what a leader does with each fetch, append and ISR decision of one partition.
+
+Invariants: it appends only in its own epoch; it never truncates (M39); its HW never goes back (M6); it
+counts a follower only by fetches of this epoch that passed the divergence check (M5, M32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from strandline.core import high_watermark, isr
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.isr import IsrState
+from strandline.core.messages import (
+    FetchPartition,
+    IsrDecision,
+    IsrMember,
+    NodeImage,
+    PartitionImage,
+    ProposedIsr,
+    ReplicaState,
+)
+from strandline.core.progress import FollowerProgress
+from strandline.core.replica_log import ReplicaLog
+from strandline.core.timings import NodeTimings
+from strandline.core.truncation import rule_for
+from strandline.core.types import EpochEnd, NodeEpoch, NodeId, Offset, PartitionEpoch, Rules, TopicPartition
+
+
+class LeaderReplica:
+    """One partition in one leader epoch, on the node that leads it.
+
+    ``nodes`` is the node table of the newest metadata, shared and kept current by the owner.
+    """
+
+    __slots__ = (
+        "_checks_lineage",
+        "_nodes",
+        "_rules",
+        "_timings",
+        "epoch_start_offset",
+        "image",
+        "isr",
+        "log",
+        "node_epoch",
+        "node_id",
+        "progress",
+        "retry_isr_at_ms",
+    )
+
+    def __init__(
+        self,
+        node: ReplicaState,
+        image: PartitionImage,
+        log: ReplicaLog,
+        nodes: Mapping[NodeId, NodeImage],
+        rules: Rules,
+        timings: NodeTimings,
+        now_ms: int,
+    ) -> None:
+        assert node.node_id in image.isr, f"I7: {node.node_id} leads {image.tp} outside its ISR {image.isr}"
+        self.node_id = node.node_id
+        self.node_epoch: NodeEpoch = node.node_epoch
+        self.image = image
+        self.log = log
+        self._nodes = nodes
+        self._rules = rules
+        self._checks_lineage = rule_for(rules.truncation).checked
+        self._timings = timings
+        # LESO: the LEO when this epoch began. Invariant: constant for the life of this object.
+        self.epoch_start_offset = log.leo
+        self.isr = IsrState(image.isr, image.partition_epoch)
+        # A refused change is not proposed again before this time (or before new metadata).
+        self.retry_isr_at_ms = now_ms
+        self.progress: dict[NodeId, FollowerProgress] = {}
+        for follower in self._followers_of(image):
+            self.progress[follower] = FollowerProgress(follower, now_ms if follower in image.isr else None)
+
+    def _followers_of(self, image: PartitionImage) -> list[NodeId]:
+        return [n for n in (*image.replicas, *image.observers) if n != self.node_id]
+
+    # --- metadata of the same leader epoch ------------------------------------------------------
+
+    def update(self, image: PartitionImage, now_ms: int) -> bool:
+        """Take over a newer partition epoch; follower state stays (T26). Returns whether anything ended.
+
+        A newer partition epoch ends whatever was pending: the compare-and-set can no longer succeed.
+        """
+        assert image.leader_epoch == self.image.leader_epoch
+        if image.partition_epoch < self.isr.partition_epoch:
+            return False
+        newer = image.partition_epoch > self.isr.partition_epoch
+        self.image = image
+        if newer:
+            self.isr = IsrState(image.isr, image.partition_epoch)
+            self.retry_isr_at_ms = now_ms
+        wanted = self._followers_of(image)
+        for gone in self.progress.keys() - set(wanted):
+            del self.progress[gone]
+        for follower in wanted:
+            if follower not in self.progress:
+                self.progress[follower] = FollowerProgress(follower, now_ms if follower in image.isr else None)
+        return newer
+
+    # --- fetches ----------------------------------------------------------------------------------
+
+    def check_replica(self, fetch: FetchPartition, replica: ReplicaState) -> Refusal | None:
+        """Whether this replica may fetch here at all: assigned, of the newest incarnation, claiming honestly."""
+        refusal = self.check_assigned(fetch.tp, replica.node_id)
+        if refusal is not None:
+            return refusal
+        follower = self.progress[replica.node_id]
+        if replica.node_epoch < self._highest_node_epoch(follower):
+            return Refusal(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"replica_epoch {replica.node_epoch} is of an older incarnation of node {replica.node_id}; "
+                "only its newest process may fetch",
+            )
+        # What a follower may claim is counted from a fetch that proved its lineage; history had no such proof.
+        return self._check_claim(fetch, follower) if self._checks_lineage else None
+
+    def check_assigned(self, tp: TopicPartition, node_id: NodeId) -> Refusal | None:
+        """Whether ``node_id`` is a replica or an observer of this partition (T10)."""
+        if node_id in self.progress:
+            return None
+        return Refusal(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"node {node_id} is not a replica of {tp.topic_id}-{tp.partition} as this leader knows it; "
+            "refresh metadata and retry",
+        )
+
+    def _highest_node_epoch(self, follower: FollowerProgress) -> int:
+        known = self._nodes.get(follower.node_id)
+        return max(known.node_epoch if known else 0, follower.node_epoch or 0)
+
+    def _check_claim(self, fetch: FetchPartition, follower: FollowerProgress) -> Refusal | None:
+        restarts = fetch.last_fetched_epoch is None and fetch.fetch_offset == self.log.log_start_offset
+        limit = follower.claim_limit
+        if limit is None or restarts or fetch.fetch_offset <= limit or fetch.fetch_offset > self.log.leo:
+            return None  # beyond the LEO the divergence check gives the better answer (T8)
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"fetch_offset {fetch.fetch_offset} is beyond {limit}, where node {follower.node_id} was "
+            "plus what it was sent; a replica fetches from its own LEO",
+        )
+
+    def diverging(self, fetch: FetchPartition) -> EpochEnd | Refusal | None:
+        """Where the asker's log parts from this one, None if it does not (M31); out of range beats divergence."""
+        log = self.log
+        if fetch.fetch_offset < log.log_start_offset:
+            return self._out_of_range(fetch)
+        if fetch.last_fetched_epoch is None:
+            return self._out_of_range(fetch) if fetch.fetch_offset > log.leo else None
+        end = log.epochs.end_offset_for(fetch.last_fetched_epoch, log.leo)
+        if end is None:
+            return self._out_of_range(fetch)
+        if end.epoch < fetch.last_fetched_epoch or end.end_offset < fetch.fetch_offset:
+            return end
+        return None
+
+    def _out_of_range(self, fetch: FetchPartition) -> Refusal:
+        return Refusal(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"fetch_offset {fetch.fetch_offset} is not within the log start {self.log.log_start_offset} "
+            f"and LEO {self.log.leo} of this lineage; ask ListOffsets",
+        )
+
+    def observe_fetch(self, fetch: FetchPartition, replica: ReplicaState, now_ms: int) -> bool:
+        """Count a fetch that passed all checks: the fetch offset *is* the acknowledgement. Returns whether
+        the remote LEO changed, which is an occasion to raise the HW (M15)."""
+        follower = self.progress[replica.node_id]
+        return follower.fetched(fetch.fetch_offset, self.log.leo, replica.node_epoch, now_ms)
+
+    # --- the high watermark -----------------------------------------------------------------------
+
+    def maybe_raise_hw(self, now_ms: int) -> bool:
+        """Move the HW as far as everybody counted has the log (M6, M16). Returns whether it rose."""
+        offset = high_watermark.candidate(
+            self.log.vote,
+            [f.remote_leo for f in self._counted(now_ms)],
+            committed_isr_size=len(self.isr.committed),
+            min_isr=self.image.min_isr,
+        )
+        return offset is not None and self.log.raise_hw(offset)
+
+    def _counted(self, now_ms: int) -> list[FollowerProgress]:
+        maximal = self.isr.maximal
+        lag_max_ms = self._timings.replica_lag_time_max_ms
+        return [
+            follower
+            for node_id, follower in self.progress.items()
+            if node_id in maximal
+            or (
+                node_id in self.image.replicas
+                and follower.is_caught_up(self.log.leo, now_ms, lag_max_ms)
+                and self._is_eligible(follower)
+            )
+        ]
+
+    def _is_eligible(self, follower: FollowerProgress) -> bool:
+        node = self._nodes.get(follower.node_id)
+        return (
+            node is not None
+            and not node.fenced
+            and not node.shutting_down
+            and not node.is_observer
+            and follower.node_epoch == node.node_epoch
+        )
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether acks=all is refused and the HW stands still (M18, M47)."""
+        return len(self.isr.committed) < self.image.min_isr
+
+    @property
+    def knows_true_hw(self) -> bool:
+        """Whether the HW has reached the start of this epoch, so that "latest" may be answered (KIP-207)."""
+        return self.log.hw >= self.epoch_start_offset
+
+    # --- the ISR ----------------------------------------------------------------------------------
+
+    def maybe_expand(self, node_id: NodeId, now_ms: int) -> ProposedIsr | None:
+        """Propose to add a follower, if its last fetch of this epoch allows it (M44)."""
+        follower = self.progress.get(node_id)
+        if follower is None or self.isr.pending is not None or now_ms < self.retry_isr_at_ms:
+            return None
+        if node_id in self.isr.committed or node_id not in self.image.replicas or not self._is_eligible(follower):
+            return None
+        joins = isr.may_join(
+            follower,
+            hw=self.log.hw,
+            leader_leo=self.log.leo,
+            epoch_start_offset=self.epoch_start_offset,
+            rule=self._rules.isr_join,
+            now_ms=now_ms,
+            lag_max_ms=self._timings.replica_lag_time_max_ms,
+        )
+        if not joins:
+            return None
+        joining = IsrMember(node_id, follower.node_epoch)
+        members = self._members(self.isr.committed)
+        return self._propose(isr.expansion(self.image.tp, self.image.leader_epoch, self.isr, members, joining))
+
+    def maybe_shrink(self, now_ms: int) -> ProposedIsr | None:
+        """Propose to drop every member that neither is at the log end nor was within the lag time (M42)."""
+        if self.isr.pending is not None or now_ms < self.retry_isr_at_ms:
+            return None
+        lag_max_ms = self._timings.replica_lag_time_max_ms
+        staying = [
+            n
+            for n in self.isr.committed
+            if n == self.node_id or self.progress[n].is_caught_up(self.log.leo, now_ms, lag_max_ms)
+        ]
+        if len(staying) == len(self.isr.committed):
+            return None
+        members = self._members(tuple(staying))
+        return self._propose(isr.shrinkage(self.image.tp, self.image.leader_epoch, self.isr, members))
+
+    def _members(self, node_ids: tuple[NodeId, ...]) -> tuple[IsrMember, ...]:
+        """Committed members with the incarnation known of each; the controller checks added ones only."""
+        return tuple(IsrMember(n, self._member_epoch(n)) for n in node_ids)
+
+    def _member_epoch(self, node_id: NodeId) -> NodeEpoch | None:
+        if node_id == self.node_id:
+            return self.node_epoch
+        known = self._nodes.get(node_id)
+        return known.node_epoch if known else None
+
+    def _propose(self, proposal: ProposedIsr) -> ProposedIsr:
+        proposal = proposal._replace(recovering=self.image.recovering and len(proposal.new_isr) == 1)
+        self.isr = self.isr.proposing(proposal)
+        return proposal
+
+    def commit_isr(self, decision: IsrDecision) -> bool:
+        """The controller committed a state; take it over if it is newer. Returns whether it was."""
+        if decision.partition_epoch <= self.isr.partition_epoch:
+            return False
+        self.isr = IsrState(decision.isr, PartitionEpoch(decision.partition_epoch))
+        return True
+
+    def revert_isr(self, now_ms: int, backoff_ms: int) -> None:
+        """The controller refused for good: back to the committed state, and not again at once."""
+        self.isr = self.isr.reverted()
+        self.retry_isr_at_ms = now_ms + backoff_ms
+
+    def excuse(self, gap_ms: int) -> None:
+        """This process itself stood still for ``gap_ms`` (M59)."""
+        for follower in self.progress.values():
+            follower.excuse(gap_ms)
+
+    def bytes_available(self, start: Offset, end: Offset) -> int:
+        """Bytes that wait in [start, end)."""
+        return self.log.sizes.bytes_between(start, end)
+
+    def __repr__(self) -> str:
+        isr_members = ",".join(map(str, self.isr.committed))
+        return (
+            f"<Leader {self.log.topic}-{self.log.tp.partition} epoch={self.image.leader_epoch} "
+            f"leo={self.log.leo} hw={self.log.hw} isr={{{isr_members}}}>"
+        )

@@ -1,0 +1,480 @@
+"""What nodes, controller and clients say to each other, free of any wire: the protocol as frozen values.
+
+`rpc/convert.py` is the only place that turns them into protobuf and back. Names are Kafka's
+(`protocol-fields`), absence is ``None``. The hot ones are NamedTuples because they are built per batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strandline.core.errors import Outcome, Refusal
+from strandline.core.types import (
+    Acks,
+    BatchHeader,
+    EpochEnd,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    Offset,
+    PartitionEpoch,
+    Role,
+    Rules,
+    TopicPartition,
+)
+
+# --- who asks -------------------------------------------------------------------------------------
+
+
+class ReplicaState(NamedTuple):
+    """The asking replica and its incarnation (KIP-903); absent on a request means: a client asks."""
+
+    node_id: NodeId
+    node_epoch: NodeEpoch
+
+
+class LeaderHint(NamedTuple):
+    """The leader a refusing node knows, so that the caller need not search (KIP-951)."""
+
+    leader: NodeId | None
+    leader_epoch: LeaderEpoch
+
+
+# --- produce --------------------------------------------------------------------------------------
+
+
+class ProducePartition(NamedTuple):
+    """One partition's part of a produce request: exactly one record batch, as opaque bytes.
+
+    ``invalid`` is set when the batch failed the shape checks of `records.batch`; header and payload mean
+    nothing then, and the core only passes the refusal on.
+    """
+
+    tp: TopicPartition
+    header: BatchHeader
+    payload: object
+    invalid: Refusal | None = None
+
+
+class ProduceResult(NamedTuple):
+    """One partition's answer: where the batch lies, or why it does not."""
+
+    tp: TopicPartition
+    base_offset: Offset | None = None
+    log_start_offset: Offset | None = None
+    refusal: Refusal | None = None
+    leader_hint: LeaderHint | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """NOT_APPENDED or MAY_APPEAR for an error, None for success (P2)."""
+        return self.refusal.outcome if self.refusal else None
+
+
+# --- fetch ----------------------------------------------------------------------------------------
+
+
+class FetchPartition(NamedTuple):
+    """One partition's part of a fetch request (M26)."""
+
+    tp: TopicPartition
+    fetch_offset: Offset
+    current_leader_epoch: LeaderEpoch | None = None
+    last_fetched_epoch: LeaderEpoch | None = None
+    log_start_offset: Offset | None = None
+    max_bytes: int = 1 << 20
+
+
+class FetchRequest(NamedTuple):
+    """A Fetch over many partitions, by a replica or (``replica`` absent) by a consumer."""
+
+    partitions: tuple[FetchPartition, ...]
+    replica: ReplicaState | None = None
+    max_wait_ms: int = 0
+    min_bytes: int = 1
+    max_bytes: int = 1 << 20
+
+
+class ReadRange(NamedTuple):
+    """Which bytes an answer gives: whole batches from ``start``, none that crosses ``end``."""
+
+    start: Offset
+    end: Offset
+    max_bytes: int
+
+
+class FetchResult(NamedTuple):
+    """One partition's answer, before its bytes are read: the performer reads ``read`` when it answers."""
+
+    tp: TopicPartition
+    high_watermark: Offset | None = None
+    log_start_offset: Offset | None = None
+    read: ReadRange | None = None
+    diverging: EpochEnd | None = None
+    refusal: Refusal | None = None
+    leader_hint: LeaderHint | None = None
+
+
+class FetchedPartition(NamedTuple):
+    """One partition's answer as the follower received it.
+
+    ``batches`` are the headers of ``payload``, whose CRCs were checked on arrival; ``corrupt`` says
+    what was wrong when they did not hold (then both are empty).
+    """
+
+    tp: TopicPartition
+    error: Refusal | None = None
+    high_watermark: Offset | None = None
+    log_start_offset: Offset | None = None
+    diverging: EpochEnd | None = None
+    batches: tuple[BatchHeader, ...] = ()
+    payload: object = b""
+    corrupt: str | None = None
+
+
+# --- OffsetForLeaderEpoch, ListOffsets ------------------------------------------------------------
+
+
+class EpochEndQuestion(NamedTuple):
+    """Asks where ``leader_epoch`` ended (None asks for an undefined epoch, answered undefined)."""
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch | None
+    current_leader_epoch: LeaderEpoch | None = None
+
+
+class EpochEndAnswer(NamedTuple):
+    """Where an epoch ended on the leader; ``end`` is None when the leader cannot say (Kafka's -1, -1)."""
+
+    tp: TopicPartition
+    end: EpochEnd | None = None
+    refusal: Refusal | None = None
+
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+"""Kafka's special timestamps of ListOffsets; any value >= 0 is a time in ms since the Unix epoch."""
+
+
+class OffsetQuestion(NamedTuple):
+    """Asks for an offset by LATEST, EARLIEST, MAX_TIMESTAMP or by time in ms."""
+
+    tp: TopicPartition
+    timestamp: int
+    current_leader_epoch: LeaderEpoch | None = None
+
+
+class OffsetLookup(NamedTuple):
+    """Asks the performer to find the first record at or after ``timestamp`` below ``end``.
+
+    ``unsettled`` is set while HW < LESO (KIP-207): a hit at or beyond ``settled_end`` must then be
+    refused with OFFSET_NOT_AVAILABLE, because the leader does not know yet that it is committed.
+    """
+
+    timestamp: int
+    end: Offset
+    settled_end: Offset
+    unsettled: bool
+
+
+class OffsetAnswer(NamedTuple):
+    """An offset, its timestamp where one was looked up, and the epoch that wrote it."""
+
+    tp: TopicPartition
+    offset: Offset | None = None
+    timestamp: int | None = None
+    leader_epoch: LeaderEpoch | None = None
+    refusal: Refusal | None = None
+    lookup: OffsetLookup | None = None
+
+
+# --- AlterPartition -------------------------------------------------------------------------------
+
+
+class IsrMember(NamedTuple):
+    """A proposed member with the incarnation that earned its place (KIP-903); frozen with the very
+    fetch that proved it, never refreshed on a re-send (TR10)."""
+
+    node_id: NodeId
+    node_epoch: NodeEpoch | None
+
+
+class ProposedIsr(NamedTuple):
+    """One partition's compare-and-set: replace the ISR if ``partition_epoch`` is still current."""
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    new_isr: tuple[IsrMember, ...]
+    recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionRequest:
+    """A leader's proposals. ``request_sequence`` rises with every attempt of this node epoch (TR16)."""
+
+    cluster_id: str
+    controller_epoch: int
+    node_id: NodeId
+    node_epoch: NodeEpoch
+    request_sequence: int
+    partitions: tuple[ProposedIsr, ...]
+
+
+class IsrDecision(NamedTuple):
+    """The controller's word on one proposal, with the state that holds now."""
+
+    tp: TopicPartition
+    refusal: Refusal | None = None
+    leader: NodeId | None = None
+    leader_epoch: LeaderEpoch = LeaderEpoch(0)
+    isr: tuple[NodeId, ...] = ()
+    partition_epoch: PartitionEpoch = PartitionEpoch(0)
+    recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionAnswer:
+    """``refusal`` refuses the whole request; otherwise one decision for each proposal."""
+
+    refusal: Refusal | None = None
+    partitions: tuple[IsrDecision, ...] = ()
+
+
+# --- metadata -------------------------------------------------------------------------------------
+
+
+class Endpoint(NamedTuple):
+    """An advertised address, which may differ from the address a server binds."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeImage:
+    """What everybody knows of a registered node."""
+
+    node_id: NodeId
+    node_epoch: NodeEpoch
+    roles: frozenset[Role] = frozenset({Role.LEADER, Role.FOLLOWER})
+    client_endpoint: Endpoint | None = None
+    internal_endpoint: Endpoint | None = None
+    rack: str | None = None
+    fenced: bool = True
+    shutting_down: bool = False
+
+    @property
+    def is_observer(self) -> bool:
+        """An observer replicates everything and is never elected (M60)."""
+        return Role.LEADER not in self.roles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    """A partition as the controller committed it (Kafka: PartitionRecord)."""
+
+    tp: TopicPartition
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    elr: tuple[NodeId, ...] = ()
+    leader: NodeId | None
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    min_isr: int
+    """Effective: min(min.insync.replicas, RF); partition state, so that a change has an epoch (M57)."""
+    recovering: bool = False
+    last_unclean_leader_epoch: LeaderEpoch | None = None
+    observers: tuple[NodeId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    """A topic: its name, its id, its settings, its partitions in index order."""
+
+    name: str
+    topic_id: str
+    configs: tuple[tuple[str, str], ...] = ()
+    partitions: tuple[PartitionImage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """A snapshot (``is_snapshot``) or what changed since ``metadata_offset`` before it.
+
+    ``to_node_epoch`` addresses it to one incarnation; a process ignores any other's (TR15).
+    A change holds whole topics (every partition of a topic that changed in any way) and whole nodes.
+    """
+
+    cluster_id: str
+    controller_epoch: int
+    metadata_offset: int
+    is_snapshot: bool
+    rules: Rules
+    feature_level: int = 1
+    nodes: tuple[NodeImage, ...] = ()
+    topics: tuple[TopicImage, ...] = ()
+    deleted_topic_ids: tuple[str, ...] = ()
+    to_node_epoch: NodeEpoch | None = None
+
+
+# --- registration and heartbeat -------------------------------------------------------------------
+
+
+class EpochsSeen(NamedTuple):
+    """The highest epochs a node knows of one partition; the controller must never be behind (TR18)."""
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterNode:
+    """A process asks for a node epoch; sent after recovery, never before (M56)."""
+
+    node_id: NodeId
+    cluster_id: str | None
+    incarnation_id: str
+    directory_id: str
+    roles: frozenset[Role]
+    rules: Rules
+    client_endpoint: Endpoint
+    internal_endpoint: Endpoint
+    rack: str | None = None
+    feature_min: int = 1
+    feature_max: int = 1
+    unclean: bool = False
+    controller_epoch_seen: int | None = None
+    epochs_seen: tuple[EpochsSeen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRegistered:
+    """The controller's answer to a registration."""
+
+    refusal: Refusal | None = None
+    node_epoch: NodeEpoch | None = None
+    controller_epoch: int = 0
+    cluster_id: str = ""
+    feature_level: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A node says that it lives, and what it wants."""
+
+    cluster_id: str
+    node_id: NodeId
+    node_epoch: NodeEpoch
+    metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatAnswer:
+    """The controller's view of the node. A node is fenced until told otherwise."""
+
+    refusal: Refusal | None = None
+    controller_epoch: int = 0
+    is_caught_up: bool = False
+    is_fenced: bool = True
+    should_shut_down: bool = False
+    session_timeout_ms: int = 9000
+    heartbeat_interval_ms: int = 2000
+
+
+# --- what can be asked to be seen -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaView:
+    """One replica as its leader sees it. Ages in ms; None: never in this leader epoch."""
+
+    node_id: NodeId
+    node_epoch: NodeEpoch | None
+    remote_leo: Offset | None
+    last_fetch_age_ms: int | None
+    last_caught_up_age_ms: int | None
+    in_isr: bool
+    is_observer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionView:
+    """One partition as its leader sees it (DescribePartitions)."""
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    epoch_start_offset: Offset
+    leo: Offset
+    durable_leo: Offset
+    high_watermark: Offset
+    log_start_offset: Offset
+    isr: tuple[NodeId, ...]
+    maximal_isr: tuple[NodeId, ...]
+    elr: tuple[NodeId, ...]
+    min_isr: int
+    replicas: tuple[ReplicaView, ...] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStateView:
+    """One replica as it sees itself (DescribeReplicas)."""
+
+    tp: TopicPartition
+    leo: Offset
+    durable_leo: Offset
+    high_watermark: Offset
+    log_start_offset: Offset
+    fetch_state: str
+    """`leading`, `truncating`, `fetching`, `waiting` (no leader) or `failed`."""
+    reason: str
+    """Why the state is `failed`, else empty."""
+    leader: NodeId | None
+    leader_epoch: LeaderEpoch
+    epochs: tuple[tuple[LeaderEpoch, Offset], ...]
+
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "Acks",
+    "AlterPartitionAnswer",
+    "AlterPartitionRequest",
+    "Endpoint",
+    "EpochEndAnswer",
+    "EpochEndQuestion",
+    "EpochsSeen",
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResult",
+    "FetchedPartition",
+    "Heartbeat",
+    "HeartbeatAnswer",
+    "IsrDecision",
+    "IsrMember",
+    "LeaderHint",
+    "MetadataImage",
+    "NodeImage",
+    "NodeRegistered",
+    "OffsetAnswer",
+    "OffsetLookup",
+    "OffsetQuestion",
+    "PartitionImage",
+    "PartitionView",
+    "ProducePartition",
+    "ProduceResult",
+    "ProposedIsr",
+    "ReadRange",
+    "RegisterNode",
+    "ReplicaState",
+    "ReplicaStateView",
+    "ReplicaView",
+    "TopicImage",
+]

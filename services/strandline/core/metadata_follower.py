@@ -1,0 +1,131 @@
+"""Decides which metadata a node believes, and which partitions it concerns.
+
+Invariants: nothing that is addressed to another incarnation is believed (TR15), nothing from an older
+controller, and for each partition nothing of a lower leader or partition epoch than was seen (TR18);
+what is believed is kept durably before it is acted upon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from strandline.core.effects import Effect, SaveMetadata
+from strandline.core.follower import FollowerReplica
+from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.node_state import NodeState
+from strandline.core.types import NodeId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """What a believed image changes for this node."""
+
+    changed: tuple[TopicPartition, ...]
+    gone: tuple[TopicPartition, ...]
+
+
+MAX_MESSAGE_BYTES = "max.message.bytes"
+"""The topic setting that bounds a batch, header included (Kafka's name)."""
+
+
+class MetadataFollower:
+    """Keeps ``state.nodes``, ``state.images`` and ``state.topic_names`` current."""
+
+    def __init__(self, state: NodeState, seen: MetadataImage | None) -> None:
+        self._state = state
+        self._nodes: dict[NodeId, NodeImage] = state.nodes
+        # Every topic of the cluster, also those this node has no part in: what is kept durably.
+        self._topics: dict[str, TopicImage] = {}
+        # The newest state ever seen of each partition; what is stored never falls behind it.
+        self._newest: dict[TopicPartition, PartitionImage] = {}
+        if seen is not None:
+            state.controller_epoch = seen.controller_epoch
+            for topic in seen.topics:
+                self._newest.update({image.tp: image for image in topic.partitions})
+
+    def take(self, image: MetadataImage, out: list[Effect]) -> MetadataChange | None:
+        """Believe ``image`` or ignore it (None)."""
+        state = self._state
+        if state.node_epoch is None or image.to_node_epoch != state.node_epoch:
+            return None
+        if image.controller_epoch < state.controller_epoch:
+            return None
+        state.controller_epoch = image.controller_epoch
+        if image.is_snapshot:
+            state.nodes.clear()
+            gone_ids = set(self._topics) - {t.topic_id for t in image.topics}
+        else:
+            gone_ids = set(image.deleted_topic_ids)
+        state.nodes.update({n.node_id: n for n in image.nodes})
+        changed = [tp for topic in image.topics for tp in self._take_topic(topic)]
+        gone = [tp for topic_id in gone_ids for tp in self._drop_topic(topic_id)]
+        gone += [tp for tp in changed if not self._concerns(state.images[tp])]
+        for tp in gone:
+            state.images.pop(tp, None)
+        if image.topics or gone_ids:
+            out.append(SaveMetadata(self._merged(image)))
+        return MetadataChange(
+            tuple(tp for tp in changed if tp in state.images), tuple(g for g in gone if g in state.logs)
+        )
+
+    def _take_topic(self, topic: TopicImage) -> list[TopicPartition]:
+        """The partitions of ``topic`` whose newer state concerns this node, or no longer does."""
+        self._state.topic_names[topic.topic_id] = topic.name
+        self._take_limit(topic)
+        changed = [image.tp for image in topic.partitions if self._take_partition(image)]
+        newest = tuple(self._newest[image.tp] for image in topic.partitions)
+        self._topics[topic.topic_id] = replace(topic, partitions=newest)
+        return changed
+
+    def _take_limit(self, topic: TopicImage) -> None:
+        limit = dict(topic.configs).get(MAX_MESSAGE_BYTES)
+        if limit is None:
+            self._state.batch_limits.pop(topic.topic_id, None)
+        else:
+            self._state.batch_limits[topic.topic_id] = int(limit)
+
+    def _take_partition(self, image: PartitionImage) -> bool:
+        seen = self._newest.get(image.tp)
+        known = self._state.images.get(image.tp)
+        if seen is not None and (
+            image.leader_epoch < seen.leader_epoch or image.partition_epoch < seen.partition_epoch
+        ):
+            return False
+        self._newest[image.tp] = image
+        if known is None and not self._concerns(image):
+            return False
+        if known == image:
+            return False
+        self._state.images[image.tp] = image
+        return True
+
+    def _concerns(self, image: PartitionImage) -> bool:
+        return self._state.node_id in image.replicas or self._state.node_id in image.observers
+
+    def _drop_topic(self, topic_id: str) -> list[TopicPartition]:
+        self._topics.pop(topic_id, None)
+        self._state.topic_names.pop(topic_id, None)
+        self._state.batch_limits.pop(topic_id, None)
+        for tp in [tp for tp in self._newest if tp.topic_id == topic_id]:
+            del self._newest[tp]
+        return [tp for tp in self._state.images if tp.topic_id == topic_id]
+
+    def _merged(self, image: MetadataImage) -> MetadataImage:
+        return MetadataImage(
+            cluster_id=image.cluster_id,
+            controller_epoch=image.controller_epoch,
+            metadata_offset=image.metadata_offset,
+            is_snapshot=True,
+            rules=image.rules,
+            feature_level=image.feature_level,
+            nodes=tuple(self._state.nodes.values()),
+            topics=tuple(self._topics.values()),
+            to_node_epoch=image.to_node_epoch,
+        )
+
+    def begin_following(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
+        """Follow the leader that the metadata names."""
+        state = self._state
+        follower = FollowerReplica(state.images[tp], state.logs[tp], state.rules, state.timings, now_ms)
+        state.followers[tp] = follower
+        follower.begin(out)

@@ -1,0 +1,384 @@
+"""The core of a data node: every event comes in through `step`, every wish leaves as an effect.
+
+Decides which part this node plays in each partition as metadata arrives, and in which order the parts of
+a step act: append, then HW, then whoever waited, then what is to be asked next (M21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from strandline.core.effects import (
+    ApplyRetention,
+    DeleteLog,
+    Effect,
+    Emit,
+    Flush,
+    OpenLog,
+    SaveHighWatermarks,
+)
+from strandline.core.events import (
+    AlterPartitionAnswered,
+    AlterPartitionFailed,
+    CallGone,
+    DeleteRecordsAsked,
+    EpochEndsAnswered,
+    EpochEndsAsked,
+    EpochEndsFailed,
+    Event,
+    FetchAnswered,
+    FetchArrived,
+    FetchFailed,
+    FetchForgotten,
+    FetchServed,
+    LogFlushed,
+    LogOpened,
+    LogRolled,
+    LogTruncated,
+    MetadataArrived,
+    OffsetsAnswered,
+    OffsetsAsked,
+    OffsetsFailed,
+    ProduceArrived,
+    Registered,
+    RetentionFound,
+    StopRequested,
+    Ticked,
+)
+from strandline.core.fetch_serving import FetchServing
+from strandline.core.fetcher import Fetcher
+from strandline.core.isr_channel import IsrChannel
+from strandline.core.leader import LeaderReplica
+from strandline.core.messages import MetadataImage, PartitionView, ReplicaStateView
+from strandline.core.metadata_follower import MetadataFollower
+from strandline.core.node_state import NodeState
+from strandline.core.offset_serving import OffsetServing
+from strandline.core.produce_serving import ProduceServing
+from strandline.core.replica_log import ReplicaLog
+from strandline.core.timings import NodeTimings
+from strandline.core.types import Durability, NodeId, Offset, Rules, TopicPartition
+from strandline.core.views import partition_view, replica_view
+
+EXPAND_CHECK_INTERVAL_MS = 200
+"""How often a follower that is parked, and so fetches no more, is looked at for joining the ISR."""
+
+
+class NodeCore:
+    """Leader and follower behaviour of every partition on one data node."""
+
+    def __init__(
+        self, *, node_id: NodeId, rules: Rules, timings: NodeTimings, seen: MetadataImage | None = None
+    ) -> None:
+        """``seen``: the newest metadata this node stored in an earlier life; nothing older is believed (TR18)."""
+        self.state = NodeState(node_id, rules, timings)
+        self._fsync = rules.durability is Durability.FSYNC
+        self._produce = ProduceServing(self.state)
+        self._fetches = FetchServing(self.state, self._acknowledged)
+        self._offsets = OffsetServing(self.state)
+        self._fetcher = Fetcher(self.state, self._fetches.wake_consumers)
+        self._isr = IsrChannel(self.state)
+        self._metadata = MetadataFollower(self.state, seen)
+        # Logs that were asked for and have not answered with `LogOpened`, which they do before any other event.
+        self._opening: set[TopicPartition] = set()
+        self._last_tick_ms: int | None = None
+        self._next_shrink_ms = self._next_expand_ms = self._next_checkpoint_ms = self._next_retention_ms = 0
+        self._handlers: dict[type[Any], Callable[[Any, list[Effect]], None]] = {
+            Ticked: self._ticked,
+            Registered: self._registered,
+            MetadataArrived: self._metadata_arrived,
+            LogOpened: self._log_opened,
+            LogFlushed: self._log_flushed,
+            LogTruncated: self._log_truncated,
+            LogRolled: self._log_rolled,
+            RetentionFound: self._retention_found,
+            ProduceArrived: self._produce_arrived,
+            FetchArrived: self._fetches.arrived,
+            FetchForgotten: self._fetch_forgotten,
+            FetchServed: self._fetch_served,
+            CallGone: self._call_gone,
+            EpochEndsAsked: self._offsets.epoch_ends,
+            OffsetsAsked: self._offsets.offsets,
+            DeleteRecordsAsked: self._delete_records,
+            FetchAnswered: self._fetcher.fetched,
+            FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
+            EpochEndsAnswered: self._fetcher.epoch_ends,
+            EpochEndsFailed: lambda event, _: self._fetcher.question_failed(event),
+            OffsetsAnswered: self._fetcher.offsets,
+            OffsetsFailed: lambda event, _: self._fetcher.question_failed(event),
+            AlterPartitionAnswered: self._alter_partition_answered,
+            AlterPartitionFailed: lambda event, _: self._isr.failed(event),
+            StopRequested: self._stop_requested,
+        }
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take in one event; return what is wanted, in the order in which it must be done."""
+        out: list[Effect] = []
+        self._handlers[type(event)](event, out)
+        self._fetches.complete_woken(out)
+        self._isr.maybe_send(event.now_ms, out)
+        if not self._opening:
+            # One message for all the logs that metadata opens, not one for each.
+            self._fetcher.ask(event.now_ms, out)
+        return out
+
+    @property
+    def purgatory_full(self) -> bool:
+        """Whether another produce would be refused; a stream is not read further then."""
+        return self._produce.purgatory.is_full
+
+    @property
+    def parked(self) -> tuple[int, int]:
+        """How many (produce calls, fetches) are parked."""
+        return len(self._produce.purgatory), len(self._fetches.parked)
+
+    def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
+        """One partition as its leader sees it; None if this node does not lead it."""
+        leader = self.state.leaders.get(tp)
+        return partition_view(leader, now_ms) if leader else None
+
+    def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
+        """One replica as it sees itself; None if this node has no log of it."""
+        return replica_view(self.state, tp)
+
+    # --- appends and acknowledgements ---------------------------------------------------------------
+
+    def _produce_arrived(self, event: ProduceArrived, out: list[Effect]) -> None:
+        grown: dict[TopicPartition, Offset] = {}
+        self._produce.arrived(event, grown, out)
+        for tp, leo_before in grown.items():
+            leader = self.state.leaders[tp]
+            self._fetches.meet_append(leader, leo_before, event.now_ms)
+            if not self._fsync:
+                self._try_hw(leader, event.now_ms, out)
+            self._fetches.wake_replicas(tp)
+        for part in event.partitions:
+            # A duplicate may wait for an offset that was committed long ago; no HW move will wake it.
+            if part.tp not in grown:
+                self._release_waiting(part.tp, out)
+
+    def _release_waiting(self, tp: TopicPartition, out: list[Effect]) -> None:
+        leader = self.state.leaders.get(tp)
+        if leader is not None:
+            self._produce.hw_rose(leader, out)
+            self._produce.flushed(leader, out)
+
+    def _log_flushed(self, event: LogFlushed, out: list[Effect]) -> None:
+        log = self.state.logs.get(event.tp)
+        if log is None:
+            return
+        log.flushed(event.issued_leo, out)
+        leader = self.state.leaders.get(event.tp)
+        if leader is not None:
+            self._produce.flushed(leader, out)
+            self._try_hw(leader, event.now_ms, out)
+        else:
+            self._fetcher.consider(event.tp)
+
+    def _acknowledged(
+        self, leader: LeaderReplica, replica: NodeId, leo_changed: bool, now_ms: int, out: list[Effect]
+    ) -> None:
+        """A replica's fetch was counted: perhaps it joins the ISR, perhaps the HW moves (M15)."""
+        if replica not in leader.isr.committed:
+            proposal = leader.maybe_expand(replica, now_ms)
+            if proposal is not None:
+                self._isr.propose(proposal, out)
+        if leo_changed:
+            self._try_hw(leader, now_ms, out)
+
+    def _try_hw(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
+        if leader.maybe_raise_hw(now_ms):
+            self._produce.hw_rose(leader, out)
+            self._fetches.wake_consumers(leader.log.tp)
+
+    def _fetch_served(self, event: FetchServed, _: list[Effect]) -> None:
+        for tp, end in event.ends:
+            leader = self.state.leaders.get(tp)
+            if leader is not None and event.replica in leader.progress:
+                leader.progress[event.replica].sent(end)
+
+    def _fetch_forgotten(self, event: FetchForgotten, out: list[Effect]) -> None:
+        if event.partitions:
+            self._fetches.forget(event.stream_id, event.partitions, out)
+        else:
+            self._fetches.end_stream(event.stream_id)
+
+    def _call_gone(self, event: CallGone, _: list[Effect]) -> None:
+        self._produce.purgatory.release(event.request_id)
+        self._fetches.call_gone(event.request_id)
+
+    # --- the ISR --------------------------------------------------------------------------------------
+
+    def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
+        for tp in self._isr.answered(event, out):
+            leader = self.state.leaders[tp]
+            fields: dict[str, object] = {"new_isr": list(leader.isr.committed), "initiator": "leader"}
+            epochs = {"leader_epoch": leader.image.leader_epoch, "partition_epoch": leader.isr.partition_epoch}
+            out.append(Emit("ISR_CHANGE", tp, fields | epochs | {"hw": leader.log.hw, "leader_leo": leader.log.leo}))
+            self._try_hw(leader, event.now_ms, out)
+
+    # --- metadata -------------------------------------------------------------------------------------
+
+    def _registered(self, event: Registered, _: list[Effect]) -> None:
+        state = self.state
+        state.cluster_id, state.node_epoch = event.cluster_id, event.node_epoch
+        state.controller_epoch = max(state.controller_epoch, event.controller_epoch)
+
+    def _metadata_arrived(self, event: MetadataArrived, out: list[Effect]) -> None:
+        change = self._metadata.take(event.image, out)
+        if change is None:
+            return
+        for tp in change.gone:
+            self._leave(tp, out)
+            out.append(DeleteLog(tp))
+        for tp in change.changed:
+            if tp in self.state.logs:
+                self._apply(tp, event.now_ms, out)
+            else:
+                self._opening.add(tp)
+                out.append(OpenLog(tp, self.state.topic_names[tp.topic_id]))
+        if event.image.nodes:
+            # Somebody was fenced or returned: who is counted, and who may join, may have changed (M16, M44).
+            self._next_expand_ms = event.now_ms
+            for leader in self.state.leaders.values():
+                self._try_hw(leader, event.now_ms, out)
+
+    def _log_opened(self, event: LogOpened, out: list[Effect]) -> None:
+        self._opening.discard(event.tp)
+        image = self.state.images.get(event.tp)
+        if image is None:
+            return
+        name = self.state.topic_names[event.tp.topic_id]
+        self.state.logs[event.tp] = ReplicaLog(name, event, fsync=self._fsync, fenced=self.state.truncation.fenced)
+        self._apply(event.tp, event.now_ms, out)
+
+    def _apply(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
+        """Play the part that the newest metadata gives this node in one partition."""
+        image = self.state.images[tp]
+        leader = self.state.leaders.get(tp)
+        if leader is not None and image.leader_epoch == leader.image.leader_epoch:
+            if leader.update(image, now_ms):
+                self._isr.forget(tp)
+            self._try_hw(leader, now_ms, out)
+            self._fetches.wake_all(tp)
+            return
+        follower = self.state.followers.get(tp)
+        if follower is not None and image.leader_epoch == follower.leader_epoch and image.leader != self.state.node_id:
+            follower.image = image
+            return
+        self._leave(tp, out)
+        if image.leader == self.state.node_id:
+            self._lead(tp, now_ms, out)
+        else:
+            self._follow(tp, now_ms, out)
+
+    def _leave(self, tp: TopicPartition, out: list[Effect]) -> None:
+        """Give up whatever part this node played; whoever waits here hears of it at once (T15)."""
+        if self.state.leaders.pop(tp, None) is not None:
+            self._isr.forget(tp)
+            self._produce.resigned(tp, out)
+        follower = self.state.followers.pop(tp, None)
+        if follower is not None:
+            self._fetcher.release(follower, out)
+        self._fetches.wake_all(tp)
+        if tp not in self.state.images:
+            self.state.logs.pop(tp, None)
+
+    def _lead(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
+        state = self.state
+        image, log = state.images[tp], state.logs[tp]
+        log.assign_epoch(image.leader_epoch, out)
+        leader = LeaderReplica(state.identity, image, log, state.nodes, state.rules, state.timings, now_ms)
+        state.leaders[tp] = leader
+        fields: dict[str, object] = {"start_offset": log.leo, "hw": log.hw, "isr": list(image.isr)}
+        epochs = {"leader_epoch": image.leader_epoch, "partition_epoch": image.partition_epoch}
+        out.append(Emit("EPOCH_START", tp, fields | epochs))
+        self._try_hw(leader, now_ms, out)
+
+    def _follow(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
+        self._metadata.begin_following(tp, now_ms, out)
+        self._fetcher.consider(tp)
+
+    # --- the log --------------------------------------------------------------------------------------
+
+    def _log_truncated(self, event: LogTruncated, _: list[Effect]) -> None:
+        log = self.state.logs.get(event.tp)
+        if log is not None:
+            log.truncated(event.leo, event.producers)
+
+    def _log_rolled(self, event: LogRolled, out: list[Effect]) -> None:
+        log = self.state.logs.get(event.tp)
+        if log is not None:
+            log.save_producers(out)
+
+    def _retention_found(self, event: RetentionFound, out: list[Effect]) -> None:
+        self._advance_log_start(event.tp, event.offset, out)
+
+    def _delete_records(self, event: DeleteRecordsAsked, out: list[Effect]) -> None:
+        self._advance_log_start(event.tp, event.offset, out)
+
+    def _advance_log_start(self, tp: TopicPartition, offset: Offset, out: list[Effect]) -> None:
+        leader = self.state.leaders.get(tp)
+        if leader is not None:
+            leader.log.advance_log_start(offset, out)
+
+    def _stop_requested(self, event: StopRequested, out: list[Effect]) -> None:
+        for log in self.state.logs.values():
+            log.save_producers(out)
+            if not self._fsync:
+                out.append(Flush(log.tp))
+        self._save_high_watermarks(out, durable=True)
+
+    # --- time -----------------------------------------------------------------------------------------
+
+    def _ticked(self, event: Ticked, out: list[Effect]) -> None:
+        now_ms = event.now_ms
+        self._excuse_pause(now_ms)
+        self._produce.ticked(now_ms, out)
+        self._fetches.ticked(now_ms, out)
+        self._fetcher.ticked(now_ms)
+        timings = self.state.timings
+        if now_ms >= self._next_expand_ms:
+            self._next_expand_ms = now_ms + EXPAND_CHECK_INTERVAL_MS
+            self._expand_isrs(now_ms, out)
+        if now_ms >= self._next_shrink_ms:
+            self._next_shrink_ms = now_ms + timings.replica_lag_time_max_ms // 2
+            self._shrink_isrs(now_ms, out)
+        if now_ms >= self._next_checkpoint_ms:
+            self._next_checkpoint_ms = now_ms + timings.high_watermark_checkpoint_interval_ms
+            self._fetcher.ask_again(now_ms)
+            self._save_high_watermarks(out, durable=False)
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + timings.retention_check_interval_ms
+            out.extend(ApplyRetention(tp, leader.log.hw) for tp, leader in self.state.leaders.items())
+
+    def _excuse_pause(self, now_ms: int) -> None:
+        """A pause of this process is no follower's fault (M59)."""
+        last, self._last_tick_ms = self._last_tick_ms, now_ms
+        gap_ms = now_ms - last if last is not None else 0
+        if gap_ms > self.state.timings.pause_grace_after_ms:
+            for leader in self.state.leaders.values():
+                leader.excuse(gap_ms)
+
+    def _expand_isrs(self, now_ms: int, out: list[Effect]) -> None:
+        for leader in self.state.leaders.values():
+            if len(leader.isr.committed) < len(leader.image.replicas):
+                for node_id in leader.image.replicas:
+                    proposal = leader.maybe_expand(node_id, now_ms)
+                    if proposal is not None:
+                        self._isr.propose(proposal, out)
+                        break
+
+    def _shrink_isrs(self, now_ms: int, out: list[Effect]) -> None:
+        for leader in self.state.leaders.values():
+            proposal = leader.maybe_shrink(now_ms)
+            if proposal is not None:
+                self._isr.propose(proposal, out)
+
+    def _save_high_watermarks(self, out: list[Effect], *, durable: bool) -> None:
+        moved = {tp: log.hw for tp, log in self.state.logs.items() if log.hw != log.checkpointed_hw}
+        if not moved:
+            return
+        for tp in moved:
+            self.state.logs[tp].checkpointed_hw = moved[tp]
+        out.append(SaveHighWatermarks(moved, durable))

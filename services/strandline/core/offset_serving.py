@@ -1,0 +1,81 @@
+"""Decides what OffsetForLeaderEpoch and ListOffsets are answered.
+
+Invariant: only the leader answers, and while its HW has not reached the start of its own epoch it does
+not tell a client where the log ends (KIP-207, I13): it does not know yet what its predecessors exposed.
+"""
+
+from __future__ import annotations
+
+from strandline.core.effects import AnswerEpochEnds, AnswerOffsets, Effect
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.events import EpochEndsAsked, OffsetsAsked
+from strandline.core.leader import LeaderReplica
+from strandline.core.messages import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    EpochEndAnswer,
+    EpochEndQuestion,
+    OffsetAnswer,
+    OffsetLookup,
+    OffsetQuestion,
+)
+from strandline.core.node_state import NodeState
+from strandline.core.types import LeaderEpoch, TopicPartition
+
+UNSETTLED = Refusal(
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    "this leader is new and has not confirmed yet what was committed before it; ask again",
+)
+
+
+class OffsetServing:
+    """Questions about offsets, answered from the state of one node."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+
+    def epoch_ends(self, event: EpochEndsAsked, out: list[Effect]) -> None:
+        """Answer OffsetForLeaderEpoch (M37)."""
+        out.append(AnswerEpochEnds(event.request_id, tuple(self._epoch_end(q) for q in event.questions)))
+
+    def _epoch_end(self, question: EpochEndQuestion) -> EpochEndAnswer:
+        leader = self._leader(question.tp, question.current_leader_epoch, by_replica=True)
+        if isinstance(leader, Refusal):
+            return EpochEndAnswer(question.tp, refusal=leader)
+        return EpochEndAnswer(question.tp, leader.log.epochs.end_offset_for(question.leader_epoch, leader.log.leo))
+
+    def offsets(self, event: OffsetsAsked, out: list[Effect]) -> None:
+        """Answer ListOffsets: to a replica up to the LEO, to a client up to the HW."""
+        by_replica = event.replica is not None
+        out.append(AnswerOffsets(event.request_id, tuple(self._offset(q, by_replica) for q in event.questions)))
+
+    def _offset(self, question: OffsetQuestion, by_replica: bool) -> OffsetAnswer:
+        tp = question.tp
+        leader = self._leader(tp, question.current_leader_epoch, by_replica=by_replica)
+        if isinstance(leader, Refusal):
+            return OffsetAnswer(tp, refusal=leader)
+        log = leader.log
+        if question.timestamp == EARLIEST:
+            return OffsetAnswer(tp, log.log_start_offset, None, log.epochs.epoch_of(log.log_start_offset))
+        if question.timestamp == LATEST:
+            if by_replica:
+                return OffsetAnswer(tp, log.leo, None, leader.image.leader_epoch)
+            if not leader.knows_true_hw:
+                return OffsetAnswer(tp, refusal=UNSETTLED)
+            return OffsetAnswer(tp, log.hw, None, leader.image.leader_epoch)
+        if question.timestamp < 0 and question.timestamp != MAX_TIMESTAMP:
+            message = f"timestamp {question.timestamp} is not -1, -2, -3 or a time in ms since the epoch"
+            return OffsetAnswer(tp, refusal=Refusal(ErrorCode.INVALID_REQUEST, message))
+        end = log.leo if by_replica or not leader.knows_true_hw else log.hw
+        unsettled = not by_replica and not leader.knows_true_hw
+        return OffsetAnswer(tp, lookup=OffsetLookup(question.timestamp, end, log.hw, unsettled))
+
+    def _leader(self, tp: TopicPartition, current: LeaderEpoch | None, *, by_replica: bool) -> LeaderReplica | Refusal:
+        state = self._state
+        if tp not in state.images:
+            return state.unknown(tp)
+        refusal = state.check_asker_epoch(tp, current, by_replica=by_replica)
+        if refusal is not None:
+            return refusal
+        return state.leaders.get(tp) or state.not_leader(tp)

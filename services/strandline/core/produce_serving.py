@@ -1,0 +1,190 @@
+"""Decides what happens to a produce request: refused, appended and answered, or appended and parked.
+
+Invariants: the sequence check precedes the min-ISR check, so a duplicate is never NOT_APPENDED (M61);
+acks=all is refused below min ISR before anything is written (M47); an acknowledgement of acks=all means
+HW >= last offset + 1 (M46), one of acks=1 under ``fsync`` the leader's own commit (M55).
+"""
+
+from __future__ import annotations
+
+from strandline.core.effects import AnswerProduce, Effect
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.events import ProduceArrived
+from strandline.core.leader import LeaderReplica
+from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.node_state import NodeState
+from strandline.core.producers import SequenceCheck, SequenceVerdict
+from strandline.core.purgatory import ParkedProduce, Purgatory
+from strandline.core.types import Acks, Durability, Offset, TopicPartition
+
+_NOT_APPENDED = Outcome.NOT_APPENDED
+_MAY_APPEAR = Outcome.MAY_APPEAR
+
+FULL = Refusal(
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    "too many produce requests wait for their commit on this node; back off and send again",
+    _NOT_APPENDED,
+)
+
+
+class ProduceServing:
+    """Produce requests of one node. Appends to the logs of ``state.leaders``; owns the purgatory."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self.purgatory = Purgatory(state.timings.purgatory_max_entries, state.timings.purgatory_max_bytes)
+        self._fsync = state.rules.durability is Durability.FSYNC
+
+    def arrived(self, event: ProduceArrived, grown: dict[TopicPartition, Offset], out: list[Effect]) -> None:
+        """Append what may be appended; park what must wait.
+
+        ``grown`` receives, for each log that grew, its LEO before this request; the caller then raises
+        HWs and wakes fetches, so a call that is acknowledged at once leaves through `reached`.
+        """
+        if self.purgatory.is_full:
+            out.append(AnswerProduce(event.request_id, tuple(self._refused(p, FULL) for p in event.partitions)))
+            return
+        call = ParkedProduce(event.request_id, event.acks, event.now_ms + event.timeout_ms)
+        required: dict[TopicPartition, Offset] = {}
+        for index, part in enumerate(event.partitions):
+            result, offset = self._append(part, event.acks, grown, out)
+            call.results.append(result)
+            if offset is not None:
+                call.waits_at(part.tp, index)
+                call.size_bytes += part.header.size_bytes
+                required[part.tp] = max(offset, required.get(part.tp, offset))
+        if required:
+            self.purgatory.park(call, required)
+        else:
+            out.append(AnswerProduce(event.request_id, tuple(call.results)))
+
+    def _append(
+        self, part: ProducePartition, acks: Acks, grown: dict[TopicPartition, Offset], out: list[Effect]
+    ) -> tuple[ProduceResult, Offset | None]:
+        """One partition: its result, and the offset the result must wait for (None: it is final)."""
+        leader = self._state.leaders.get(part.tp)
+        if leader is None:
+            return self._not_led(part.tp), None
+        invalid = part.invalid or self._too_large(part)
+        if invalid is not None:
+            return self._refused(part, invalid), None
+        check = leader.log.producers.check(part.header, log_start_offset=leader.log.log_start_offset)
+        if check.verdict is not SequenceVerdict.NEXT:
+            return self._out_of_sequence(part, check, acks, leader)
+        if acks is Acks.ALL and leader.is_under_min_isr:
+            return self._refused(part, self._too_few(leader)), None
+        grown.setdefault(part.tp, leader.log.leo)
+        base_offset = leader.log.append_as_leader(part.header, part.payload, leader.image.leader_epoch, out)
+        return self._appended(part, base_offset, leader.log.leo, acks, leader)
+
+    def _appended(
+        self, part: ProducePartition, base_offset: Offset, end: Offset, acks: Acks, leader: LeaderReplica
+    ) -> tuple[ProduceResult, Offset | None]:
+        if acks is Acks.NONE:
+            return ProduceResult(part.tp), None
+        result = ProduceResult(part.tp, base_offset, leader.log.log_start_offset)
+        waits = acks is Acks.ALL or self._fsync
+        return result, end if waits else None
+
+    def _out_of_sequence(
+        self, part: ProducePartition, check: SequenceCheck, acks: Acks, leader: LeaderReplica
+    ) -> tuple[ProduceResult, Offset | None]:
+        if check.verdict is SequenceVerdict.DUPLICATE:
+            assert check.first is not None
+            # Answered like its first append, and no sooner: that one may yet be truncated (TR20).
+            end = Offset(check.first.last_offset + 1)
+            return self._appended(part, check.first.first_offset, end, acks, leader)
+        return self._refused(part, _sequence_refusal(part, check)), None
+
+    def _not_led(self, tp: TopicPartition) -> ProduceResult:
+        state = self._state
+        refusal = state.not_leader(tp) if tp in state.images else state.unknown(tp)
+        definite = Refusal(refusal.code, refusal.message, _NOT_APPENDED)
+        return ProduceResult(tp, refusal=definite, leader_hint=state.hint(tp))
+
+    def _too_large(self, part: ProducePartition) -> Refusal | None:
+        limit = self._state.batch_limits.get(part.tp.topic_id)
+        if limit is None or part.header.size_bytes <= limit:
+            return None
+        size = part.header.size_bytes
+        message = f"batch size {size} is above the topic's max.message.bytes={limit}; send smaller batches"
+        return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, _NOT_APPENDED)
+
+    def _too_few(self, leader: LeaderReplica) -> Refusal:
+        return Refusal(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"the ISR {list(leader.isr.committed)} has fewer than min.insync.replicas={leader.image.min_isr} "
+            "members; acks=all is refused until replicas return",
+            _NOT_APPENDED,
+        )
+
+    def _refused(self, part: ProducePartition, refusal: Refusal) -> ProduceResult:
+        if refusal.outcome is None:
+            refusal = Refusal(refusal.code, refusal.message, _NOT_APPENDED)
+        return ProduceResult(part.tp, refusal=refusal)
+
+    # --- what ends the waiting ----------------------------------------------------------------------
+
+    def hw_rose(self, leader: LeaderReplica, out: list[Effect]) -> None:
+        """Acknowledge acks=all up to the HW; below min ISR it counts as appended, not acknowledged (M47)."""
+        calls = self.purgatory.reached(leader.log.tp, Acks.ALL, leader.log.hw)
+        for call in calls:
+            if leader.is_under_min_isr:
+                refusal = Refusal(
+                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                    "the ISR fell below min.insync.replicas after the append; retry with the same sequence",
+                    _MAY_APPEAR,
+                )
+                call.refuse(leader.log.tp, refusal)
+            self._left(call, leader.log.tp, out)
+
+    def flushed(self, leader: LeaderReplica, out: list[Effect]) -> None:
+        """Acknowledge acks=1 up to the leader's own durable LEO."""
+        for call in self.purgatory.reached(leader.log.tp, Acks.LEADER, leader.log.vote):
+            self._left(call, leader.log.tp, out)
+
+    def resigned(self, tp: TopicPartition, out: list[Effect]) -> None:
+        """This node no longer leads ``tp``: whoever waits learns it at once (T15)."""
+        state = self._state
+        refusal = state.not_leader(tp) if tp in state.images else state.unknown(tp)
+        indefinite = Refusal(refusal.code, refusal.message, _MAY_APPEAR)
+        for call in self.purgatory.waiting_in(tp):
+            call.refuse(tp, indefinite)
+            self._left(call, tp, out)
+
+    def ticked(self, now_ms: int, out: list[Effect]) -> None:
+        """Release whoever waited too long: appended, not yet committed."""
+        for call in self.purgatory.expired(now_ms):
+            self._answer(call, out)
+
+    def _left(self, call: ParkedProduce, tp: TopicPartition, out: list[Effect]) -> None:
+        call.waiting.pop(tp, None)
+        if not call.waiting:
+            self._answer(call, out)
+
+    def _answer(self, call: ParkedProduce, out: list[Effect]) -> None:
+        self.purgatory.release(call.request_id)
+        out.append(AnswerProduce(call.request_id, tuple(call.results)))
+
+
+def _sequence_refusal(part: ProducePartition, check: SequenceCheck) -> Refusal:
+    header = part.header
+    if check.verdict is SequenceVerdict.FENCED:
+        return Refusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer_epoch {header.producer_epoch} of producer {header.producer_id} is older than one already seen",
+            _NOT_APPENDED,
+        )
+    if check.verdict is SequenceVerdict.TOO_OLD:
+        return Refusal(
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            f"base_sequence {header.base_sequence} of producer {header.producer_id} is older than its last five "
+            f"batches (next is {check.expected_sequence}); it was appended before",
+            _MAY_APPEAR,
+        )
+    return Refusal(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"base_sequence {header.base_sequence} of producer {header.producer_id} is not the next, "
+        f"{check.expected_sequence}",
+        _NOT_APPENDED,
+    )

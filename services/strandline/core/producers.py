@@ -1,0 +1,122 @@
+"""Decides whether an idempotent batch is next in its producer's sequence, a duplicate, or out of order (M61).
+
+Invariant: the ledger is a function of the log alone: it is folded from the batches below the LEO, by
+leaders, followers and recovery alike, so a new leader refuses and recognises what the old one would have.
+Sources: KIP-98; at most five batches are remembered per producer id, as many as may be in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from strandline.core.types import BatchHeader, Offset, ProducerBatch
+
+REMEMBERED_BATCHES = 5
+SEQUENCE_MODULUS = 1 << 31
+"""Sequences wrap from 2^31 - 1 to 0, as in Kafka."""
+
+
+class SequenceVerdict(Enum):
+    """What a batch's producer id, epoch and sequence say about it."""
+
+    NEXT = "next"
+    DUPLICATE = "duplicate"
+    OUT_OF_ORDER = "out_of_order"
+    TOO_OLD = "too_old"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceCheck:
+    """The verdict, and for a duplicate where its first append lies."""
+
+    verdict: SequenceVerdict
+    first: ProducerBatch | None = None
+    expected_sequence: int | None = None
+
+
+_NEXT = SequenceCheck(SequenceVerdict.NEXT)
+
+
+def sequence_after(sequence: int, count: int = 1) -> int:
+    """The sequence ``count`` steps after ``sequence``, wrapped."""
+    return (sequence + count) % SEQUENCE_MODULUS
+
+
+class ProducerLedger:
+    """The last batches of every idempotent producer of one log."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, rows: Iterable[ProducerBatch] = ()) -> None:
+        self._batches: dict[int, list[ProducerBatch]] = {}
+        for row in rows:
+            self._remember(row)
+
+    def check(self, header: BatchHeader, *, log_start_offset: Offset = Offset(0)) -> SequenceCheck:
+        """Judge a batch before its append. A batch without a producer id is always NEXT.
+
+        A producer that is unknown here begins at sequence 0, for whatever it sent before was not appended.
+        Only a log that has lost its beginning (``log_start_offset`` > 0) may have forgotten it and lets it go
+        on anywhere, as Kafka always does; doing so always would let a later batch overtake a refused one.
+        """
+        if header.producer_id is None:
+            return _NEXT
+        known = self._batches.get(header.producer_id)
+        if not known:
+            if header.base_sequence == 0 or log_start_offset > 0:
+                return _NEXT
+            return SequenceCheck(SequenceVerdict.OUT_OF_ORDER, expected_sequence=0)
+        newest = known[-1]
+        if header.producer_epoch < newest.producer_epoch:
+            return SequenceCheck(SequenceVerdict.FENCED)
+        if header.producer_epoch > newest.producer_epoch:
+            if header.base_sequence == 0:
+                return _NEXT
+            return SequenceCheck(SequenceVerdict.OUT_OF_ORDER, expected_sequence=0)
+        return self._check_same_epoch(header, known)
+
+    def _check_same_epoch(self, header: BatchHeader, known: list[ProducerBatch]) -> SequenceCheck:
+        last_sequence = sequence_after(header.base_sequence, header.record_count - 1)
+        for row in known:
+            same_epoch = row.producer_epoch == header.producer_epoch
+            if same_epoch and (row.first_sequence, row.last_sequence) == (header.base_sequence, last_sequence):
+                return SequenceCheck(SequenceVerdict.DUPLICATE, row)
+        expected = sequence_after(known[-1].last_sequence)
+        if header.base_sequence == expected:
+            return _NEXT
+        behind = (expected - header.base_sequence) % SEQUENCE_MODULUS
+        if behind < SEQUENCE_MODULUS // 2:
+            return SequenceCheck(SequenceVerdict.TOO_OLD, expected_sequence=expected)
+        return SequenceCheck(SequenceVerdict.OUT_OF_ORDER, expected_sequence=expected)
+
+    def observe(self, header: BatchHeader, base_offset: Offset) -> None:
+        """Remember an appended batch."""
+        if header.producer_id is None:
+            return
+        self._remember(
+            ProducerBatch(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                sequence_after(header.base_sequence, header.record_count - 1),
+                base_offset,
+                Offset(base_offset + header.record_count - 1),
+                header.max_timestamp_ms,
+            )
+        )
+
+    def rows(self) -> tuple[ProducerBatch, ...]:
+        """Everything remembered, per producer oldest first."""
+        return tuple(row for rows in self._batches.values() for row in rows)
+
+    def _remember(self, row: ProducerBatch) -> None:
+        rows = self._batches.setdefault(row.producer_id, [])
+        if rows and rows[-1].producer_epoch != row.producer_epoch:
+            # A new producer epoch begins its sequences anew; older ones can no longer be retried.
+            rows.clear()
+        rows.append(row)
+        if len(rows) > REMEMBERED_BATCHES:
+            del rows[0]

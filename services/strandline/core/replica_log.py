@@ -1,0 +1,219 @@
+"""What a core remembers of one log, whoever leads it: LEO, DUR, HW, log start, epochs, producers.
+
+Invariants (I0), asserted after every change: log start <= HW <= LEO, DUR <= LEO, epochs increase.
+Everything that changes the files is asked for here, so the order of effects is decided in one place.
+"""
+
+from __future__ import annotations
+
+from strandline.core.durability import DurablePoint
+from strandline.core.effects import (
+    AdvanceLogStart,
+    Append,
+    AppendReplicated,
+    Effect,
+    Flush,
+    RestartLog,
+    SaveEpochs,
+    SaveHighWatermarks,
+    SaveProducers,
+    Truncate,
+)
+from strandline.core.epochs import EpochCache
+from strandline.core.events import LogOpened
+from strandline.core.producers import ProducerLedger
+from strandline.core.sizes import SizeLedger
+from strandline.core.types import BatchHeader, LeaderEpoch, Offset, ProducerBatch, TopicPartition
+
+
+class ReplicaLog:
+    """One log as the core sees it. ``fsync``: an append counts only when it is durable (M54, M55).
+
+    ``fenced`` False is for the historic rules: a log may then hold records of an epoch that its node never heard of.
+    """
+
+    __slots__ = (
+        "checkpointed_hw",
+        "durable",
+        "epochs",
+        "exposed_hw",
+        "fenced",
+        "fsync",
+        "hw",
+        "leo",
+        "log_start_offset",
+        "producers",
+        "sizes",
+        "topic",
+        "tp",
+    )
+
+    def __init__(self, topic: str, opened: LogOpened, *, fsync: bool, fenced: bool = True) -> None:
+        self.tp: TopicPartition = opened.tp
+        self.topic = topic
+        self.fsync = fsync
+        self.fenced = fenced
+        self.leo = opened.leo
+        self.log_start_offset = opened.log_start_offset
+        # Recovery made everything durable before it handed the log over (TR17).
+        self.durable = DurablePoint(opened.leo)
+        self.hw = self._clamped(opened.high_watermark)
+        self.checkpointed_hw = self.hw
+        # Highest HW a consumer was shown while following; what consumers see never goes back (I13).
+        self.exposed_hw = self.hw
+        self.epochs = EpochCache(opened.epochs)
+        self.producers = ProducerLedger(opened.producers)
+        self.sizes = SizeLedger(opened.leo)
+        self.assert_sane()
+
+    @property
+    def vote(self) -> Offset:
+        """The LEO this replica may stand for: the durable one under ``fsync`` (M55)."""
+        return self.durable.point if self.fsync else self.leo
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything appended may be reported to a leader (M54)."""
+        return not self.fsync or self.durable.point == self.leo
+
+    # --- growing --------------------------------------------------------------------------------
+
+    def append_as_leader(self, header: BatchHeader, payload: object, epoch: LeaderEpoch, out: list[Effect]) -> Offset:
+        """Append one batch at the LEO and return its base offset."""
+        latest = self.epochs.latest_epoch
+        assert latest == epoch, f"I0: a leader of epoch {epoch} appends to a log whose latest epoch is {latest}"
+        base_offset = self.leo
+        out.append(Append(self.tp, base_offset, epoch, header, payload))
+        self._grew(header, base_offset)
+        self._maybe_flush(out)
+        return base_offset
+
+    def append_replicated(self, batches: tuple[BatchHeader, ...], payload: object, out: list[Effect]) -> None:
+        """Append what the leader sent; its first base offset must be the LEO (M4)."""
+        base_offset = self.leo
+        assert batches[0].base_offset == base_offset, f"M4: batch at {batches[0].base_offset}, LEO {base_offset}"
+        changed = False
+        for header in batches:
+            changed |= self.epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
+        if changed:
+            # Before the append: an entry without its batch is dropped by recovery, a batch never lacks its entry.
+            self._save_epochs(out)
+        out.append(AppendReplicated(self.tp, base_offset, batches, payload))
+        for header in batches:
+            self._grew(header, header.base_offset)
+        self._maybe_flush(out)
+
+    def assign_epoch(self, epoch: LeaderEpoch, out: list[Effect]) -> None:
+        """A new leader's epoch begins at the LEO, at once and even if nothing is ever written (M35)."""
+        latest = self.epochs.latest_epoch
+        assert latest is None or latest <= epoch or not self.fenced, (
+            f"I0: leader epoch {epoch} on a log of epoch {latest}"
+        )
+        if self.epochs.assign(epoch, self.leo):
+            self._save_epochs(out)
+
+    def flushed(self, issued_leo: Offset, out: list[Effect]) -> None:
+        """The commit issued at ``issued_leo`` completed; what arrived meanwhile needs the next one."""
+        self.durable.complete(issued_leo)
+        self._maybe_flush(out)
+        self.assert_sane()
+
+    def save_producers(self, out: list[Effect]) -> None:
+        """Write down who produced what, as of now."""
+        out.append(SaveProducers(self.tp, self.leo, self.producers.rows()))
+
+    def _grew(self, header: BatchHeader, base_offset: Offset) -> None:
+        self.leo = Offset(base_offset + header.record_count)
+        self.sizes.appended(self.leo, header.size_bytes)
+        if header.producer_id is not None:
+            self.producers.observe(header, base_offset)
+
+    def _maybe_flush(self, out: list[Effect]) -> None:
+        if self.fsync and self.durable.maybe_issue(self.leo):
+            out.append(Flush(self.tp))
+
+    # --- shrinking ------------------------------------------------------------------------------
+
+    def truncate(self, offset: Offset, out: list[Effect]) -> None:
+        """Cut to ``offset``; at or beyond the LEO only phantom epochs go (M41)."""
+        if offset < self.leo:
+            out.append(Truncate(self.tp, offset, durable=self.fsync))
+            self.leo = offset
+            self.durable.truncated(offset)
+            self.sizes.truncated(offset)
+            self.hw = min(self.hw, offset)
+        if self.epochs.truncate_from_end(self.leo):
+            self._save_epochs(out)
+        if self.checkpointed_hw > self.leo:
+            self._save_high_watermark(out)
+        self.assert_sane()
+
+    def truncated(self, leo: Offset, rows: tuple[ProducerBatch, ...]) -> None:
+        """The cut was performed: take over the producer state that is left."""
+        assert leo == self.leo, f"the log was cut to {leo}, the core expected {self.leo}"
+        self.producers = ProducerLedger(rows)
+
+    def restart_at(self, offset: Offset, out: list[Effect]) -> None:
+        """Begin anew, empty, at the leader's higher log start (M30); not a truncation of what was committed."""
+        out.append(RestartLog(self.tp, offset))
+        self.leo = self.log_start_offset = self.hw = offset
+        self.durable.restarted(offset)
+        self.epochs.clear()
+        self.producers = ProducerLedger()
+        self.sizes = SizeLedger(offset)
+        self._save_epochs(out)
+        self._save_high_watermark(out)
+        self.assert_sane()
+
+    def advance_log_start(self, offset: Offset, out: list[Effect]) -> None:
+        """Move the log start up to at most the HW (M10). Does nothing backwards."""
+        target = min(offset, self.hw)
+        if target <= self.log_start_offset:
+            return
+        self.log_start_offset = target
+        out.append(AdvanceLogStart(self.tp, target))
+        if self.epochs.truncate_from_start(target):
+            self._save_epochs(out)
+        self.assert_sane()
+
+    # --- the high watermark -----------------------------------------------------------------------
+
+    def raise_hw(self, candidate: Offset) -> bool:
+        """A leader's HW never goes back (M6). Returns whether it rose."""
+        assert candidate <= self.leo, f"I0: HW {candidate} beyond LEO {self.leo}"
+        if candidate <= self.hw:
+            return False
+        self.hw = candidate
+        return True
+
+    def follow_hw(self, leader_hw: Offset) -> bool:
+        """A follower's HW is min(leader's, own LEO), and may go down (M7). Returns whether it moved."""
+        before = self.hw
+        self.hw = self._clamped(leader_hw)
+        return self.hw != before
+
+    def expose_hw(self) -> Offset:
+        """The HW a consumer of a follower is shown: never lower than one shown before (I13)."""
+        self.exposed_hw = max(self.exposed_hw, self.hw)
+        return self.exposed_hw
+
+    def _clamped(self, offset: Offset) -> Offset:
+        return max(self.log_start_offset, min(offset, self.leo))
+
+    def _save_epochs(self, out: list[Effect]) -> None:
+        out.append(SaveEpochs(self.tp, self.epochs.entries))
+
+    def _save_high_watermark(self, out: list[Effect]) -> None:
+        self.checkpointed_hw = self.hw
+        out.append(SaveHighWatermarks({self.tp: self.hw}, durable=self.fsync))
+
+    def assert_sane(self) -> None:
+        """I0, as far as one log can tell."""
+        assert self.log_start_offset <= self.hw <= self.leo, f"I0: {self!r}"
+        assert self.durable.point <= self.leo, f"I0: {self!r}"
+
+    def __repr__(self) -> str:
+        return (
+            f"<Log {self.topic}-{self.tp.partition} start={self.log_start_offset} hw={self.hw} "
+            f"leo={self.leo} durable={self.durable.point}>"
+        )

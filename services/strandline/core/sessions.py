@@ -1,0 +1,77 @@
+"""Decides which nodes live: a session is kept by heartbeats and ends by silence, but never by our own pause.
+
+Invariant (M59): a gap in the controller's own time costs no node its session; between two heartbeats of a node
+such gaps extend its session by one session time-out at most, so a dead node is fenced in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from strandline.core.types import NodeId
+
+
+@dataclass(slots=True)
+class _Session:
+    deadline_ms: int
+    last_heartbeat_ms: int | None = None
+    extended_ms: int = 0
+    metadata_offset: int | None = None
+
+
+class Sessions:
+    """The sessions of this reign. Volatile: a restarted controller grants full ones."""
+
+    def __init__(self, session_timeout_ms: int, heartbeat_interval_ms: int) -> None:
+        self._timeout_ms = session_timeout_ms
+        self._interval_ms = heartbeat_interval_ms
+        self._sessions: dict[NodeId, _Session] = {}
+        self._last_tick_ms: int | None = None
+
+    def grant(self, node_id: NodeId, now_ms: int) -> None:
+        """Begin a full session: a registration, or the start of the controller's reign."""
+        self._sessions[node_id] = _Session(now_ms + self._timeout_ms)
+
+    def heard(self, node_id: NodeId, now_ms: int, metadata_offset: int) -> None:
+        """A heartbeat: the session is full again."""
+        self._sessions[node_id] = _Session(now_ms + self._timeout_ms, now_ms, 0, metadata_offset)
+
+    def end(self, node_id: NodeId) -> None:
+        """End a session at once."""
+        self._sessions.pop(node_id, None)
+
+    def is_alive(self, node_id: NodeId) -> bool:
+        """Whether the node's session has not ended. Only a tick ends it by silence."""
+        return node_id in self._sessions
+
+    def alive(self) -> Iterable[NodeId]:
+        """Every node with a session."""
+        return self._sessions.keys()
+
+    def last_heartbeat_ms(self, node_id: NodeId) -> int | None:
+        """When the node was last heard in this session."""
+        session = self._sessions.get(node_id)
+        return session.last_heartbeat_ms if session else None
+
+    def metadata_offset(self, node_id: NodeId) -> int | None:
+        """How far the node has applied the metadata, as it last said."""
+        session = self._sessions.get(node_id)
+        return session.metadata_offset if session else None
+
+    def tick(self, now_ms: int) -> dict[NodeId, int | None]:
+        """End the sessions that are due. Returns those nodes with the time of their last heartbeat."""
+        gap_ms = 0 if self._last_tick_ms is None else now_ms - self._last_tick_ms
+        self._last_tick_ms = now_ms
+        if gap_ms > self._interval_ms:
+            self._extend(gap_ms)
+        due = {n: s.last_heartbeat_ms for n, s in self._sessions.items() if s.deadline_ms <= now_ms}
+        for node_id in due:
+            del self._sessions[node_id]
+        return due
+
+    def _extend(self, gap_ms: int) -> None:
+        for session in self._sessions.values():
+            extra_ms = min(gap_ms, self._timeout_ms - session.extended_ms)
+            session.deadline_ms += extra_ms
+            session.extended_ms += extra_ms

@@ -1,0 +1,55 @@
+"""Decides whether the controller's store is older than what a node has seen (TR18).
+
+Invariant (I14): no epoch is handed out twice. A store that was restored from a backup would do so; a node that
+knows higher epochs than the store is the proof, and from then on nothing is served from it.
+"""
+
+from __future__ import annotations
+
+from strandline.core.controller_state import ClusterState
+from strandline.core.messages import EpochsSeen, RegisterNode
+from strandline.core.types import NodeId
+
+REMEDY = "restore the newest store, or run `strandline controller recover` with the nodes' data directories"
+
+
+def why_too_old(state: ClusterState, request: RegisterNode) -> str | None:
+    """One sentence that names what the node has seen and the store has not; None if the store is new enough."""
+    seen = request.controller_epoch_seen
+    if seen is not None and seen > state.header.controller_epoch:
+        return _sentence(request, f"controller epoch {seen}", f"{state.header.controller_epoch}")
+    return next((why for partition in request.epochs_seen if (why := _of_partition(state, request, partition))), None)
+
+
+def why_empty(state: ClusterState, node_id: NodeId, cluster_id: str | None) -> str | None:
+    """One sentence if a node of ``cluster_id`` came to a store that no node ever registered at; else None.
+
+    A lost store looks just like a new cluster. Refusing the node as a stranger would end its process, and all
+    others' after it, for the want of a file that can be recovered.
+    """
+    if state.nodes:
+        return None
+    return (
+        f"the store is empty, but node {node_id} belongs to cluster {cluster_id}: {REMEDY}; "
+        f"if this is a new cluster, point that node to its own controller and start this one again"
+    )
+
+
+def _of_partition(state: ClusterState, request: RegisterNode, seen: EpochsSeen) -> str | None:
+    where = f"partition {seen.tp.partition} of topic {seen.tp.topic_id}"
+    known = state.partition(seen.tp)
+    if known is None:
+        if seen.tp.topic_id in state.deleted_topic_ids:
+            return None
+        return _sentence(request, where, "no such partition")
+    if seen.leader_epoch > known.leader_epoch:
+        return _sentence(request, f"leader epoch {seen.leader_epoch} of {where}", str(known.leader_epoch))
+    if seen.partition_epoch > known.partition_epoch:
+        return _sentence(request, f"partition epoch {seen.partition_epoch} of {where}", str(known.partition_epoch))
+    return None
+
+
+def _sentence(request: RegisterNode, seen: str, stored: str) -> str:
+    return (
+        f"the store is older than the cluster: node {request.node_id} has seen {seen}, the store has {stored}; {REMEDY}"
+    )

@@ -1,0 +1,39 @@
+"""Decides nothing: the durations and bounds by which a data node's core lives, with their defaults.
+
+Kafka's names and defaults where Kafka has them (`protocol-fields` 1.8); ours where we differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTimings:
+    """Durations in ms, sizes in bytes."""
+
+    replica_lag_time_max_ms: int = 30_000
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 1 << 20
+    replica_fetch_response_max_bytes: int = 1 << 20
+    replica_fetch_backoff_ms: int = 50
+    """First back-off after a failed fetch; doubles up to `replica_fetch_backoff_max_ms`."""
+    replica_fetch_backoff_max_ms: int = 1_000
+    replica_fetch_damaged_limit: int = 5
+    """After so many equal corrupt answers at one offset the source is called damaged."""
+    alter_partition_retry_ms: int = 50
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    retention_check_interval_ms: int = 300_000
+    pause_grace_after_ms: int = 2_000
+    """A tick gap longer than this is a pause of our own: followers are not blamed for it (M59)."""
+    purgatory_max_entries: int = 20_000
+    purgatory_max_bytes: int = 256 << 20
+    """Bytes of acks=all batches that wait for their commit; beyond it new ones are refused."""
+
+    def __post_init__(self) -> None:
+        if self.replica_fetch_wait_max_ms >= self.replica_lag_time_max_ms:
+            raise ValueError(
+                "replica_fetch_wait_max_ms must be below replica_lag_time_max_ms: "
+                "a follower parked for longer than the lag limit would leave the ISR (M20)"
+            )

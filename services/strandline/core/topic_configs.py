@@ -1,0 +1,88 @@
+"""Decides which settings a topic may have, and what they must look like.
+
+Invariant: what is stored was checked: a value that a node reads from a topic's settings is of the right kind
+and in range, so nodes never have to refuse it. Names and meanings are Kafka's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from strandline.core.errors import ErrorCode, Refusal
+
+MIN_ISR = "min.insync.replicas"
+UNCLEAN = "unclean.leader.election.enable"
+
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""By whitelist: a topic's name becomes part of a path (`reliability` 5.2)."""
+
+MAX_BATCH_BYTES = 1_048_588
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+Check = Callable[[str], str]
+"""The rule a value breaks, or an empty string."""
+
+
+def _whole(low: int, high: int) -> Check:
+    def check(value: str) -> str:
+        # int() would also take underscores, blanks and digits of other scripts.
+        if not re.fullmatch(r"-?[0-9]{1,20}", value) or not low <= int(value) <= high:
+            return f"must be a whole number from {low} to {high}"
+        return ""
+
+    return check
+
+
+def _one_of(*values: str) -> Check:
+    return lambda value: "" if value in values else f"must be {' or '.join(values)}"
+
+
+CHECKS: Mapping[str, Check] = {
+    MIN_ISR: _whole(1, INT32_MAX),
+    UNCLEAN: _one_of("true", "false"),
+    "retention.ms": _whole(-1, INT64_MAX),
+    "retention.bytes": _whole(-1, INT64_MAX),
+    "segment.bytes": _whole(1 << 14, 1 << 30),
+    "segment.ms": _whole(1_000, INT64_MAX),
+    "max.message.bytes": _whole(1_024, MAX_BATCH_BYTES),
+    "cleanup.policy": _one_of("delete"),
+}
+"""Every setting a topic may have. -1 means without limit, as in Kafka."""
+
+
+def check_name(name: str) -> Refusal | None:
+    """Refuse a name that is no topic name."""
+    if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
+        return None
+    shown = name if len(name) <= 60 else f"{name[:60]}..."
+    return Refusal(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"name '{shown}' ({len(name)} characters) is no topic name; use 1 to 249 of [a-zA-Z0-9._-], not '.' or '..'",
+    )
+
+
+def check_configs(configs: Iterable[tuple[str, str]]) -> Refusal | None:
+    """Refuse the first setting that is unknown or has an impossible value."""
+    for name, value in configs:
+        check = CHECKS.get(name)
+        if check is None:
+            known = ", ".join(sorted(CHECKS))
+            return Refusal(ErrorCode.INVALID_CONFIG, f"'{name}' is no setting of a topic; known are {known}")
+        broken = check(value)
+        if broken:
+            return Refusal(ErrorCode.INVALID_CONFIG, f"{name}={value[:60]}: the value {broken}")
+    return None
+
+
+def effective_min_isr(configs: Iterable[tuple[str, str]], replication_factor: int) -> int:
+    """min(min.insync.replicas, RF); not given it is 2 from RF 3 on, else 1 (M47, `protocol-fields` 1.8)."""
+    given = dict(configs).get(MIN_ISR)
+    wanted = int(given) if given is not None else 2 if replication_factor >= 3 else 1
+    return min(wanted, replication_factor)
+
+
+def allows_unclean(configs: Iterable[tuple[str, str]]) -> bool:
+    """Whether the topic prefers availability over its records (M48)."""
+    return dict(configs).get(UNCLEAN) == "true"

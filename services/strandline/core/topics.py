@@ -1,0 +1,288 @@
+"""Decides which topics there are, with how many partitions, and under which settings.
+
+Invariants: a topic's id is never given twice, its name is from the whitelist, its partitions only grow in
+number; a change of min ISR is a change of every partition it concerns, in the same transaction (M57, TR19).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strandline.core.controller_messages import (
+    AlterTopicConfigs,
+    ConfigChange,
+    CreatedTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    DescribedTopic,
+    DescribeTopics,
+    GrowingTopic,
+    NewTopic,
+    TopicRef,
+    TopicResult,
+    TopicsChanged,
+    TopicsCreated,
+    TopicsDescribed,
+)
+from strandline.core.controller_state import ControllerTimings, TopicRecord
+from strandline.core.draft import Draft
+from strandline.core.election import elect
+from strandline.core.elr import elr_with_min_isr
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.leadership import elect_if_possible
+from strandline.core.messages import PartitionImage, TopicImage
+from strandline.core.placement import Placement
+from strandline.core.topic_configs import CHECKS, check_configs, check_name, effective_min_isr
+from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
+
+Assignments = tuple[tuple[int, tuple[NodeId, ...]], ...]
+"""Partition index and its nodes, the preferred leader first."""
+
+# --- creation -------------------------------------------------------------------------------------------
+
+
+def create_topics(draft: Draft, timings: ControllerTimings, request: CreateTopics) -> TopicsCreated:
+    """Create each topic or say why not; one refused topic does not keep the others from being created."""
+    placement = Placement(draft.nodes(), draft.partitions())
+    created = tuple(_create(draft, timings, placement, topic, request.validate_only) for topic in request.topics)
+    return TopicsCreated(topics=created)
+
+
+def _create(
+    draft: Draft, timings: ControllerTimings, placement: Placement, new: NewTopic, validate_only: bool
+) -> CreatedTopic:
+    refusal = check_name(new.name) or _name_taken(draft, new.name) or check_configs(new.configs)
+    replicas = refusal or _replicas_of_new(timings, placement, new)
+    if isinstance(replicas, Refusal):
+        return CreatedTopic(new.name, replicas)
+    total, factor = len(replicas), len(replicas[0])
+    if validate_only:
+        return CreatedTopic(new.name, None, None, total, factor)
+    configs = tuple(sorted(new.configs))
+    draft.put_topic(TopicRecord(name=new.name, topic_id=new.topic_id, configs=configs))
+    partitions = tuple(
+        _new_partition(draft, TopicPartition(new.topic_id, index), nodes, configs)
+        for index, nodes in enumerate(replicas)
+    )
+    for partition in partitions:
+        draft.add_partition(partition)
+    _config_event(draft, partitions[0], topic_created=True)
+    topic = TopicImage(name=new.name, topic_id=new.topic_id, configs=configs, partitions=partitions)
+    return CreatedTopic(new.name, None, topic, total, factor)
+
+
+def _name_taken(draft: Draft, name: str) -> Refusal | None:
+    if draft.has_name(name):
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"a topic called '{name}' exists; use it or another name")
+    return None
+
+
+def _replicas_of_new(
+    timings: ControllerTimings, placement: Placement, new: NewTopic
+) -> list[tuple[NodeId, ...]] | Refusal:
+    if new.assignments:
+        return _explicit_of_new(placement, new)
+    total = timings.default_partitions if new.num_partitions is None else new.num_partitions
+    if not 1 <= total <= timings.max_partitions_per_topic:
+        return _bad_count(f"num_partitions {total} is not between 1 and {timings.max_partitions_per_topic}")
+    factor = new.replication_factor
+    if factor is None:
+        factor = max(1, min(timings.default_replication_factor, placement.usable))
+    return placement.check_factor(factor) or [placement.place(factor) for _ in range(total)]
+
+
+def _explicit_of_new(placement: Placement, new: NewTopic) -> list[tuple[NodeId, ...]] | Refusal:
+    if new.num_partitions not in (None, len(new.assignments)):
+        return _bad_count(f"num_partitions {new.num_partitions} but {len(new.assignments)} assignments; give one")
+    if new.replication_factor is not None and any(len(n) != new.replication_factor for _, n in new.assignments):
+        return Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication_factor {new.replication_factor} does not agree with the assignments; give one of them",
+        )
+    return _explicit(placement, new.assignments, first_index=0)
+
+
+def _explicit(placement: Placement, given: Assignments, first_index: int) -> list[tuple[NodeId, ...]] | Refusal:
+    by_index = dict(given)
+    expected = list(range(first_index, first_index + len(given)))
+    if sorted(by_index) != expected:
+        return _bad_assignment(f"assignments must name the partitions {expected} once each")
+    ordered = [by_index[index] for index in expected]
+    for replicas in ordered:
+        refusal = placement.check_assignment(replicas)
+        if refusal is not None:
+            return refusal
+        if len(replicas) != len(ordered[0]):
+            return _bad_assignment("assignments must all have the same number of nodes")
+        placement.accept(replicas)
+    return ordered
+
+
+def _new_partition(
+    draft: Draft, tp: TopicPartition, replicas: tuple[NodeId, ...], configs: tuple[tuple[str, str], ...]
+) -> PartitionImage:
+    """A partition at epoch 0. Who is not active now is not in its first ISR; an empty log is complete anyway."""
+    isr = tuple(node_id for node_id in replicas if draft.is_active(node_id))
+    min_isr = effective_min_isr(configs, len(replicas))
+    partition = PartitionImage(
+        tp=tp,
+        replicas=replicas,
+        isr=isr,
+        # Nothing was ever written, so below min ISR the others are complete, too.
+        elr=() if len(isr) >= min_isr else tuple(node_id for node_id in replicas if node_id not in isr),
+        leader=None,
+        leader_epoch=LeaderEpoch(0),
+        partition_epoch=PartitionEpoch(0),
+        min_isr=min_isr,
+        observers=draft.observers(),
+    )
+    elected = elect(partition, draft.is_active)
+    return replace(partition, leader=elected.leader if elected else None)
+
+
+# --- deletion, description ------------------------------------------------------------------------------
+
+
+def delete_topics(draft: Draft, request: DeleteTopics) -> TopicsChanged:
+    """Delete each topic that is there."""
+    return TopicsChanged(topics=tuple(_delete(draft, ref) for ref in request.topics))
+
+
+def _delete(draft: Draft, ref: TopicRef) -> TopicResult:
+    found = draft.topic(ref)
+    if isinstance(found, Refusal):
+        return TopicResult(ref, found)
+    if found.partitions:
+        _config_event(draft, found.partitions[0], topic_deleted=True)
+    draft.delete_topic(found)
+    return TopicResult(TopicRef(found.name, found.topic_id))
+
+
+def describe_topics(draft: Draft, request: DescribeTopics) -> TopicsDescribed:
+    """Each topic asked for, or all by name."""
+    if not request.topics:
+        everything = sorted(draft.base.topics.values(), key=lambda topic: topic.name)
+        return TopicsDescribed(topics=tuple(DescribedTopic(TopicRef(t.name, t.topic_id), None, t) for t in everything))
+    return TopicsDescribed(topics=tuple(_describe(draft, ref) for ref in request.topics))
+
+
+def _describe(draft: Draft, ref: TopicRef) -> DescribedTopic:
+    found = draft.topic(ref)
+    if isinstance(found, Refusal):
+        return DescribedTopic(ref, found)
+    return DescribedTopic(ref, None, found)
+
+
+# --- growth ---------------------------------------------------------------------------------------------
+
+
+def create_partitions(draft: Draft, timings: ControllerTimings, request: CreatePartitions) -> TopicsChanged:
+    """Add partitions to each topic, with the topic's own number of replicas."""
+    placement = Placement(draft.nodes(), draft.partitions())
+    names = [growing.topic for growing in request.topics]
+    results = []
+    for growing in request.topics:
+        if names.count(growing.topic) > 1:
+            twice = Refusal(ErrorCode.INVALID_REQUEST, f"topic '{growing.topic.name}' is named twice; name it once")
+            results.append(TopicResult(growing.topic, twice))
+        else:
+            results.append(_grow(draft, timings, placement, growing, request.validate_only))
+    return TopicsChanged(topics=tuple(results))
+
+
+def _grow(
+    draft: Draft, timings: ControllerTimings, placement: Placement, growing: GrowingTopic, validate_only: bool
+) -> TopicResult:
+    topic = draft.topic(growing.topic)
+    if isinstance(topic, Refusal):
+        return TopicResult(growing.topic, topic)
+    replicas = _replicas_of_growth(timings, placement, topic, growing)
+    if isinstance(replicas, Refusal):
+        return TopicResult(growing.topic, replicas)
+    if not validate_only:
+        for index, nodes in enumerate(replicas, len(topic.partitions)):
+            draft.add_partition(_new_partition(draft, TopicPartition(topic.topic_id, index), nodes, topic.configs))
+    return TopicResult(TopicRef(topic.name, topic.topic_id))
+
+
+def _replicas_of_growth(
+    timings: ControllerTimings, placement: Placement, topic: TopicImage, growing: GrowingTopic
+) -> list[tuple[NodeId, ...]] | Refusal:
+    now, factor = len(topic.partitions), len(topic.partitions[0].replicas)
+    if not now < growing.total <= timings.max_partitions_per_topic:
+        return _bad_count(
+            f"count {growing.total}: topic '{topic.name}' has {now} partitions; "
+            f"ask for more, up to {timings.max_partitions_per_topic}"
+        )
+    if not growing.assignments:
+        refusal = placement.check_factor(factor)
+        return refusal or [placement.place(factor) for _ in range(growing.total - now)]
+    if len(growing.assignments) != growing.total - now:
+        return _bad_assignment(f"{len(growing.assignments)} assignments for {growing.total - now} new partitions")
+    replicas = _explicit(placement, growing.assignments, first_index=now)
+    if not isinstance(replicas, Refusal) and len(replicas[0]) != factor:
+        return _bad_assignment(f"assignments must have {factor} nodes, as the topic's other partitions")
+    return replicas
+
+
+# --- settings -------------------------------------------------------------------------------------------
+
+
+def alter_configs(draft: Draft, request: AlterTopicConfigs) -> TopicsChanged:
+    """Change the settings of each topic, all of one topic's or none."""
+    return TopicsChanged(topics=tuple(_alter(draft, change, request.validate_only) for change in request.topics))
+
+
+def _alter(draft: Draft, change: ConfigChange, validate_only: bool) -> TopicResult:
+    topic = draft.topic(change.topic)
+    if isinstance(topic, Refusal):
+        return TopicResult(change.topic, topic)
+    refusal = check_configs(change.set_configs) or _unknown_names(change.delete_configs)
+    if refusal is not None:
+        return TopicResult(change.topic, refusal)
+    configs = dict(draft.configs(topic.topic_id)) | dict(change.set_configs)
+    kept = tuple(sorted((name, value) for name, value in configs.items() if name not in change.delete_configs))
+    if not validate_only:
+        _apply_configs(draft, topic, kept)
+    return TopicResult(TopicRef(topic.name, topic.topic_id))
+
+
+def _unknown_names(names: tuple[str, ...]) -> Refusal | None:
+    unknown = [name for name in names if name not in CHECKS]
+    return Refusal(ErrorCode.INVALID_CONFIG, f"{unknown} are no settings of a topic") if unknown else None
+
+
+def _apply_configs(draft: Draft, topic: TopicImage, configs: tuple[tuple[str, str], ...]) -> None:
+    draft.put_topic(TopicRecord(name=topic.name, topic_id=topic.topic_id, configs=configs))
+    for index in range(len(topic.partitions)):
+        partition = draft.partition(TopicPartition(topic.topic_id, index))
+        assert partition is not None
+        min_isr = effective_min_isr(configs, len(partition.replicas))
+        if min_isr != partition.min_isr:
+            elr = elr_with_min_isr(partition, min_isr)
+            partition = draft.put_partition(replace(partition, min_isr=min_isr, elr=elr), cause="min_isr_change")
+            _config_event(draft, partition)
+        if partition.leader is None:
+            elect_if_possible(draft, partition)
+
+
+def _config_event(
+    draft: Draft, partition: PartitionImage, *, topic_created: bool = False, topic_deleted: bool = False
+) -> None:
+    draft.emit(
+        "CONFIG_CHANGE",
+        partition.tp,
+        min_isr=partition.min_isr,
+        replicas=partition.replicas,
+        topic_created=topic_created,
+        topic_deleted=topic_deleted,
+    )
+
+
+def _bad_count(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_PARTITIONS, message)
+
+
+def _bad_assignment(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

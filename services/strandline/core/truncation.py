@@ -1,0 +1,127 @@
+"""Decides what each named rule of history does where rules differ: the first move, the question, the cut, the fence.
+
+Invariant: only `leader-epoch` and `fetch` are safe. The three historic rules are kept to show what they lose; every
+one of their holes is stated here, in the one place where a follower or a leader asks "what does my rule say?".
+
+The five values are the table of settings of `replication`; what the historic ones violate, and by which shortest
+traces, is `reliability` 1.4.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from strandline.core.epochs import Cut, EpochCache, cut_for
+from strandline.core.types import EpochEnd, Offset, Rules, Truncation
+
+
+class FirstMove(StrEnum):
+    """What a follower does when it begins to follow a leader in a new leader epoch."""
+
+    ASK = "ask"
+    """Ask OffsetForLeaderEpoch before anything else."""
+    CUT_TO_HW = "cut_to_hw"
+    """Cut to the own high watermark, which travels one round late and so knows too little (M40)."""
+    FETCH = "fetch"
+    """Fetch from the own log end."""
+
+
+class AskedTruncation:
+    """`leader-epoch`: ask, fenced by the leader epoch, cut by both logs, and let every Fetch check again (KIP-320)."""
+
+    fenced = True
+    """Whether a replica's questions count only in the leader epoch they name (KIP-320)."""
+    checked = True
+    """Whether a Fetch carries the last fetched epoch and is answered by a divergence (KIP-595, M31)."""
+    forgiving = False
+    """Whether a cut below the own HW is done and reported instead of refused (M41)."""
+
+    def first_move(self, cache: EpochCache) -> FirstMove:
+        """What to do first, given the own epochs; a log that knows none is empty, there is nothing to ask."""
+        return FirstMove.ASK if cache.latest_epoch is not None else FirstMove.FETCH
+
+    def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
+        """Where the answer to OffsetForLeaderEpoch says to cut (M38); None: nowhere, and the partition has failed.
+
+        ``answer`` None is Kafka's (-1, -1), the leader knows nothing of the epoch. ``leo`` and ``hw`` are the own.
+        """
+        return None if answer is None else cut_for(cache, leo, answer)
+
+
+class FetchTruncation(AskedTruncation):
+    """`fetch`: no question at all; a divergence is found by the Fetch itself (Kafka since 2.7)."""
+
+    def first_move(self, cache: EpochCache) -> FirstMove:
+        """Fetch, whatever is known."""
+        return FirstMove.FETCH
+
+
+class Kip279Truncation(AskedTruncation):
+    """`kip-279`: the right question and the right cut, but of whoever answers: the leader epoch is not compared.
+
+    Its hole is TR4: a leader counts, and a follower believes, somebody who lives in another epoch.
+    """
+
+    fenced = False
+    checked = False
+    forgiving = True
+
+    def first_move(self, cache: EpochCache) -> FirstMove:
+        """Ask; without any epoch there is only the HW to go by."""
+        return FirstMove.ASK if cache.latest_epoch is not None else FirstMove.CUT_TO_HW
+
+    def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
+        """As M38; an undefined answer means the own HW, the offset at which fetching would have begun."""
+        return Cut(hw, True) if answer is None else cut_for(cache, leo, answer)
+
+
+class Kip101Truncation(Kip279Truncation):
+    """`kip-101`: one lookup, of which only the end offset was sent; no second question.
+
+    Its hole is TR3: the leader answers for an epoch it never had with the start of the next one, and the follower
+    cannot tell.
+    """
+
+    def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
+        """To the answered end or the own, whichever is lower."""
+        return Cut(hw if answer is None else min(answer.end_offset, leo), True)
+
+
+class HighWatermarkTruncation(Kip279Truncation):
+    """`high-watermark`: no question; cut to what is known to be committed, as all releases before 0.11 did.
+
+    Its holes are TR1, an acknowledged record is cut because the HW came late, and TR2, a record that differs below
+    the HW is never cut.
+    """
+
+    def first_move(self, cache: EpochCache) -> FirstMove:
+        """Cut to the own HW."""
+        return FirstMove.CUT_TO_HW
+
+
+RULES: dict[Truncation, AskedTruncation] = {
+    Truncation.LEADER_EPOCH: AskedTruncation(),
+    Truncation.FETCH: FetchTruncation(),
+    Truncation.KIP_279: Kip279Truncation(),
+    Truncation.KIP_101: Kip101Truncation(),
+    Truncation.HIGH_WATERMARK: HighWatermarkTruncation(),
+}
+"""One strategy for each value of the setting; stateless, shared by all partitions."""
+
+HISTORIC = frozenset({Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK})
+"""The values under which acknowledged records can be lost and replicas can differ for ever."""
+
+
+def rule_for(truncation: Truncation) -> AskedTruncation:
+    """The strategy behind a value of the setting ``truncation``."""
+    return RULES[truncation]
+
+
+def loss_warning(rules: Rules) -> str | None:
+    """The sentence with which a cluster under a historic rule introduces itself; None if its rules are safe."""
+    if rules.truncation not in HISTORIC:
+        return None
+    return (
+        f"truncation={rules.truncation} is a rule of history: this cluster CAN LOSE ACKNOWLEDGED RECORDS and its "
+        "replicas can differ for ever; it exists to show that, never for data you need"
+    )

@@ -1,0 +1,149 @@
+"""The words of the field, as types: offsets, epochs, ids, and the values that travel between rooms.
+
+Invariant: every offset is exclusive ("LEO" and "HW" name the next offset), and absence is ``None``,
+never -1. Kafka's -1 exists only on the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+"""Position of a record in a partition's log, counted from 0; as a bound it is exclusive."""
+
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""Number of a leader's reign over one partition; only ever grows."""
+
+PartitionEpoch = NewType("PartitionEpoch", int)
+"""Version of a partition's state at the controller; the compare-and-set key of AlterPartition."""
+
+NodeId = NewType("NodeId", int)
+"""Identity of a data node, >= 0, kept over restarts."""
+
+NodeEpoch = NewType("NodeEpoch", int)
+"""Number of one incarnation (process life) of a node, given at registration (Kafka: broker epoch)."""
+
+
+class Acks(IntEnum):
+    """Which copies a producer waits for (M46)."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = -1
+
+
+class Isolation(StrEnum):
+    """How far a reader may see (M24)."""
+
+    LOG_END = "log_end"
+    HIGH_WATERMARK = "high_watermark"
+
+
+class Role(StrEnum):
+    """What a node registered to be; ``{FOLLOWER}`` alone is an observer (M60)."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class Durability(StrEnum):
+    """What an acknowledgement means: fsynced on every in-sync replica, or in their page caches."""
+
+    FSYNC = "fsync"
+    PAGE_CACHE = "page-cache"
+
+
+class Truncation(StrEnum):
+    """How a returning follower finds where to cut its log (`replication`, table of settings)."""
+
+    LEADER_EPOCH = "leader-epoch"
+    FETCH = "fetch"
+    KIP_279 = "kip-279"
+    KIP_101 = "kip-101"
+    HIGH_WATERMARK = "high-watermark"
+
+
+class FetchHw(StrEnum):
+    """Which HW an immediate answer carries: from before this request's update, or from after it (D1)."""
+
+    SNAPSHOT = "snapshot"
+    UPDATED = "updated"
+
+
+class IsrJoin(StrEnum):
+    """When a follower may join the ISR (M44, T42)."""
+
+    CAUGHT_UP = "caught-up"
+    HW = "hw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The four cluster-wide settings in which history differs. The controller stores them."""
+
+    truncation: Truncation = Truncation.LEADER_EPOCH
+    fetch_hw: FetchHw = FetchHw.SNAPSHOT
+    isr_join: IsrJoin = IsrJoin.CAUGHT_UP
+    durability: Durability = Durability.FSYNC
+
+
+class TopicPartition(NamedTuple):
+    """One log's key: the topic's id (a UUID in hex with dashes) and the partition's index.
+
+    The id, never the name: a topic deleted and made again under its old name is another log (M63).
+    """
+
+    topic_id: str
+    partition: int
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the offset of the first record it wrote (M33)."""
+
+    epoch: LeaderEpoch
+    start_offset: Offset
+
+
+class EpochEnd(NamedTuple):
+    """An epoch and the exclusive end of what it wrote: the answer to OffsetForLeaderEpoch (M37)."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+
+class BatchHeader(NamedTuple):
+    """What the core needs of a record batch: everything but the records.
+
+    ``base_offset`` and ``leader_epoch`` are the producer's own (0, -1) until a leader stamps them.
+    ``size_bytes`` counts the whole batch, header included. A batch without a producer id is not idempotent.
+    """
+
+    base_offset: Offset
+    leader_epoch: int
+    record_count: int
+    size_bytes: int
+    max_timestamp_ms: int
+    producer_id: int | None = None
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_control: bool = False
+
+    @property
+    def next_offset(self) -> Offset:
+        """Exclusive end of this batch. Batches are dense: one offset per record."""
+        return Offset(self.base_offset + self.record_count)
+
+
+class ProducerBatch(NamedTuple):
+    """One remembered batch of an idempotent producer: its sequences and where they lie (M61)."""
+
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    last_sequence: int
+    first_offset: Offset
+    last_offset: Offset
+    """Inclusive, as in Kafka's snapshot files."""
+    timestamp_ms: int

@@ -1,0 +1,232 @@
+"""A controller to talk to in a test: nodes register with one call, time moves when told, states read like the text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from strandline.core.controller import ControllerCore
+from strandline.core.controller_effects import Answer, Commit, ControllerEffect, OpenWatch, Publish, RefuseCall
+from strandline.core.controller_events import (
+    ConnectionRefused,
+    ControllerEvent,
+    ControllerStarted,
+    ControllerTicked,
+    RequestArrived,
+    WatchArrived,
+)
+from strandline.core.controller_messages import (
+    AlterTopicConfigs,
+    ConfigChange,
+    ControllerRequest,
+    CreateTopics,
+    NewTopic,
+    TopicRef,
+    WatchMetadata,
+)
+from strandline.core.controller_state import ClusterState, ControllerTimings
+from strandline.core.effects import Emit
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import (
+    AlterPartitionRequest,
+    Endpoint,
+    EpochsSeen,
+    Heartbeat,
+    IsrMember,
+    NodeRegistered,
+    PartitionImage,
+    ProposedIsr,
+    RegisterNode,
+)
+from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Role, Rules, TopicPartition
+
+CLUSTER = "cluster-of-the-tests"
+TOPIC = "t"
+TOPIC_ID = "11111111-0000-4000-8000-000000000000"
+P0 = TopicPartition(TOPIC_ID, 0)
+
+
+class Controller:
+    """Drives one `ControllerCore` and remembers what it committed and reported."""
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState | None = None,
+        rules: Rules | None = None,
+        timings: ControllerTimings | None = None,
+        now_ms: int = 1_000_000,
+    ) -> None:
+        self.timings = timings or ControllerTimings()
+        self.core = ControllerCore(state, rules or Rules(), self.timings)
+        self.now_ms = now_ms
+        self.stored = state
+        self.emitted: list[Emit] = []
+        self.epochs: dict[int, NodeEpoch] = {}
+        self._ids = count(1)
+        self.step(ControllerStarted(now_ms, CLUSTER))
+
+    # --- driving ------------------------------------------------------------------------------------
+
+    def step(self, event: ControllerEvent) -> list[ControllerEffect]:
+        """One step; checks that what is committed is what the core believes, and stands before it is told."""
+        effects = self.core.step(event)
+        commits = [effect for effect in effects if isinstance(effect, Commit)]
+        for commit in commits:
+            before = self.stored or ClusterState(header=replace(commit.transaction.header, metadata_offset=0))
+            self.stored = before.apply(commit.transaction)
+            assert self.stored == self.core.state
+            assert effects.index(commit) == 0
+            assert isinstance(effects[1], Publish)
+        self.emitted += [effect for effect in effects if isinstance(effect, Emit)]
+        return effects
+
+    def ask(self, request: ControllerRequest) -> Any:
+        """The answer to a request, or the refusal of the whole call."""
+        request_id = next(self._ids)
+        effects = self.step(RequestArrived(self.now_ms, request_id, request))
+        ends = [e for e in effects if isinstance(e, Answer | RefuseCall) and e.request_id == request_id]
+        assert len(ends) == 1
+        return ends[0].answer if isinstance(ends[0], Answer) else ends[0].refusal
+
+    def watch(self, request: WatchMetadata) -> OpenWatch | Refusal:
+        """Open a watch, or be refused."""
+        (effect,) = self.step(WatchArrived(self.now_ms, next(self._ids), request))
+        if isinstance(effect, RefuseCall):
+            return effect.refusal
+        assert isinstance(effect, OpenWatch)
+        return effect
+
+    def pass_ms(self, duration_ms: int, *alive: int) -> None:
+        """Let time pass in ticks of 100 ms, while the ``alive`` nodes send a heartbeat every second."""
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            self.now_ms += 100
+            if self.now_ms % 1_000 == 0:
+                for node_id in alive:
+                    self.heartbeat(node_id)
+            self.step(ControllerTicked(self.now_ms))
+
+    # --- nodes --------------------------------------------------------------------------------------
+
+    def register(self, node_id: int, **given: Any) -> Any:
+        """Register a node; a refusal comes back, else its epoch is remembered."""
+        answer = self.ask(registration(node_id, **given))
+        if isinstance(answer, NodeRegistered) and answer.node_epoch is not None:
+            self.epochs[node_id] = answer.node_epoch
+        return answer
+
+    def start(self, *node_ids: int, **given: Any) -> None:
+        """Register nodes and unfence them by a heartbeat."""
+        for node_id in node_ids:
+            answer = self.register(node_id, **given)
+            assert isinstance(answer, NodeRegistered)
+            assert answer.refusal is None, answer.refusal
+            self.heartbeat(node_id)
+
+    def heartbeat(self, node_id: int, **given: Any) -> Any:
+        """One heartbeat of the node's latest incarnation."""
+        fields: dict[str, Any] = {
+            "cluster_id": CLUSTER,
+            "node_id": NodeId(node_id),
+            "node_epoch": self.epochs[node_id],
+            "metadata_offset": self.core.state.header.metadata_offset,
+        }
+        return self.ask(Heartbeat(**{**fields, **given}))
+
+    def fence(self, *node_ids: int) -> None:
+        """End the nodes' sessions one after another, by the controller's own probe."""
+        for node_id in node_ids:
+            self.step(ConnectionRefused(self.now_ms, NodeId(node_id), self.epochs[node_id]))
+
+    def node(self, node_id: int) -> Any:
+        """What everybody knows of the node."""
+        return self.core.state.nodes[NodeId(node_id)].image
+
+    # --- topics -------------------------------------------------------------------------------------
+
+    def create(self, *replicas: int, name: str = TOPIC, topic_id: str = TOPIC_ID, **configs: str) -> PartitionImage:
+        """Create a topic of one partition on these nodes; settings by name with _ for the dots."""
+        given = tuple((key.replace("_", "."), value) for key, value in configs.items())
+        assignment = ((0, tuple(NodeId(node_id) for node_id in replicas)),)
+        topic = NewTopic(name=name, topic_id=topic_id, assignments=assignment, configs=given)
+        (created,) = self.ask(CreateTopics(topics=(topic,))).topics
+        assert created.refusal is None, created.refusal
+        return self.partition(topic_id=topic_id)
+
+    def alter_config(self, **configs: str) -> None:
+        """Change settings of the topic."""
+        given = tuple((key.replace("_", "."), value) for key, value in configs.items())
+        (result,) = self.ask(AlterTopicConfigs(topics=(ConfigChange(TopicRef(TOPIC), given),))).topics
+        assert result.refusal is None, result.refusal
+
+    def partition(self, index: int = 0, topic_id: str = TOPIC_ID) -> PartitionImage:
+        """The committed state of a partition."""
+        found = self.core.state.partition(TopicPartition(topic_id, index))
+        assert found is not None
+        return found
+
+    def view(self, index: int = 0) -> tuple[int | None, set[int], set[int]]:
+        """Leader, ISR and ELR of a partition."""
+        partition = self.partition(index)
+        return partition.leader, set(partition.isr), set(partition.elr)
+
+    # --- AlterPartition -----------------------------------------------------------------------------
+
+    def proposal(self, *isr: int, sender: int | None = None, sequence: int = 1, **given: Any) -> AlterPartitionRequest:
+        """A proposal as the leader would send it now, with whatever is ``given`` otherwise."""
+        tp = given.pop("tp", P0)
+        partition = self.core.state.partition(tp) or self.partition()
+        leader = partition.leader if sender is None else sender
+        assert leader is not None
+        members = tuple(IsrMember(NodeId(n), given.pop(f"epoch_of_{n}", self.epochs.get(n))) for n in isr)
+        proposed = ProposedIsr(
+            tp=tp,
+            leader_epoch=LeaderEpoch(given.pop("leader_epoch", partition.leader_epoch)),
+            partition_epoch=PartitionEpoch(given.pop("partition_epoch", partition.partition_epoch)),
+            new_isr=members,
+            recovering=given.pop("recovering", False),
+        )
+        fields: dict[str, Any] = {
+            "cluster_id": CLUSTER,
+            "controller_epoch": self.core.state.header.controller_epoch,
+            "node_id": NodeId(leader),
+            "node_epoch": self.epochs[leader],
+            "request_sequence": sequence,
+            "partitions": (proposed,),
+        }
+        return AlterPartitionRequest(**{**fields, **given})
+
+    def propose(self, *isr: int, **given: Any) -> ErrorCode:
+        """Send a proposal; the error of the request or of its one partition."""
+        return outcome(self.ask(self.proposal(*isr, **given)))
+
+
+def outcome(answer: Any) -> ErrorCode:
+    """The error of an AlterPartition answer, or of its one partition."""
+    refusal = answer if isinstance(answer, Refusal) else answer.refusal or answer.partitions[0].refusal
+    return refusal.code if refusal else ErrorCode.NONE
+
+
+def registration(node_id: int, **given: Any) -> RegisterNode:
+    """A registration; each call is a new incarnation unless ``incarnation`` names one."""
+    fields: dict[str, Any] = {
+        "node_id": NodeId(node_id),
+        "cluster_id": CLUSTER,
+        "incarnation_id": f"incarnation-{next(_incarnations)}",
+        "directory_id": f"directory-{node_id}",
+        "roles": frozenset({Role.LEADER, Role.FOLLOWER}),
+        "rules": Rules(),
+        "client_endpoint": Endpoint(f"node-{node_id}", 9092),
+        "internal_endpoint": Endpoint(f"node-{node_id}", 9093),
+    }
+    return RegisterNode(**{**fields, **given})
+
+
+def seen(leader_epoch: int, partition_epoch: int, tp: TopicPartition = P0) -> EpochsSeen:
+    """What a node knows of a partition's epochs."""
+    return EpochsSeen(tp, LeaderEpoch(leader_epoch), PartitionEpoch(partition_epoch))
+
+
+_incarnations = count(1)

@@ -1,0 +1,172 @@
+"""Short ways to say metadata, batches and requests in tests of the core; every default is stated in the signature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from strandline.core.messages import (
+    FetchPartition,
+    FetchRequest,
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    ProducePartition,
+    ReplicaState,
+    TopicImage,
+)
+from strandline.core.types import (
+    BatchHeader,
+    EpochEntry,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    Offset,
+    PartitionEpoch,
+    Role,
+    Rules,
+    TopicPartition,
+)
+
+TOPIC_ID = "0b6c1c2e-6a52-4d4c-9d0e-5f5a3c1d7e10"
+TP = TopicPartition(TOPIC_ID, 0)
+TP1 = TopicPartition(TOPIC_ID, 1)
+L, F, F2 = NodeId(1), NodeId(2), NodeId(3)
+CLUSTER = "cluster-of-cores"
+BATCH_BYTES = 100
+"""Size of a batch per record, so that a fetch's min_bytes can be said in records."""
+
+
+def node_epoch(node: int, life: int = 1) -> NodeEpoch:
+    """Epoch of a node's ``life``-th incarnation: 101 is node 1's first, 201 its second."""
+    return NodeEpoch(100 * life + node)
+
+
+def node_image(
+    node: int, *, life: int = 1, fenced: bool = False, leaving: bool = False, observer: bool = False
+) -> NodeImage:
+    """A registered, unfenced node."""
+    roles = frozenset({Role.FOLLOWER}) if observer else frozenset({Role.LEADER, Role.FOLLOWER})
+    return NodeImage(
+        node_id=NodeId(node), node_epoch=node_epoch(node, life), roles=roles, fenced=fenced, shutting_down=leaving
+    )
+
+
+def partition_image(
+    tp: TopicPartition = TP,
+    *,
+    leader: int | None = 1,
+    epoch: int = 0,
+    version: int = 1,
+    isr: Iterable[int] = (1, 2),
+    replicas: Iterable[int] = (1, 2),
+    min_isr: int = 1,
+    elr: Iterable[int] = (),
+    observers: Iterable[int] = (),
+    unclean: int | None = None,
+    recovering: bool = False,
+) -> PartitionImage:
+    """A partition that node 1 leads for nodes 1 and 2; ``version`` is the partition epoch."""
+    return PartitionImage(
+        tp=tp,
+        replicas=tuple(map(NodeId, replicas)),
+        isr=tuple(map(NodeId, isr)),
+        elr=tuple(map(NodeId, elr)),
+        leader=None if leader is None else NodeId(leader),
+        leader_epoch=LeaderEpoch(epoch),
+        partition_epoch=PartitionEpoch(version),
+        min_isr=min_isr,
+        recovering=recovering,
+        last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(unclean),
+        observers=tuple(map(NodeId, observers)),
+    )
+
+
+def metadata(
+    to: NodeEpoch,
+    *partitions: PartitionImage,
+    nodes: Iterable[NodeImage] = (),
+    rules: Rules | None = None,
+    controller_epoch: int = 1,
+    snapshot: bool = False,
+    deleted: tuple[str, ...] = (),
+) -> MetadataImage:
+    """What the controller sends to one incarnation: whole topics, whole nodes."""
+    topics: dict[str, list[PartitionImage]] = {}
+    for image in partitions:
+        topics.setdefault(image.tp.topic_id, []).append(image)
+    return MetadataImage(
+        cluster_id=CLUSTER,
+        controller_epoch=controller_epoch,
+        metadata_offset=max([0, *(p.partition_epoch for p in partitions)]),
+        is_snapshot=snapshot,
+        rules=rules or Rules(),
+        nodes=tuple(nodes),
+        topics=tuple(TopicImage(name="lines", topic_id=i, partitions=tuple(of)) for i, of in topics.items()),
+        deleted_topic_ids=deleted,
+        to_node_epoch=to,
+    )
+
+
+def batch(
+    records: int = 1,
+    *,
+    base: int = 0,
+    epoch: int = -1,
+    producer: int | None = None,
+    producer_epoch: int = 0,
+    sequence: int = -1,
+) -> BatchHeader:
+    """A batch of ``records`` records; the leader stamps ``base`` and ``epoch``."""
+    return BatchHeader(
+        base_offset=Offset(base),
+        leader_epoch=epoch,
+        record_count=records,
+        size_bytes=BATCH_BYTES * records,
+        max_timestamp_ms=0,
+        producer_id=producer,
+        producer_epoch=producer_epoch if producer is not None else -1,
+        base_sequence=sequence,
+    )
+
+
+def history(*spans: tuple[int, int, int]) -> list[BatchHeader]:
+    """A log of one-record batches: ``(epoch, count, start)`` is `edge-cases`' e<epoch>x<count>@<start>."""
+    return [batch(base=offset, epoch=epoch) for epoch, count, start in spans for offset in range(start, start + count)]
+
+
+def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:
+    """Epoch cache entries (epoch, start offset)."""
+    return tuple(EpochEntry(LeaderEpoch(e), Offset(o)) for e, o in pairs)
+
+
+def produce_part(header: BatchHeader, tp: TopicPartition = TP, payload: object = b"") -> ProducePartition:
+    """One partition of a produce request."""
+    return ProducePartition(tp, header, payload)
+
+
+def fetch_part(
+    offset: int,
+    *,
+    tp: TopicPartition = TP,
+    epoch: int | None = None,
+    lfe: int | None = None,
+    log_start: int | None = None,
+    max_bytes: int = 1 << 20,
+) -> FetchPartition:
+    """One partition of a fetch request; ``lfe`` is last_fetched_epoch."""
+    return FetchPartition(
+        tp,
+        Offset(offset),
+        None if epoch is None else LeaderEpoch(epoch),
+        None if lfe is None else LeaderEpoch(lfe),
+        None if log_start is None else Offset(log_start),
+        max_bytes,
+    )
+
+
+def fetch_request(
+    *parts: FetchPartition, replica: int | None = None, life: int = 1, wait: int = 0, min_bytes: int = 1
+) -> FetchRequest:
+    """A fetch by ``replica``, or by a consumer if None."""
+    asker = None if replica is None else ReplicaState(NodeId(replica), node_epoch(replica, life))
+    return FetchRequest(tuple(parts), asker, max_wait_ms=wait, min_bytes=min_bytes)

@@ -1,0 +1,205 @@
+"""AlterPartition: the order of its checks, attempts, frozen member epochs, and what it does to the ELR."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, outcome
+
+from strandline.core.errors import ErrorCode
+from strandline.core.messages import IsrMember, ProposedIsr
+from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
+
+
+@pytest.fixture
+def controller() -> Controller:
+    """Nodes 0..3, one partition on 0, 1, 2 that node 0 leads."""
+    controller = Controller()
+    controller.start(0, 1, 2, 3)
+    controller.create(0, 1, 2)
+    return controller
+
+
+@pytest.mark.parametrize(
+    ("isr", "given", "expected"),
+    [
+        ((0, 1), {"sender": 1}, ErrorCode.INVALID_REQUEST),
+        ((0, 1), {"node_epoch": NodeEpoch(0)}, ErrorCode.STALE_BROKER_EPOCH),
+        ((0, 1), {"leader_epoch": 500}, ErrorCode.NOT_CONTROLLER),
+        ((0, 1), {"partition_epoch": 500}, ErrorCode.NOT_CONTROLLER),
+        ((0, 1, 3), {}, ErrorCode.INVALID_REQUEST),
+        ((1, 2), {}, ErrorCode.INVALID_REQUEST),
+        ((0, 1, 1), {}, ErrorCode.INVALID_REQUEST),
+        ((0, 1), {"recovering": True}, ErrorCode.INVALID_REQUEST),
+        ((0,), {"recovering": True}, ErrorCode.INVALID_REQUEST),
+        ((0, 1), {"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ((0, 1), {"controller_epoch": 7}, ErrorCode.STALE_CONTROLLER_EPOCH),
+        ((0, 1), {"node_id": NodeId(8)}, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ((0, 1), {"tp": TopicPartition("nobody", 0)}, ErrorCode.UNKNOWN_TOPIC_ID),
+        ((0, 1), {"tp": TopicPartition(TOPIC_ID, 4)}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ((0, 1), {}, ErrorCode.NONE),
+    ],
+)
+def test_invalid_requests_are_refused_as_in_kafka(
+    controller: Controller, isr: tuple[int, ...], given: dict[str, object], expected: ErrorCode
+) -> None:
+    """T27: each broken rule has its own error, and the state stays untouched unless all rules hold."""
+    before = controller.partition()
+
+    code = controller.propose(*isr, **given)
+
+    assert code is expected
+    assert (controller.partition() == before) is (expected is not ErrorCode.NONE)
+
+
+def test_fences_come_before_the_shape(controller: Controller) -> None:
+    """1.10: cluster, controller epoch, node epoch, sequence, then 1.3: the first broken one is answered."""
+    wrong = controller.proposal(1, 3, cluster_id="x", controller_epoch=9, node_epoch=NodeEpoch(0), leader_epoch=500)
+    steps = [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH]
+    repairs = [{"cluster_id": CLUSTER}, {"controller_epoch": 1}, {"node_epoch": controller.epochs[0]}]
+
+    for code, repair in zip(steps, repairs, strict=True):
+        assert outcome(controller.ask(wrong)) is code
+        wrong = replace(wrong, **repair)
+
+    assert outcome(controller.ask(wrong)) is ErrorCode.NOT_CONTROLLER
+
+
+def test_stale_epochs_are_told_apart(controller: Controller) -> None:
+    """A lower leader epoch is fenced; a lower partition epoch of the current reign is INVALID_UPDATE_VERSION."""
+    controller.fence(0)
+    before = controller.partition()
+    assert before.leader == 1
+
+    assert controller.propose(0, 1, sender=0, leader_epoch=0) is ErrorCode.FENCED_LEADER_EPOCH
+    assert controller.propose(1, partition_epoch=before.partition_epoch - 1) is ErrorCode.INVALID_UPDATE_VERSION
+    assert controller.partition() == before
+
+
+def test_shrink_below_min_isr_fills_the_elr_and_expansion_empties_it(controller: Controller) -> None:
+    """KIP-966: min ISR 2, ISR {0,1,2} shrinks to {0}: ELR {1,2}; the ISR reaches 2 again: no ELR."""
+    assert controller.propose(0, sequence=1) is ErrorCode.NONE
+    assert controller.view() == (0, {0}, {1, 2})
+
+    assert controller.propose(0, 2, sequence=2) is ErrorCode.NONE
+
+    assert controller.view() == (0, {0, 2}, set())
+
+
+def test_proposal_of_the_current_isr_changes_nothing(controller: Controller) -> None:
+    """A proposal that is already so is answered with the state and costs no epoch."""
+    before = controller.partition()
+    offset = controller.core.state.header.metadata_offset
+
+    assert controller.propose(2, 1, 0) is ErrorCode.NONE
+    assert controller.partition() == before
+    assert controller.core.state.header.metadata_offset == offset
+
+
+def test_old_incarnation_is_not_added() -> None:
+    """TR10: the delayed request names B's old epoch; B, with a replaced disk, stays out: INELIGIBLE_REPLICA."""
+    controller = Controller()
+    controller.start(1, 2)
+    controller.create(1, 2)
+    assert controller.propose(1, sequence=1) is ErrorCode.NONE
+    delayed = controller.proposal(1, 2, sequence=2)
+    controller.fence(2)
+    controller.start(2, directory_id="new-disk", unclean=True)
+    assert not controller.node(2).fenced
+    before = controller.partition()
+
+    assert outcome(controller.ask(delayed)) is ErrorCode.INELIGIBLE_REPLICA
+    assert controller.partition() == before
+    assert controller.propose(1, 2, sequence=3, epoch_of_2=None) is ErrorCode.INELIGIBLE_REPLICA
+    assert controller.propose(1, 2, sequence=4) is ErrorCode.NONE
+
+
+def test_epochs_are_checked_for_added_members_only(controller: Controller) -> None:
+    """1.10: a shrink goes through while another member of the ISR has just restarted."""
+    shrink = controller.proposal(0, 1)
+    controller.register(1)
+    assert controller.epochs[1] != shrink.partitions[0].new_isr[1].node_epoch
+
+    assert outcome(controller.ask(shrink)) is ErrorCode.NONE
+    assert controller.view()[1] == {0, 1}
+
+
+def test_fenced_and_stopping_members_are_ineligible(controller: Controller) -> None:
+    """A member that is fenced or shutting down cannot be added."""
+    controller.fence(1)
+    assert controller.propose(0, 1, 2, sequence=1) is ErrorCode.INELIGIBLE_REPLICA
+    controller.heartbeat(1)
+    controller.heartbeat(2, want_shut_down=True)
+
+    assert controller.propose(0, 2, sequence=2) is ErrorCode.INELIGIBLE_REPLICA
+    assert controller.propose(0, 1, sequence=3) is ErrorCode.NONE
+
+
+def test_retried_request_applies_once_or_never() -> None:
+    """TR16: R1 and its copy arrive around a brief fencing; after "not applied" no copy of that attempt applies."""
+    controller = Controller()
+    controller.start(0, 1, 2)
+    controller.create(2, 0, 1)
+    assert controller.propose(2, 0, sequence=1) is ErrorCode.NONE
+    attempt = controller.proposal(2, 0, 1, sequence=2)
+    controller.fence(1)
+
+    assert outcome(controller.ask(attempt)) is ErrorCode.INELIGIBLE_REPLICA
+
+    controller.heartbeat(1)
+    before = controller.partition()
+    again = controller.ask(attempt)
+
+    assert outcome(again) is ErrorCode.INELIGIBLE_REPLICA
+    assert controller.partition() == before
+
+
+def test_equal_sequence_gets_the_stored_answer(controller: Controller) -> None:
+    """A copy of an applied attempt is answered as the first was, and changes nothing."""
+    attempt = controller.proposal(0, 1)
+    first = controller.ask(attempt)
+    offset = controller.core.state.header.metadata_offset
+
+    second = controller.ask(attempt)
+
+    assert second == first
+    assert outcome(second) is ErrorCode.NONE
+    assert controller.core.state.header.metadata_offset == offset
+
+
+def test_lower_sequence_is_invalid_and_a_new_incarnation_counts_anew(controller: Controller) -> None:
+    """A sequence below the last seen of this node epoch never applies; a new node epoch begins its own count."""
+    assert controller.propose(0, 1, sequence=5) is ErrorCode.NONE
+    before = controller.partition()
+
+    assert controller.propose(0, sequence=4) is ErrorCode.INVALID_REQUEST
+    assert controller.partition() == before
+
+    controller.register(0)
+
+    assert controller.partition().leader == 0
+    assert controller.propose(0, sequence=1) is ErrorCode.NONE
+
+
+def test_attempt_for_an_earlier_reign_is_refused(controller: Controller) -> None:
+    """TR16, 1.9: after a restart of the controller an attempt addressed to the earlier epoch does not apply."""
+    attempt = controller.proposal(0, 1)
+    restarted = Controller(state=controller.stored)
+    restarted.epochs = controller.epochs
+
+    assert outcome(restarted.ask(attempt)) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert outcome(restarted.ask(restarted.proposal(0, 1))) is ErrorCode.NONE
+
+
+def test_one_refused_partition_does_not_keep_the_others(controller: Controller) -> None:
+    """Each proposal of a request has its own decision."""
+    good = controller.proposal(0, 1)
+    bad = ProposedIsr(
+        TopicPartition("nobody", 0), LeaderEpoch(0), PartitionEpoch(0), (IsrMember(NodeId(0), controller.epochs[0]),)
+    )
+    answer = controller.ask(replace(good, partitions=(bad, *good.partitions)))
+
+    assert [d.refusal.code if d.refusal else None for d in answer.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID, None]
+    assert answer.partitions[1].tp == P0
+    assert set(answer.partitions[1].isr) == {0, 1}

@@ -1,0 +1,131 @@
+"""Whatever happens to the controller, in whatever order: its invariants hold after every step."""
+
+from __future__ import annotations
+
+from controller_builders import Controller
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strandline.core.controller_messages import ElectionKind, ElectLeaders
+from strandline.core.controller_state import ClusterState, ControllerTimings
+from strandline.core.messages import PartitionImage
+
+NODES = (1, 2, 3)
+
+node = st.sampled_from(NODES)
+actions = st.one_of(
+    st.tuples(st.just("restart"), node),
+    st.tuples(st.just("unclean"), node),
+    st.tuples(st.just("new_disk"), node),
+    st.tuples(st.just("beat"), node),
+    st.tuples(st.just("refused"), node),
+    st.tuples(st.just("farewell"), node),
+    st.tuples(st.just("silence"), st.integers(1, 12)),
+    st.tuples(st.just("propose"), st.sets(node, min_size=1)),
+    st.tuples(st.just("min_isr"), st.integers(1, 3)),
+    st.tuples(st.just("unclean_allowed"), st.booleans()),
+    st.tuples(st.just("elect"), st.sampled_from(ElectionKind)),
+    st.tuples(st.just("controller_restart"), st.none()),
+)
+
+
+def perform(controller: Controller, action: tuple[str, object], sequence: int) -> Controller:
+    """One thing that may happen."""
+    match action:
+        case ("restart", int(n)):
+            controller.register(n)
+        case ("unclean", int(n)):
+            controller.register(n, unclean=True)
+        case ("new_disk", int(n)):
+            controller.register(n, directory_id=f"disk-{sequence}")
+        case ("beat", int(n)):
+            controller.heartbeat(n)
+        case ("refused", int(n)):
+            controller.fence(n)
+        case ("farewell", int(n)):
+            controller.heartbeat(n, want_shut_down=True)
+        case ("silence", int(seconds)):
+            controller.pass_ms(seconds * 1_000)
+        case ("propose", set(isr)) if controller.partition().leader is not None:
+            controller.propose(*sorted(isr), sequence=sequence)
+        case ("min_isr", int(wanted)):
+            controller.alter_config(min_insync_replicas=str(wanted))
+        case ("unclean_allowed", bool(allowed)):
+            controller.alter_config(unclean_leader_election_enable=str(allowed).lower())
+        case ("elect", ElectionKind() as kind):
+            controller.ask(ElectLeaders(kind=kind))
+        case ("controller_restart", _):
+            epochs = controller.epochs
+            controller = Controller(state=controller.stored, timings=controller.timings, now_ms=controller.now_ms)
+            controller.epochs = epochs
+    return controller
+
+
+def check_partition(state: ClusterState, partition: PartitionImage) -> None:
+    """I7, I14, I15, KIP-966: what must hold of one partition at any time."""
+    isr, elr, replicas = set(partition.isr), set(partition.elr), set(partition.replicas)
+    assert isr | elr <= replicas
+    assert not isr & elr
+    assert partition.leader is None or partition.leader in isr
+    assert bool(isr) == (partition.leader is not None)
+    assert len(isr) < partition.min_isr or not elr
+    for member in isr:
+        image = next(record.image for record in state.nodes.values() if record.image.node_id == member)
+        assert not image.fenced
+        assert not image.shutting_down
+
+
+def check_step(before: ClusterState, after: ClusterState) -> None:
+    """I1, I14: epochs never go back, any change costs a partition epoch, any election a leader epoch."""
+    assert after.header.controller_epoch >= before.header.controller_epoch
+    assert after.header.metadata_offset >= before.header.metadata_offset
+    for old, new in zip(before.partitions(), after.partitions(), strict=True):
+        assert new.leader_epoch >= old.leader_epoch
+        assert (new.partition_epoch > old.partition_epoch) == (new != old)
+        assert new.leader_epoch > old.leader_epoch or new.leader == old.leader
+        old_unclean, new_unclean = old.last_unclean_leader_epoch, new.last_unclean_leader_epoch
+        assert old_unclean is None or (new_unclean is not None and new_unclean >= old_unclean)
+    for node_id, record in before.nodes.items():
+        assert after.nodes[node_id].image.node_epoch >= record.image.node_epoch
+
+
+@settings(max_examples=150)
+@given(st.lists(actions, max_size=30))
+def test_invariants_hold_after_every_step(history: list[tuple[str, object]]) -> None:
+    """Restarts, wiped disks, silences, elections and proposals in any order break no invariant."""
+    controller = Controller(timings=ControllerTimings(leader_imbalance_check_interval_ms=5_000))
+    controller.start(*NODES)
+    controller.create(*NODES)
+
+    for sequence, action in enumerate(history, 1):
+        before, led = controller.core.state, controller.partition()
+        epochs = dict(controller.epochs)
+        controller = perform(controller, action, sequence)
+        after = controller.partition()
+
+        check_step(before, controller.core.state)
+        check_partition(controller.core.state, after)
+        if led.leader is not None and controller.epochs[led.leader] != epochs[led.leader]:
+            assert after.leader_epoch > led.leader_epoch
+        if action[0] in ("unclean", "new_disk") and controller.epochs[action[1]] != epochs[action[1]]:
+            assert action[1] not in after.elr
+            assert action[1] not in after.isr or after.recovering or led.recovering
+
+
+@settings(max_examples=50)
+@given(st.lists(actions, max_size=20))
+def test_equal_histories_give_equal_states(history: list[tuple[str, object]]) -> None:
+    """The core has no clock and no dice: the same events give the same state."""
+
+    def run() -> ClusterState:
+        controller = Controller()
+        for n in NODES:
+            controller.register(n, incarnation_id=f"first-{n}")
+            controller.heartbeat(n)
+        controller.create(*NODES)
+        for sequence, action in enumerate(history, 1):
+            if action[0] not in ("restart", "unclean", "new_disk"):
+                controller = perform(controller, action, sequence)
+        return controller.core.state
+
+    assert run() == run()

@@ -1,0 +1,261 @@
+"""FetchStream: what a named partition is owed, and when silence is right (protocol-fields 1.9)."""
+
+from __future__ import annotations
+
+import pytest
+from cluster_of_cores import Cluster
+from core_builders import TP, TP1, F, batch, fetch_part, fetch_request, history, partition_image
+
+from strandline.core import events
+from strandline.core.effects import AnswerFetch
+from strandline.core.errors import ErrorCode
+from strandline.core.types import FetchHw, Offset, Rules, TopicPartition, Truncation
+
+STREAM = 44
+
+
+def leading(*tps: TopicPartition, isr: tuple[int, ...] = (1, 2, 3)) -> Cluster:
+    """Node 1 leads some partitions for nodes 1, 2 and 3; there are no other cores."""
+    cluster = Cluster(1)
+    cluster.push(1, *(partition_image(tp, replicas=(1, 2, 3), isr=isr) for tp in tps or (TP,)))
+    return cluster
+
+
+def name(cluster: Cluster, *tps: TopicPartition, wait: int = 500, min_bytes: int = 1, offset: int | None = None) -> int:
+    """Replica 2 names partitions on its stream, each at the leader's log end unless said otherwise."""
+    request = cluster.request_id()
+    parts = tuple(cluster.honest_part(cluster.log(1, tp).leo if offset is None else offset, tp=tp) for tp in tps)
+    asked = fetch_request(*parts, replica=2, wait=wait, min_bytes=min_bytes)
+    cluster.step(1, events.FetchArrived(cluster.now, request, asked, STREAM))
+    return request
+
+
+def answers(cluster: Cluster, request: int) -> list[tuple[list[TopicPartition], bool]]:
+    """Which partitions each answer to a request carried, and whether it was the last."""
+    return [([r.tp for r in a.results], a.done) for a in cluster.fetched.get(request, [])]
+
+
+def test_partitions_are_answered_one_by_one() -> None:
+    """An answer carries any subset of a message's partitions; the last one closes the message."""
+    cluster = leading(TP, TP1)
+    request = name(cluster, TP, TP1)
+    cluster.produce(batch(), tp=TP1)
+    first = answers(cluster, request)
+    cluster.produce(batch(), tp=TP)
+
+    assert first == [([TP1], False)]
+    assert answers(cluster, request) == [([TP1], False), ([TP], True)]
+
+
+def test_what_is_ripe_is_answered_at_once() -> None:
+    """Bytes and errors are answered on arrival, the rest stays parked."""
+    cluster = leading(TP, TP1)
+    cluster.produce(batch(), tp=TP)
+    request = cluster.request_id()
+    parts = (
+        fetch_part(0, epoch=0, log_start=0),
+        fetch_part(0, tp=TP1, epoch=0, log_start=0),
+        fetch_part(0, tp=TP._replace(partition=9), epoch=0, log_start=0),
+    )
+    cluster.step(1, events.FetchArrived(0, request, fetch_request(*parts, replica=2, wait=500), STREAM))
+
+    assert answers(cluster, request) == [([TP, TP._replace(partition=9)], False)]
+    assert cluster.cores[1].parked[1] == 1
+
+
+def test_an_unnamed_partition_is_served_nothing() -> None:
+    """Once answered, a partition has no fetch until it is named again."""
+    cluster = leading()
+    request = name(cluster, TP)
+    cluster.produce(batch())
+    cluster.produce(batch())
+    cluster.advance(2000)
+
+    assert answers(cluster, request) == [([TP], True)]
+
+
+def test_naming_again_replaces() -> None:
+    """A partition that is named again leaves its older fetch, which is closed empty when nothing is left of it."""
+    cluster = leading(TP, TP1)
+    first = name(cluster, TP, TP1)
+    second = name(cluster, TP)
+    third = name(cluster, TP1)
+    before = answers(cluster, first)
+    cluster.produce(batch(), tp=TP)
+    cluster.produce(batch(), tp=TP1)
+
+    assert before == [([], True)]
+    assert answers(cluster, first) == before
+    assert answers(cluster, second) == [([TP], True)]
+    assert answers(cluster, third) == [([TP1], True)]
+
+
+def test_silence_when_there_is_no_news() -> None:
+    """At max_wait a partition is answered only if its HW or log start differs from what the stream last told."""
+    cluster = leading()
+    never_told = name(cluster, TP)
+    cluster.advance(600)
+    told = name(cluster, TP)
+    cluster.advance(10_000)
+
+    assert answers(cluster, never_told) == [([TP], True)]
+    assert answers(cluster, told) == []
+    assert cluster.cores[1].parked == (0, 1)
+
+
+def test_a_new_high_watermark_is_told_at_max_wait() -> None:
+    """A HW that rose while the fetch was parked is told at the end of the wait, and not before (M22)."""
+    cluster = leading(isr=(1, 3))
+    cluster.produce(batch())
+    name(cluster, TP)
+    cluster.advance(500)
+    request = name(cluster, TP)
+    cluster.fetch(0, by=3)
+    cluster.fetch(1, by=3)
+    risen = cluster.log(1).hw
+    cluster.advance(400)
+    early = answers(cluster, request)
+    cluster.advance(200)
+    result = cluster.result(request)
+
+    assert risen == 1
+    assert early == []
+    assert result is not None and result.high_watermark == 1
+
+
+def test_a_new_log_start_is_told_at_max_wait() -> None:
+    """A log start that moved is news as well."""
+    cluster = leading(isr=(1,))
+    cluster.produce(batch(), batch())
+    cluster.fetch(2, by=2)
+    cluster.fetch(2, by=3)
+    name(cluster, TP)
+    cluster.advance(600)
+    request = name(cluster, TP)
+    cluster.step(1, events.DeleteRecordsAsked(cluster.now, TP, Offset(1)))
+    cluster.advance(600)
+    result = cluster.result(request)
+
+    assert result is not None and (result.high_watermark, result.log_start_offset) == (2, 1)
+
+
+def test_forgetting_ends_the_fetch() -> None:
+    """forgotten_topics_data: the partition's fetch is ended, an emptied message is closed."""
+    cluster = leading(TP, TP1)
+    request = name(cluster, TP, TP1)
+    cluster.step(1, events.FetchForgotten(0, STREAM, (TP,)))
+    half = answers(cluster, request)
+    cluster.step(1, events.FetchForgotten(0, STREAM, (TP1,)))
+    cluster.produce(batch())
+
+    assert half == []
+    assert answers(cluster, request) == [([], True)]
+    assert cluster.cores[1].parked[1] == 0
+
+
+def test_the_end_of_a_stream_ends_its_fetches() -> None:
+    """A stream that ended is answered nothing more, and others are not touched."""
+    cluster = leading()
+    request = name(cluster, TP)
+    other = cluster.fetch(0, by=3, wait=500, stream=STREAM + 1)
+    cluster.step(1, events.FetchForgotten(0, STREAM))
+    cluster.produce(batch())
+
+    assert answers(cluster, request) == []
+    assert answers(cluster, other) == [([TP], True)]
+
+
+def test_a_new_stream_was_told_nothing() -> None:
+    """What one stream was told does not silence the next one of the same node."""
+    cluster = leading()
+    name(cluster, TP)
+    cluster.advance(600)
+    cluster.step(1, events.FetchForgotten(cluster.now, STREAM))
+    request = name(cluster, TP)
+    cluster.advance(600)
+
+    assert answers(cluster, request) == [([TP], True)]
+
+
+def test_min_bytes_counts_per_answer() -> None:
+    """min_bytes is counted over what one answer would carry."""
+    cluster = leading(TP, TP1)
+    request = name(cluster, TP, TP1, min_bytes=250)
+    cluster.produce(batch(2), tp=TP)
+    before = answers(cluster, request)
+    cluster.produce(batch(1), tp=TP1)
+
+    assert before == []
+    assert answers(cluster, request) == [([TP, TP1], True)]
+
+
+def test_errors_do_not_wait_for_min_bytes() -> None:
+    """An error is told at once, whatever min_bytes says."""
+    cluster = leading()
+    request = name(cluster, TP, min_bytes=1000)
+    cluster.push(1, partition_image(replicas=(1, 2, 3), isr=(1, 2, 3), leader=3, epoch=1, version=2))
+    result = cluster.result(request)
+
+    assert result is not None and result.refusal is not None
+    assert result.refusal.code is ErrorCode.FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
+@pytest.mark.parametrize("truncation", [Truncation.LEADER_EPOCH, Truncation.FETCH])
+def test_the_high_watermark_arrives_after_a_divergence(streams: bool, truncation: Truncation) -> None:
+    """M32: the HW of a diverging answer is ignored, so it has not been told; the next fetch brings it."""
+    cluster = Cluster(1, 2, streams=streams, rules=Rules(truncation=truncation))
+    cluster.preload(1, history((0, 4, 0)), hw=4)
+    cluster.preload(2, history((0, 4, 0), (1, 2, 4)), hw=1)
+    cluster.push_all(partition_image(epoch=2, isr=(1,)))
+    cluster.settle()
+    cluster.advance(2000, settle=True)
+
+    assert cluster.cuts(2) == [4]
+    assert cluster.ends(2) == (4, 4)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
+@pytest.mark.parametrize("first_to_hear", [1, 3], ids=["leader hears first", "follower hears first"])
+def test_the_high_watermark_arrives_after_a_change_of_leader_and_back(streams: bool, first_to_hear: int) -> None:
+    """M7: what a leader told in an older epoch may be unknown again; a stream that outlives epochs tells it anew."""
+    cluster = Cluster(1, 2, 3, streams=streams)
+    members: dict[str, tuple[int, ...]] = {"replicas": (1, 2, 3), "isr": (1, 2, 3)}
+    cluster.push_all(partition_image(leader=1, epoch=0, version=1, **members))
+    cluster.produce(batch(), batch())
+    cluster.settle()
+    cluster.advance(1000, settle=True)
+    first = cluster.ends(3)
+    # A new leader whose own HW lags and stands still (M18) lowers the HW of its followers.
+    cluster.log(2).hw = Offset(0)
+    lagging = partition_image(leader=2, epoch=1, version=2, min_isr=4, **members)
+    for node in (2, first_to_hear, 4 - first_to_hear):
+        cluster.push(node, lagging)
+        cluster.settle()
+    cluster.advance(1000, settle=True)
+    lowered = cluster.ends(3)
+    cluster.push(1, partition_image(leader=1, epoch=2, version=3, **members))
+    cluster.push(3, partition_image(leader=1, epoch=2, version=3, **members))
+    cluster.push(2, partition_image(leader=1, epoch=2, version=3, **members))
+    cluster.settle()
+    cluster.advance(1000, settle=True)
+
+    assert first == (2, 2)
+    assert lowered == (2, 0)
+    assert cluster.ends(3) == (2, 2)
+
+
+@pytest.mark.parametrize("fetch_hw", list(FetchHw))
+def test_idle_partitions_are_cheap(fetch_hw: FetchHw) -> None:
+    """A follower that knows everything sends and is sent nothing, for as long as nothing happens."""
+    cluster = Cluster(1, 2, streams=True, rules=Rules(fetch_hw=fetch_hw))
+    cluster.push_all(partition_image())
+    cluster.produce(batch())
+    cluster.settle()
+    cluster.advance(2000, settle=True)
+    before = len(cluster.wished(1, AnswerFetch))
+    cluster.advance(20_000, tick_ms=1000, settle=True)
+
+    assert cluster.ends(2) == (1, 1)
+    assert len(cluster.wished(1, AnswerFetch)) == before
+    assert cluster.leader().progress[F].remote_leo == 1

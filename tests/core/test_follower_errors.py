@@ -1,0 +1,420 @@
+"""What a follower does with errors, damage and its own commits: it waits, it fails one partition, it never guesses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_of_cores import Cluster
+from core_builders import TP, TP1, batch, history, partition_image
+
+from strandline.core import events
+from strandline.core.effects import AppendReplicated, DeleteLog, Flush, SaveEpochs, SendEpochEnds, SendFetch, SendForget
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.fetcher import ASK_AGAIN_AFTER_MS
+from strandline.core.messages import FetchedPartition
+from strandline.core.types import BatchHeader, Durability, NodeId, Offset, Rules, TopicPartition, Truncation
+
+FETCH = Rules(truncation=Truncation.FETCH)
+
+
+def following(*tps: TopicPartition, rules: Rules | None = None, epoch: int = 1, hold_flushes: bool = False) -> Cluster:
+    """Node 2 follows node 1, which has no core, from an empty log."""
+    cluster = Cluster(2, rules=rules or FETCH, hold_flushes=hold_flushes)
+    cluster.push(2, *(partition_image(tp, epoch=epoch) for tp in tps or (TP,)))
+    return cluster
+
+
+def fetches(cluster: Cluster) -> list[SendFetch]:
+    """Every fetch so far."""
+    return cluster.wished(2, SendFetch)
+
+
+def state(cluster: Cluster, tp: TopicPartition = TP) -> str:
+    """The follower's fetch state."""
+    return str(cluster.follower(2, tp).state)
+
+
+def fetched(cluster: Cluster, *parts: FetchedPartition) -> None:
+    """The leader answers the latest fetch."""
+    correlation = fetches(cluster)[-1].correlation_id
+    cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), correlation, parts))
+
+
+def answer(cluster: Cluster, found: FetchedPartition) -> None:
+    """The leader answers what this partition has under way."""
+    correlation = cluster.follower(2, found.tp).outstanding
+    cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), correlation, (found,)))
+
+
+def part(*batches: BatchHeader, tp: TopicPartition = TP, hw: int = 0, **more: Any) -> FetchedPartition:
+    """One partition's answer with records."""
+    return FetchedPartition(tp, high_watermark=Offset(hw), log_start_offset=Offset(0), batches=batches, **more)
+
+
+def refused(code: ErrorCode, tp: TopicPartition = TP) -> FetchedPartition:
+    """One partition's refusal."""
+    return FetchedPartition(tp, error=Refusal(code))
+
+
+# --- errors (M29, T33) -------------------------------------------------------------------------------
+
+
+def test_fenced_by_a_newer_leader_epoch() -> None:
+    """T33: FENCED_LEADER_EPOCH stops this partition, marks it failed, and new metadata brings it back."""
+    cluster = following()
+    fetched(cluster, refused(ErrorCode.FENCED_LEADER_EPOCH))
+    cluster.advance(5000)
+    stopped = state(cluster), len(fetches(cluster)), len(cluster.emitted(2, "PARTITION_FAILED"))
+    cluster.push(2, partition_image(epoch=2, version=2))
+
+    assert stopped == ("failed", 1, 1)
+    assert state(cluster) == "fetching"
+    assert len(fetches(cluster)) == 2
+
+
+def test_a_leader_that_is_behind() -> None:
+    """T33: a follower ahead of its leader gets no data and stays truncating until the leader has reached its epoch."""
+    cluster = Cluster(1, 2)
+    cluster.preload(1, history((0, 3, 0)))
+    cluster.preload(2, history((0, 2, 0)))
+    cluster.push(1, partition_image(epoch=0))
+    cluster.push(2, partition_image(epoch=1, version=2))
+    cluster.settle()
+    cluster.advance(2000, settle=True)
+    waiting = state(cluster), cluster.log(2).leo
+    cluster.push(1, partition_image(epoch=1, version=2))
+    cluster.advance(1100, settle=True)
+
+    assert waiting == ("truncating", 2)
+    assert state(cluster) == "fetching"
+    assert cluster.log(2).leo == 3
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_errors_that_pass(code: ErrorCode) -> None:
+    """M29: such an error keeps the state and backs off, from 50 ms doubling to 1000 ms."""
+    cluster = following()
+    gaps, last = [], 0
+    for _ in range(7):
+        fetched(cluster, refused(code))
+        known = len(fetches(cluster))
+        while len(fetches(cluster)) == known:
+            cluster.advance(10, tick_ms=10)
+        gaps.append(cluster.now - last)
+        last = cluster.now
+
+    assert state(cluster) == "fetching"
+    assert gaps == [50, 100, 200, 400, 800, 1000, 1000]
+
+
+def test_new_metadata_ends_the_back_off() -> None:
+    """protocol-fields 1.8: a new leader epoch is asked at once, whatever the old one's back-off was."""
+    cluster = following()
+    for _ in range(5):
+        fetched(cluster, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        cluster.advance(1000)
+    fetched(cluster, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    before = len(fetches(cluster))
+    cluster.push(2, partition_image(epoch=2, version=2))
+
+    assert len(fetches(cluster)) == before + 1
+
+
+def test_no_answer_is_no_news() -> None:
+    """M39: a fetch that fails leaves the log and is asked again."""
+    cluster = following()
+    fetched(cluster, part(batch(base=0, epoch=1)))
+    failing = fetches(cluster)[-1]
+    cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), failing.correlation_id, "gone"))
+    cluster.advance(100)
+
+    assert cluster.ends(2) == (1, 0)
+    assert fetches(cluster)[-1].request.partitions == failing.request.partitions
+
+
+def test_a_broken_stream_fails_every_question_on_it() -> None:
+    """A failure without a correlation id concerns every fetch under way to that leader."""
+    cluster = following(TP, TP1)
+    cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), None, "stream broke"))
+    cluster.advance(100)
+    last = fetches(cluster)[-1].request
+
+    assert {p.tp for p in last.partitions} == {TP, TP1}
+
+
+def test_an_answer_to_no_question_counts_nothing() -> None:
+    """M27: only the answer to the question under way counts, so a duplicate or a late one does nothing."""
+    cluster = following()
+    first = fetches(cluster)[-1].correlation_id
+    fetched(cluster, part(batch(base=0, epoch=1)))
+    cluster.step(2, events.FetchAnswered(0, NodeId(1), first, (part(batch(base=0, epoch=1), hw=1),)))
+
+    assert cluster.ends(2) == (1, 0)
+
+
+def test_a_question_that_is_forgotten_is_asked_again() -> None:
+    """A question that is neither answered nor failed is given up after half a minute."""
+    cluster = following()
+    cluster.advance(ASK_AGAIN_AFTER_MS + 5_000)
+
+    assert len(fetches(cluster)) == 2
+
+
+# --- damage (T34, M29) -------------------------------------------------------------------------------
+
+
+def test_flipped_bytes_are_fetched_again() -> None:
+    """T34: of a corrupt answer nothing is appended; the second round succeeds."""
+    cluster = following()
+    fetched(cluster, FetchedPartition(TP, high_watermark=Offset(2), corrupt="CRC does not match"))
+    first = cluster.ends(2)
+    cluster.advance(100)
+    fetched(cluster, part(batch(2, base=0, epoch=1), hw=0))
+
+    assert first == (0, 0)
+    assert cluster.log(2).leo == 2
+    assert state(cluster) == "fetching"
+
+
+def test_one_damaged_partition_does_not_stop_the_others() -> None:
+    """T34, KIP-461: after equal failures one partition is failed, its neighbour goes on, a new epoch brings it back."""
+    cluster = following(TP, TP1)
+    for count in range(5):
+        answer(cluster, FetchedPartition(TP, corrupt="flipped"))
+        answer(cluster, part(batch(base=count, epoch=1), tp=TP1))
+        cluster.advance(1100)
+    states = state(cluster), state(cluster, TP1)
+    cluster.push(2, partition_image(TP, epoch=2, version=2))
+
+    assert states == ("failed", "fetching")
+    assert cluster.log(2, TP1).leo == 5
+    assert "damaged at offset 0" in str(cluster.emitted(2, "PARTITION_FAILED")[0].fields["reason"])
+    assert state(cluster) == "fetching"
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        (batch(base=5, epoch=1),),
+        (batch(base=0, epoch=1), batch(base=2, epoch=1)),
+        (batch(base=0, epoch=1), batch(base=1, epoch=0)),
+        (batch(base=0, epoch=2),),
+    ],
+    ids=["not at the log end", "a gap", "epochs go back", "an epoch after the leader's"],
+)
+def test_batches_that_do_not_fit(batches: tuple[BatchHeader, ...]) -> None:
+    """M4, I0: what does not continue this log is damage, and nothing of it is appended."""
+    cluster = following()
+    fetched(cluster, part(*batches, hw=1))
+
+    assert cluster.ends(2) == (0, 0)
+    assert cluster.wished(2, AppendReplicated) == []
+    assert cluster.follower(2).damaged_count == 1
+
+
+def test_success_forgets_damage() -> None:
+    """Five failures in a row are damage; a success between them begins the count anew."""
+    cluster = following()
+    for count in range(6):
+        fetched(cluster, FetchedPartition(TP, corrupt="flipped"))
+        cluster.advance(1100)
+        fetched(cluster, part(batch(base=count, epoch=1)))
+
+    assert state(cluster) == "fetching"
+    assert cluster.log(2).leo == 6
+
+
+# --- appends, HW, log start (M4, M7, M10, M54) -------------------------------------------------------
+
+
+def test_a_fetch_waits_for_the_own_commit() -> None:
+    """M54: a fetch is sent only when everything below its offset is durable."""
+    cluster = following(hold_flushes=True)
+    fetched(cluster, part(batch(3, base=0, epoch=1)))
+    before = len(fetches(cluster))
+    cluster.flush(2)
+
+    assert before == 1
+    assert fetches(cluster)[-1].request.partitions[0].fetch_offset == 3
+
+
+def test_a_page_cache_does_not_wait() -> None:
+    """M54: under page-cache the next fetch follows the append at once, and nothing is flushed."""
+    cluster = following(rules=Rules(durability=Durability.PAGE_CACHE), hold_flushes=True)
+    fetched(cluster, part(batch(3, base=0, epoch=1)))
+
+    assert fetches(cluster)[-1].request.partitions[0].fetch_offset == 3
+    assert cluster.wished(2, Flush) == []
+
+
+def test_one_partition_commits_while_another_is_asked() -> None:
+    """M54: a partition whose commit is pending is left out of the next message, the others are not."""
+    cluster = following(TP, TP1, hold_flushes=True)
+    cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), None, "stream broke"))
+    cluster.advance(100)
+    fetched(cluster, part(batch(base=0, epoch=1)), part(tp=TP1))
+
+    assert [p.tp for p in fetches(cluster)[-1].request.partitions] == [TP1]
+
+
+def test_an_answer_for_one_partition_asks_for_that_one() -> None:
+    """M54: a partition is in at most one outstanding fetch; the one still unanswered is not named again."""
+    cluster = following(TP, TP1)
+    cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), None, "stream broke"))
+    cluster.advance(100)
+    fetched(cluster, part(batch(base=0, epoch=1)))
+
+    assert [[p.tp for p in f.request.partitions] for f in fetches(cluster)[-2:]] == [[TP, TP1], [TP]]
+
+
+@pytest.mark.parametrize(("leader_hw", "own"), [(0, 0), (2, 2), (9, 3)])
+def test_high_watermark_of_a_follower(leader_hw: int, own: int) -> None:
+    """M7: the smaller of the leader's HW and the own LEO, after the append."""
+    cluster = following()
+    fetched(cluster, part(batch(3, base=0, epoch=1), hw=leader_hw))
+
+    assert cluster.ends(2) == (3, own)
+
+
+def test_high_watermark_of_a_follower_may_go_down() -> None:
+    """M7, I13: after a change of leader it may; what consumers of this replica are shown does not."""
+    cluster = following()
+    fetched(cluster, part(batch(3, base=0, epoch=1), hw=3))
+    shown = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
+    cluster.push(2, partition_image(epoch=2, version=2))
+    fetched(cluster, part(hw=1))
+    later = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
+    beyond = cluster.result(cluster.fetch(2, by=None, node=2, at_follower=True))
+
+    assert cluster.ends(2) == (3, 1)
+    assert shown is not None and later is not None
+    assert (shown.high_watermark, later.high_watermark) == (3, 3)
+    assert later.read is not None and later.read.end == 1
+    assert beyond is not None and beyond.refusal is not None
+    assert beyond.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def test_log_start_follows_the_leader() -> None:
+    """M10: a follower takes over the leader's log start from an answer, and forgets the epochs below it."""
+    cluster = following(epoch=3)
+    fetched(cluster, part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3), hw=4))
+    answer = FetchedPartition(TP, high_watermark=Offset(4), log_start_offset=Offset(3))
+    fetched(cluster, answer)
+
+    assert cluster.log(2).log_start_offset == 3
+    assert [tuple(e) for e in cluster.log(2).epochs.entries] == [(3, 3)]
+
+
+def test_the_epoch_is_saved_before_its_batch() -> None:
+    """M35, M36: a follower notes a new epoch when a batch carries one, before it appends the batch."""
+    cluster = following(epoch=3)
+    before = len(cluster.effects[2])
+    fetched(cluster, part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3)))
+    done = [e for e in cluster.effects[2][before:] if isinstance(e, SaveEpochs | AppendReplicated)]
+
+    assert [type(e) for e in done] == [SaveEpochs, AppendReplicated]
+    assert isinstance(done[0], SaveEpochs)
+    assert [tuple(e) for e in done[0].entries] == [(1, 0), (3, 2)]
+
+
+def test_followers_remember_producers() -> None:
+    """M61, TR20: a follower that becomes leader recognises what the old leader appended."""
+    cluster = following(rules=Rules())
+    fetched(cluster, part(batch(2, base=0, epoch=1, producer=7, sequence=0)))
+    cluster.push(2, partition_image(leader=2, epoch=2, version=2, isr=(2,)))
+    again = cluster.outcome(cluster.produce(batch(2, producer=7, sequence=0), node=2))
+    new = cluster.outcome(cluster.produce(batch(1, producer=7, sequence=2), node=2))
+
+    assert again is not None and (again.base_offset, again.refusal) == (0, None)
+    assert new is not None and (new.base_offset, new.refusal) == (2, None)
+
+
+def test_a_cut_takes_producers_with_it() -> None:
+    """TR20, M61: what was truncated is forgotten; the same batch is appended anew by whoever leads then."""
+    cluster = Cluster(1, 2)
+    cluster.push_all(partition_image())
+    cluster.produce(batch(producer=7, sequence=0))
+    cluster.settle()
+    lost = cluster.produce(batch(producer=7, sequence=1))
+    again = cluster.produce(batch(producer=7, sequence=1))
+    waited = [cluster.outcome(lost), cluster.outcome(again)]
+    cluster.links.clear()
+    cluster.push(2, partition_image(leader=2, epoch=1, version=2, isr=(2,)))
+    elsewhere = cluster.outcome(cluster.produce(batch(3), node=2))
+    anew = cluster.outcome(cluster.produce(batch(producer=7, sequence=1), node=2))
+    cluster.push(1, partition_image(leader=2, epoch=1, version=2, isr=(2,)))
+    cluster.settle()
+    cluster.push_all(partition_image(leader=1, epoch=2, version=3, isr=(1,)))
+    found = cluster.outcome(cluster.produce(batch(producer=7, sequence=1)))
+
+    assert waited == [None, None]
+    assert elsewhere is not None and elsewhere.base_offset == 1
+    assert anew is not None and anew.base_offset == 4
+    assert cluster.cuts(1) == [1]
+    assert found is not None and found.base_offset == 4
+
+
+# --- leaving -----------------------------------------------------------------------------------------
+
+
+def test_without_a_leader_nobody_is_asked() -> None:
+    """A partition without a leader waits, and says so."""
+    cluster = following()
+    before = len(fetches(cluster))
+    cluster.push(2, partition_image(leader=None, epoch=2, version=2))
+    cluster.advance(40_000, tick_ms=1000)
+
+    assert state(cluster) == "waiting"
+    assert len(fetches(cluster)) == before
+
+
+def test_another_leader_is_asked_and_the_old_one_told() -> None:
+    """A follower that turns to another leader ends the fetch that is parked at the old one."""
+    cluster = following()
+    cluster.push(2, partition_image(leader=3, epoch=2, version=2, replicas=(1, 2, 3)))
+
+    assert cluster.wished(2, SendForget) == [SendForget(NodeId(1), (TP,))]
+    assert [f.leader for f in fetches(cluster)] == [1, 3]
+
+
+def test_a_replica_that_is_moved_away_goes() -> None:
+    """A partition whose replicas no longer name this node is given up and its log removed."""
+    cluster = following()
+    cluster.push(2, partition_image(epoch=1, version=2, replicas=(1, 3), isr=(1,)))
+
+    assert cluster.wished(2, DeleteLog) == [DeleteLog(TP)]
+    assert cluster.cores[2].describe_replica(TP) is None
+
+
+def test_what_a_follower_says_of_itself() -> None:
+    """DescribeReplicas: ends, state with its reason, leader and epochs."""
+    cluster = following(rules=Rules(), epoch=4)
+    fetched(cluster, part(batch(2, base=0, epoch=4), hw=1))
+    fetched(cluster, refused(ErrorCode.FENCED_LEADER_EPOCH))
+    view = cluster.cores[2].describe_replica(TP)
+
+    assert view is not None
+    assert (view.leo, view.durable_leo, view.high_watermark, view.log_start_offset) == (2, 2, 1, 0)
+    assert (view.fetch_state, view.leader, view.leader_epoch, view.epochs) == ("failed", 1, 4, ((4, 0),))
+    assert "FENCED_LEADER_EPOCH" in view.reason
+
+
+def test_an_observer_replicates() -> None:
+    """M60: an observer follows the leader like a replica does."""
+    cluster = Cluster(1, 9)
+    cluster.push_all(partition_image(isr=(1,), replicas=(1,), observers=(9,)))
+    cluster.produce(batch(4))
+    cluster.settle()
+
+    assert cluster.log(9).leo == 4
+    assert cluster.wished(9, SendEpochEnds) == []

@@ -1,0 +1,555 @@
+"""How a follower comes to agree with its leader: questions, cuts, and when it refuses to cut (edge cases D, M41)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_of_cores import Cluster
+from core_builders import TP, batch, entries, history, partition_image
+
+from strandline.core import events
+from strandline.core.effects import AppendReplicated, SaveEpochs, SaveHighWatermarks, SendEpochEnds, SendFetch, Truncate
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import EpochEndAnswer, FetchedPartition, OffsetAnswer
+from strandline.core.types import (
+    BatchHeader,
+    Durability,
+    EpochEnd,
+    EpochEntry,
+    FetchHw,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    Rules,
+    Truncation,
+)
+
+FETCH = Rules(truncation=Truncation.FETCH)
+BOTH = [Rules(), FETCH]
+
+
+def following(*log: BatchHeader, hw: int = 0, rules: Rules | None = None, epoch: int = 5, **image: Any) -> Cluster:
+    """Node 2 follows node 1, which has no core: its answers are given by hand."""
+    cluster = Cluster(2, rules=rules)
+    if log:
+        cluster.preload(2, log, hw=hw)
+    cluster.push(2, partition_image(epoch=epoch, **image))
+    return cluster
+
+
+def with_cache(cluster: Cluster, *pairs: tuple[int, int]) -> None:
+    """Give the follower's cache other entries than its batches have."""
+    log = cluster.log(2)
+    log.epochs.clear()
+    for epoch, start in pairs:
+        log.epochs.assign(LeaderEpoch(epoch), Offset(start))
+
+
+def asked(cluster: Cluster) -> SendEpochEnds:
+    """The latest question for an epoch's end."""
+    return cluster.wished(2, SendEpochEnds)[-1]
+
+
+def fetches(cluster: Cluster) -> list[SendFetch]:
+    """Every fetch so far."""
+    return cluster.wished(2, SendFetch)
+
+
+def epoch_ends(cluster: Cluster, epoch: int, end: int) -> None:
+    """The leader says that ``epoch`` ended at ``end``."""
+    answer = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(epoch), Offset(end)))
+    cluster.step(2, events.EpochEndsAnswered(cluster.now, NodeId(1), asked(cluster).correlation_id, (answer,)))
+
+
+def epoch_refused(cluster: Cluster, code: ErrorCode) -> None:
+    """The leader refuses to say where the epoch ended."""
+    answer = EpochEndAnswer(TP, refusal=Refusal(code))
+    cluster.step(2, events.EpochEndsAnswered(cluster.now, NodeId(1), asked(cluster).correlation_id, (answer,)))
+
+
+def fetched(cluster: Cluster, **answer: Any) -> None:
+    """The leader answers the latest fetch."""
+    correlation = fetches(cluster)[-1].correlation_id
+    cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), correlation, (FetchedPartition(TP, **answer),)))
+
+
+def diverges(cluster: Cluster, epoch: int, end: int, **more: Any) -> None:
+    """The leader answers the latest fetch with a diverging epoch."""
+    fetched(cluster, diverging=EpochEnd(LeaderEpoch(epoch), Offset(end)), **more)
+
+
+def answer_offsets(cluster: Cluster, latest: int, earliest: int) -> None:
+    """The leader says where its log ends and begins."""
+    follower = cluster.follower(2)
+    answers = (OffsetAnswer(TP, Offset(latest)), OffsetAnswer(TP, Offset(earliest)))
+    cluster.step(2, events.OffsetsAnswered(cluster.now, NodeId(1), follower.outstanding, answers))
+
+
+# --- the question on a new epoch (M37-M39) -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_no_answer_cuts_nothing(code: ErrorCode) -> None:
+    """T28: refusals, however many, never truncate; the answer then truncates once."""
+    cluster = following(*history((5, 300, 0)), hw=100, epoch=6)
+    for _ in range(4):
+        epoch_refused(cluster, code)
+        cluster.advance(1100)
+    before = cluster.cuts(2), cluster.ends(2)
+    epoch_ends(cluster, 5, 156)
+
+    assert before == ([], (300, 100))
+    assert cluster.cuts(2) == [156]
+    assert cluster.ends(2) == (156, 100)
+    assert len(cluster.wished(2, SendEpochEnds)) == 5
+
+
+def test_a_dead_leader_cuts_nothing() -> None:
+    """T28, D13: questions that are never answered are asked again for ever, and nothing is cut."""
+    cluster = following(*history((5, 30, 0)), hw=10, epoch=6)
+    for _ in range(6):
+        cluster.step(2, events.EpochEndsFailed(cluster.now, NodeId(1), asked(cluster).correlation_id, "gone"))
+        cluster.advance(1100)
+
+    assert cluster.cuts(2) == []
+    assert len(cluster.wished(2, SendEpochEnds)) == 7
+
+
+def test_a_question_is_fenced_by_the_epoch_followed() -> None:
+    """KIP-320, TR7: the question names the leader epoch it is meant for and asks for the latest epoch known."""
+    cluster = following(*history((3, 4, 0)), epoch=7)
+    (question,) = asked(cluster).questions
+
+    assert (question.leader_epoch, question.current_leader_epoch) == (3, 7)
+
+
+def test_an_epoch_the_follower_does_not_know() -> None:
+    """T29, KIP-279: an answer of an unknown epoch cuts to the own end of the one below, and is asked again."""
+    cluster = following(*history((3, 120, 0), (5, 80, 120)), epoch=6)
+    epoch_ends(cluster, 4, 155)
+    first = cluster.log(2).leo, str(cluster.follower(2).state), len(fetches(cluster))
+    epoch_ends(cluster, 3, 101)
+
+    assert first == (120, "truncating", 0)
+    assert cluster.cuts(2) == [120, 101]
+    assert len(cluster.wished(2, SendEpochEnds)) == 2
+    assert [f.request.partitions[0].fetch_offset for f in fetches(cluster)] == [101]
+
+
+def test_an_empty_log_asks_nothing() -> None:
+    """M28: without an epoch there is nothing to ask; the first fetch proves itself by starting at its own log start."""
+    cluster = following()
+    part = fetches(cluster)[0].request.partitions[0]
+
+    assert cluster.wished(2, SendEpochEnds) == []
+    assert (part.fetch_offset, part.last_fetched_epoch, part.log_start_offset) == (0, None, 0)
+
+
+def test_a_leader_that_cannot_say() -> None:
+    """M38: an answer without an end never truncates under today's rules; the partition is marked failed."""
+    cluster = following(*history((5, 3, 0)), epoch=6)
+    cluster.step(2, events.EpochEndsAnswered(0, NodeId(1), asked(cluster).correlation_id, (EpochEndAnswer(TP),)))
+
+    assert cluster.cuts(2) == []
+    assert str(cluster.follower(2).state) == "failed"
+
+
+def test_an_answer_of_an_older_epoch_is_ignored() -> None:
+    """T33: an answer that arrives after the follower's epoch changed counts nothing."""
+    cluster = following(*history((5, 30, 0)), epoch=6)
+    old = asked(cluster).correlation_id
+    cluster.push(2, partition_image(epoch=7, version=2))
+    late = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(5), Offset(3)))
+    cluster.step(2, events.EpochEndsAnswered(0, NodeId(1), old, (late,)))
+
+    assert cluster.cuts(2) == []
+    assert str(cluster.follower(2).state) == "truncating"
+
+
+def test_a_fetch_answer_of_an_older_epoch_is_ignored() -> None:
+    """T33: records that arrive after the follower's epoch changed are not appended."""
+    cluster = following(rules=FETCH)
+    old = fetches(cluster)[-1].correlation_id
+    cluster.push(2, partition_image(epoch=7, version=2))
+    part = FetchedPartition(TP, high_watermark=Offset(1), log_start_offset=Offset(0), batches=(batch(base=0, epoch=5),))
+    cluster.step(2, events.FetchAnswered(0, NodeId(1), old, (part,)))
+
+    assert cluster.ends(2) == (0, 0)
+
+
+# --- divergence found in a fetch (M31, M32) ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "answer", "cut"),
+    [
+        # Own ends in the row's words: 4 ends at (4, 149), 3 at (2, 129), 2 at (1, 119).
+        (((1, 0), (4, 129), (5, 149)), (4, 140), 140),
+        (((1, 0), (2, 119), (4, 129)), (3, 130), 129),
+        (((1, 0), (3, 119)), (2, 120), 119),
+    ],
+)
+def test_diverging_answers(own: tuple[tuple[int, int], ...], answer: tuple[int, int], cut: int) -> None:
+    """T30a: the follower cuts to the shorter of the leader's end and its own, and goes on fetching."""
+    cluster = following(*history((1, 200, 0)), rules=FETCH)
+    with_cache(cluster, *own)
+    diverges(cluster, *answer)
+
+    assert cluster.cuts(2) == [cut]
+    assert str(cluster.follower(2).state) == "fetching"
+    assert cluster.wished(2, SendEpochEnds) == []
+    assert fetches(cluster)[-1].request.partitions[0].fetch_offset == cut
+
+
+def two_logs(rules: Rules, own: list[BatchHeader], leaders: list[BatchHeader], *, epoch: int, hw: int = 0,
+             leader_hw: int = 0) -> Cluster:  # fmt: skip
+    """Node 1 leads with one log, node 2 follows with another; nothing was delivered yet."""
+    cluster = Cluster(1, 2, rules=rules)
+    cluster.preload(1, leaders, hw=leader_hw)
+    cluster.preload(2, own, hw=hw)
+    cluster.push_all(partition_image(epoch=epoch))
+    return cluster
+
+
+@pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
+def test_forked_logs_become_equal(rules: Rules) -> None:
+    """T30b: after one round the follower's last common epoch is left, at the end the logs are equal."""
+    own, leaders = history((0, 1, 0), (2, 1, 1), (4, 1, 2)), history((0, 1, 0), (2, 1, 1), (5, 1, 2))
+    cluster = two_logs(rules, own, leaders, epoch=5)
+    cluster.deliver(2, 1)
+    cluster.deliver(1, 2)
+    after_one_round = cluster.log(2).epochs.latest_epoch
+    cluster.settle()
+
+    assert after_one_round == 2
+    assert cluster.disks[2][TP].records() == cluster.disks[1][TP].records()
+    assert cluster.log(2).epochs.latest_epoch == 5
+
+
+@pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
+def test_the_high_watermark_waits_for_the_cut(rules: Rules) -> None:
+    """T30c, TR13: the round that cuts moves neither HW nor log; one truncation, and at the end LEO 5 and HW 4."""
+    own, leaders = history((0, 2, 0), (2, 1, 2), (4, 3, 3)), history((0, 2, 0), (2, 1, 2), (5, 2, 3))
+    cluster = two_logs(rules, own, leaders, epoch=5, hw=1, leader_hw=4)
+    cluster.deliver(2, 1)
+    cluster.deliver(1, 2)
+    first = cluster.ends(2), cluster.wished(2, AppendReplicated)
+    for _ in range(2):
+        cluster.deliver(2, 1)
+        if cluster.waiting(1, 2):
+            cluster.deliver(1, 2)
+    at_the_end = cluster.ends(2)
+
+    assert first == ((3, 1), [])
+    assert at_the_end == (5, 4)
+    assert cluster.cuts(2) == [3]
+
+
+def test_the_high_watermark_of_a_diverging_answer_is_ignored() -> None:
+    """TR13, KAFKA-14704: it belongs to a log the follower is not a prefix of."""
+    cluster = following(*history((4, 14, 0)), hw=2, rules=FETCH)
+    found = cluster.effects[2]
+    before = len(found)
+    diverges(cluster, 4, 10, high_watermark=Offset(12), log_start_offset=Offset(3))
+
+    assert cluster.ends(2) == (10, 2)
+    assert cluster.log(2).log_start_offset == 0
+    assert [type(e) for e in found[before:] if isinstance(e, Truncate | AppendReplicated)] == [Truncate]
+
+
+# --- phantoms (T5, TR14) -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epoch", "end"), [(20, 29), (24, 30)])
+@pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
+def test_an_epoch_that_wrote_nothing_leaves_no_trace(epoch: int, end: int, rules: Rules) -> None:
+    """T5, KAFKA-10706: a cut at or beyond the log end leaves the log alone and drops the phantom epoch."""
+    cluster = Cluster(2, rules=rules)
+    cluster.preload(2, history((19, 2, 27)), hw=27)
+    cluster.push(2, partition_image(epoch=epoch, leader=2))
+    phantom = cluster.log(2).epochs.latest_epoch
+    cluster.push(2, partition_image(epoch=epoch + 1, version=2))
+    if rules is FETCH:
+        diverges(cluster, 19, end)
+    else:
+        epoch_ends(cluster, 19, end)
+
+    assert phantom == epoch
+    assert cluster.log(2).leo == 29
+    assert cluster.log(2).epochs.entries == entries((19, 27))
+    assert cluster.wished(2, SaveEpochs)[-1].entries == entries((19, 27))
+    assert cluster.wished(2, Truncate) == []
+
+
+@pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
+def test_a_phantom_epoch_cuts_nothing_committed(rules: Rules) -> None:
+    """TR14: a node that led without writing forgets that reign, so that it later answers the true end of an epoch."""
+    cluster = Cluster(1, 2, 3, rules=rules)
+    for node, records in ((2, 99), (1, 81), (3, 86)):
+        cluster.preload(node, history((1, records, 0)), hw=81)
+    common: dict[str, Any] = {"replicas": (1, 2, 3), "isr": (1, 2, 3)}
+    cluster.push(1, partition_image(leader=1, epoch=2, version=2, **common))
+    phantom = cluster.log(1).epochs.entries
+    cluster.push(1, partition_image(leader=2, epoch=3, version=3, **common))
+    cluster.push(2, partition_image(leader=2, epoch=3, version=3, **common))
+    cluster.settle()
+    caught_up = cluster.log(1).leo, cluster.log(1).epochs.entries
+    cluster.push_all(partition_image(leader=1, epoch=4, version=4, **common))
+    cluster.settle()
+
+    assert phantom == entries((1, 0), (2, 81))
+    assert caught_up == (99, entries((1, 0)))
+    assert cluster.cuts(3) == []
+    assert [cluster.log(n).leo for n in (1, 2, 3)] == [99, 99, 99]
+
+
+# --- never below the own HW (M41) --------------------------------------------------------------------
+
+
+def test_a_cut_below_the_high_watermark_is_refused() -> None:
+    """M41: the partition is marked failed, nothing is cut, and it is said aloud."""
+    cluster = following(*history((5, 10, 0)), hw=8, epoch=6)
+    epoch_ends(cluster, 5, 6)
+    (refused,) = cluster.emitted(2, "TRUNCATION_REFUSED")
+    (failed,) = cluster.emitted(2, "PARTITION_FAILED")
+
+    assert cluster.ends(2) == (10, 8)
+    assert cluster.cuts(2) == []
+    assert str(cluster.follower(2).state) == "failed"
+    assert (refused.fields["refused_to_leo"], refused.fields["hw"]) == (6, 8)
+    assert "below the HW 8" in str(failed.fields["reason"])
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(durability=Durability.PAGE_CACHE),
+        Rules(truncation=Truncation.KIP_279),
+        Rules(truncation=Truncation.KIP_101),
+    ],
+)
+def test_rules_that_accept_loss_cut_and_say_so(rules: Rules) -> None:
+    """M41: with page-cache acknowledgements or a historic rule the cut is done, with how much was committed."""
+    cluster = following(*history((5, 10, 0)), hw=8, epoch=6, rules=rules)
+    epoch_ends(cluster, 5, 6)
+    (cut,) = cluster.emitted(2, "TRUNCATION")
+
+    assert cluster.ends(2) == (6, 6)
+    assert (cut.fields["from_leo"], cut.fields["to_leo"], cut.fields["committed_cut"]) == (10, 6, 2)
+
+
+@pytest.mark.parametrize(("unclean", "allowed"), [(None, False), (5, False), (6, True)])
+def test_an_unclean_election_explains_a_cut(unclean: int | None, allowed: bool) -> None:
+    """M41: records of an epoch before the last unclean leader's may have been lost to it; later ones may not."""
+    cluster = following(*history((5, 10, 0)), hw=8, epoch=7, unclean=unclean)
+    epoch_ends(cluster, 5, 6)
+
+    assert cluster.ends(2) == ((6, 6) if allowed else (10, 8))
+    assert cluster.cuts(2) == ([6] if allowed else [])
+
+
+def test_the_first_record_cut_decides() -> None:
+    """M41: it is the epoch of the first record that would go which an unclean election must explain."""
+    log = history((3, 5, 0), (6, 5, 5))
+    newer = following(*log, hw=8, epoch=9, unclean=6)
+    epoch_ends(newer, 6, 7)
+    older = following(*log, hw=8, epoch=9, unclean=6)
+    epoch_ends(older, 3, 4)
+
+    assert newer.cuts(2) == []
+    assert older.cuts(2) == [4]
+
+
+def test_a_cut_below_the_checkpoint_rewrites_it_first() -> None:
+    """M41: a checkpointed HW beyond the new log end is rewritten, durably, before the next append."""
+    cluster = following(*history((5, 10, 0)), hw=8, epoch=7, unclean=6)
+    before = len(cluster.effects[2])
+    epoch_ends(cluster, 5, 6)
+    done = [e for e in cluster.effects[2][before:] if isinstance(e, Truncate | SaveHighWatermarks | SendFetch)]
+
+    assert [type(e) for e in done] == [Truncate, SaveHighWatermarks, SendFetch]
+    assert isinstance(done[0], Truncate) and done[0].durable
+    assert isinstance(done[1], SaveHighWatermarks) and done[1].durable and done[1].high_watermarks == {TP: 6}
+
+
+def test_a_restart_at_a_higher_log_start_is_no_truncation() -> None:
+    """M41, M30: a log that lies wholly below the leader's start begins anew there, whatever its HW."""
+    cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)
+    fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
+    answer_offsets(cluster, latest=20, earliest=12)
+    part = fetches(cluster)[-1].request.partitions[0]
+
+    assert cluster.ends(2) == (12, 12)
+    assert cluster.log(2).log_start_offset == 12
+    assert cluster.log(2).epochs.entries == ()
+    assert (part.fetch_offset, part.last_fetched_epoch, part.log_start_offset) == (12, None, 12)
+    assert str(cluster.follower(2).state) == "fetching"
+
+
+# --- out of range (T32, M30) -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unclean", [True, False])
+def test_out_of_range_high(unclean: bool) -> None:
+    """T32: a leader whose log is shorter: cut to its end if an unclean election explains it, else failed and whole."""
+    cluster = following(*history((0, 3, 0)), hw=3, rules=FETCH, unclean=4 if unclean else None)
+    fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
+    answer_offsets(cluster, latest=0, earliest=0)
+
+    assert cluster.ends(2) == ((0, 0) if unclean else (3, 3))
+    assert str(cluster.follower(2).state) == ("fetching" if unclean else "failed")
+
+
+@pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
+def test_out_of_range_low(rules: Rules) -> None:
+    """T32: a leader whose log begins above the follower's end: the follower begins anew there and becomes equal."""
+    cluster = Cluster(1, 2, rules=rules)
+    cluster.preload(1, history((4, 2, 2)), hw=4)
+    cluster.preload(2, history((0, 1, 0)), hw=1)
+    cluster.push_all(partition_image(epoch=5))
+    cluster.settle()
+
+    assert cluster.log(2).log_start_offset == 2
+    assert cluster.log(2).leo == 4
+    assert cluster.disks[2][TP].records() == cluster.disks[1][TP].records()
+    assert cluster.log(2).epochs.latest_epoch == 4
+
+
+@pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
+def test_a_log_start_within_a_batch(rules: Rules) -> None:
+    """M30: the leader's log starts within a batch; the follower begins anew with that whole batch, as it is sent."""
+    cluster = Cluster(1, 2, rules=rules)
+    cluster.preload(1, [batch(3, base=3, epoch=4), batch(2, base=6, epoch=4)], hw=8, start=5)
+    cluster.preload(2, history((0, 1, 0)), hw=1)
+    cluster.push_all(partition_image(epoch=5))
+    cluster.settle()
+
+    assert str(cluster.follower(2).state) == "fetching"
+    assert (cluster.log(2).log_start_offset, cluster.log(2).leo) == (5, 8)
+    assert cluster.disks[2][TP].records() == cluster.disks[1][TP].records()
+    assert cluster.log(2).epochs.epoch_of(Offset(5)) == 4
+
+
+def test_a_fenced_lookup_stops_the_partition() -> None:
+    """T32: if the lookup of the leader's ends is fenced, the partition is marked failed."""
+    cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)
+    fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
+    fenced = OffsetAnswer(TP, refusal=Refusal(ErrorCode.FENCED_LEADER_EPOCH))
+    cluster.step(2, events.OffsetsAnswered(0, NodeId(1), cluster.follower(2).outstanding, (fenced, fenced)))
+
+    assert str(cluster.follower(2).state) == "failed"
+    assert cluster.ends(2) == (3, 3)
+
+
+@pytest.mark.parametrize("answers", [(), (OffsetAnswer(TP),), (OffsetAnswer(TP), OffsetAnswer(TP, Offset(0)))])
+def test_a_lookup_that_says_nothing_is_no_answer(answers: tuple[OffsetAnswer, ...]) -> None:
+    """M39: a malformed answer to the lookup cuts nothing and stops no process."""
+    cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)
+    fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
+    cluster.step(2, events.OffsetsAnswered(0, NodeId(1), cluster.follower(2).outstanding, answers))
+    cluster.advance(100)
+
+    assert cluster.ends(2) == (3, 3)
+    assert str(cluster.follower(2).state) == "out_of_range"
+
+
+def test_out_of_range_without_a_reason_does_not_spin() -> None:
+    """M30: when the leader's ends explain nothing the follower keeps its log and asks again only after a while."""
+    cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)
+    fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
+    answer_offsets(cluster, latest=9, earliest=0)
+    at_once = len(fetches(cluster))
+    cluster.advance(100)
+
+    assert (at_once, len(fetches(cluster))) == (1, 2)
+    assert cluster.ends(2) == (3, 3)
+
+
+# --- the seeds' scenarios (1.6, TR1, TR21) -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
+@pytest.mark.parametrize("leader_dies", [False, True])
+@pytest.mark.parametrize("min_isr", [1, 2])
+def test_scenario_one_loses_nothing(rules: Rules, leader_dies: bool, min_isr: int) -> None:
+    """TR1, scenario 1: a follower that restarts with an old HW keeps an acknowledged record, leader alive or not."""
+    cluster = Cluster(1, 2, rules=rules)
+    cluster.push_all(partition_image(leader=2, min_isr=min_isr))
+    cluster.produce(batch(), node=2, payload="m0")
+    cluster.settle()
+    cluster.advance(1000, settle=True)
+    request = cluster.produce(batch(), node=2, payload="m1")
+    while cluster.outcome(request) is None:
+        for link in [k for k, q in cluster.links.items() if q]:
+            cluster.deliver(*link)
+    follower = cluster.ends(1)
+    # The answer that carries HW 2 is lost with the process that waits for it.
+    cluster.restart(1)
+    cluster.push(1, partition_image(leader=2, min_isr=min_isr))
+    if not leader_dies:
+        cluster.settle()
+    cluster.crash(2)
+    cluster.push(1, partition_image(leader=1, epoch=1, version=2, isr=(1,), min_isr=1))
+
+    assert follower == (2, 1)
+    assert cluster.cuts(1) == []
+    assert cluster.ends(1) == (2, 2)
+    assert [p for _, _, p in cluster.disks[1][TP].records()] == ["m0", "m1"]
+
+
+@pytest.mark.parametrize("truncation", [Truncation.LEADER_EPOCH, Truncation.FETCH])
+def test_scenario_two_does_not_diverge(truncation: Truncation) -> None:
+    """TR2, scenario 2: two nodes that lost power disagree about one offset; the one that returns later cuts it."""
+    rules = Rules(durability=Durability.PAGE_CACHE, truncation=truncation, fetch_hw=FetchHw.UPDATED)
+    cluster = Cluster(1, 2, rules=rules)
+    cluster.preload(1, history((0, 2, 0)), hw=2)
+    cluster.preload(2, history((0, 1, 0)), hw=1)
+    cluster.push(2, partition_image(leader=2, epoch=1, version=2, isr=(2,)))
+    cluster.produce(batch(), node=2, payload="m2")
+    alone = cluster.ends(2)
+    cluster.push(1, partition_image(leader=2, epoch=1, version=2, isr=(2,)))
+    cluster.settle()
+
+    assert alone == (2, 2)
+    assert cluster.cuts(1) == [1]
+    assert cluster.disks[1][TP].records()[1:] == [(1, 1, "m2")]
+    assert [r[:2] for r in cluster.disks[1][TP].records()] == [r[:2] for r in cluster.disks[2][TP].records()]
+
+
+@pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
+def test_the_same_leader_in_a_new_epoch(rules: Rules) -> None:
+    """TR21: what a leader served and lost is cut from its followers, because its new reign has a new epoch."""
+    cluster = Cluster(1, 2, rules=rules, hold_flushes=True)
+    cluster.preload(1, history((4, 10, 0)), hw=10)
+    cluster.preload(2, history((4, 10, 0)), hw=10)
+    cluster.push_all(partition_image(epoch=5))
+    cluster.produce(batch(), batch(), batch(), payload="undurable on 1")
+    # Deliver, and let node 2 commit, but never node 1.
+    for _ in range(6):
+        for link in [k for k, q in cluster.links.items() if q]:
+            cluster.deliver(*link)
+        if cluster.flushes[2]:
+            cluster.flush(2)
+    before = cluster.ends(1), cluster.log(2).leo
+    cluster.restart(1)
+    cluster.push_all(partition_image(epoch=6, version=2))
+    cluster.hold_flushes = False
+    cluster.produce(batch(2), payload="new")
+    cluster.settle()
+
+    assert before == ((13, 10), 13)
+    assert cluster.cuts(2) == [10]
+    assert [r[1:] for r in cluster.disks[2][TP].records(10)] == [(6, "new"), (6, "new")]
+    assert cluster.disks[1][TP].records(10) == cluster.disks[2][TP].records(10)
+
+
+def test_batches_win_over_the_epoch_checkpoint() -> None:
+    """M55: the recovery that other tests here build on drops entries at the log end and adds missing ones."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((2, 3, 0), (4, 1, 3)))
+    disk = cluster.disks[1][TP]
+    disk.epochs = (EpochEntry(LeaderEpoch(2), Offset(0)), EpochEntry(LeaderEpoch(9), Offset(4)))
+    disk.recover()
+
+    assert disk.epochs == entries((2, 0), (4, 3))

@@ -1,0 +1,318 @@
+"""The named rules of history side by side: what each loses that the default does not (T41, TR1 to TR4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cluster_of_cores import Cluster
+from core_builders import TP, batch, fetch_part, history, partition_image
+
+from strandline.core import events
+from strandline.core.effects import SendEpochEnds, SendFetch
+from strandline.core.epochs import EpochCache
+from strandline.core.errors import ErrorCode
+from strandline.core.messages import EpochEndAnswer
+from strandline.core.truncation import HISTORIC, RULES, FirstMove, loss_warning, rule_for
+from strandline.core.types import (
+    Durability,
+    EpochEnd,
+    EpochEntry,
+    FetchHw,
+    IsrJoin,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    Rules,
+    Truncation,
+)
+
+A, B, C = 1, 2, 3
+SAFE = [Truncation.LEADER_EPOCH, Truncation.FETCH]
+UNSAFE = [Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK]
+ASKED = [Truncation.KIP_279, Truncation.KIP_101]
+
+
+def records(cluster: Cluster, node: int) -> list[tuple[int, object]]:
+    """(epoch, payload) of every record of a log."""
+    return [r[1:] for r in cluster.disks[node][TP].records()]
+
+
+def under_way(cluster: Cluster) -> Iterator[tuple[int, int]]:
+    """Links with a message on them."""
+    return iter([link for link, queue in cluster.links.items() if queue])
+
+
+# --- the two accidents of the articles (T41) ---------------------------------------------------------
+
+
+def scenario_one(truncation: Truncation, *, min_isr: int) -> tuple[Cluster, bool]:
+    """TR1: A, its HW one round late, restarts within its session and leads because B dies. Also: was m1 acked?"""
+    cluster = Cluster(A, B, rules=Rules(truncation=truncation))
+    cluster.push_all(partition_image(leader=B, min_isr=min_isr))
+    cluster.produce(batch(), node=B, payload="m0")
+    cluster.settle()
+    cluster.advance(1000, settle=True)
+    request = cluster.produce(batch(), node=B, payload="m1")
+    while cluster.outcome(request) is None:
+        for link in under_way(cluster):
+            cluster.deliver(*link)
+    cluster.disks[A][TP].high_watermark = cluster.log(A).hw
+    cluster.restart(A)
+    cluster.push(A, partition_image(leader=B, min_isr=min_isr))
+    cluster.crash(B)
+    cluster.push(A, partition_image(leader=A, epoch=1, version=2, isr=(A,), min_isr=1))
+    cluster.start(B)
+    cluster.push(B, partition_image(leader=A, epoch=1, version=2, isr=(A,), min_isr=1))
+    cluster.settle()
+    cluster.advance(2000, settle=True)
+    result = cluster.outcome(request)
+    return cluster, result is not None and result.refusal is None
+
+
+@pytest.mark.parametrize("min_isr", [1, 2])
+def test_scenario_one_loses_an_acknowledged_record_under_high_watermark(min_isr: int) -> None:
+    """TR1, T41: m1 was acknowledged by acks=all on two durable logs, and is nowhere; fsync does not help."""
+    cluster, acknowledged = scenario_one(Truncation.HIGH_WATERMARK, min_isr=min_isr)
+
+    assert acknowledged
+    assert [records(cluster, n) for n in (A, B)] == [[(0, "m0")]] * 2
+    assert (cluster.cuts(A), cluster.cuts(B)) == ([1], [1])
+
+
+@pytest.mark.parametrize("truncation", [*SAFE, *ASKED])
+@pytest.mark.parametrize("min_isr", [1, 2])
+def test_scenario_one_loses_nothing_under_any_epoch_rule(truncation: Truncation, min_isr: int) -> None:
+    """TR1, T41: whoever goes by epochs keeps m1, the leader that died before it answered included."""
+    cluster, acknowledged = scenario_one(truncation, min_isr=min_isr)
+
+    assert acknowledged
+    assert [records(cluster, n) for n in (A, B)] == [[(0, "m0"), (0, "m1")]] * 2
+    assert cluster.cuts(A) == cluster.cuts(B) == []
+
+
+def scenario_two(truncation: Truncation) -> Cluster:
+    """TR2: both lost power, B had m1 in its page cache only, returns first and writes m2 in its place."""
+    rules = Rules(durability=Durability.PAGE_CACHE, truncation=truncation, fetch_hw=FetchHw.UPDATED)
+    cluster = Cluster(A, B, rules=rules)
+    cluster.preload(A, history((0, 2, 0)), hw=2)
+    cluster.preload(B, history((0, 1, 0)), hw=1)
+    cluster.push(B, partition_image(leader=B, epoch=1, version=2, isr=(B,)))
+    cluster.produce(batch(), node=B, payload="m2")
+    cluster.push(A, partition_image(leader=B, epoch=1, version=2, isr=(B,)))
+    cluster.settle()
+    cluster.advance(2000, settle=True)
+    return cluster
+
+
+def test_scenario_two_diverges_under_high_watermark() -> None:
+    """TR2, T41: two different records at offset 1, both below both HWs, and nothing will ever notice."""
+    cluster = scenario_two(Truncation.HIGH_WATERMARK)
+
+    assert records(cluster, A) == [(0, None), (0, None)]
+    assert records(cluster, B) == [(0, None), (1, "m2")]
+    assert cluster.cuts(A) == []
+    assert cluster.ends(A) == cluster.ends(B) == (2, 2)
+
+
+@pytest.mark.parametrize("truncation", [*SAFE, *ASKED])
+def test_scenario_two_agrees_under_any_epoch_rule(truncation: Truncation) -> None:
+    """TR2, T41: A learns that epoch 0 ended at 1, cuts there and takes m2."""
+    cluster = scenario_two(truncation)
+
+    assert cluster.cuts(A) == [1]
+    assert records(cluster, A) == records(cluster, B) == [(0, None), (1, "m2")]
+
+
+# --- what KIP-101 misses (TR3) -------------------------------------------------------------------------
+
+
+def double_failover(truncation: Truncation) -> Cluster:
+    """TR3: A leads e0, B e1, A e2 in quick succession; each writes one record that nobody fetched."""
+    cluster = Cluster(A, B, rules=Rules(truncation=truncation))
+    cluster.push(A, partition_image(leader=A, epoch=0, version=1))
+    cluster.push(B, partition_image(leader=B, epoch=1, version=2))
+    cluster.produce(node=A, payload="m0")
+    cluster.push(A, partition_image(leader=A, epoch=2, version=3))
+    cluster.produce(node=A, payload="m1")
+    cluster.produce(node=B, payload="m2")
+    cluster.push(B, partition_image(leader=A, epoch=2, version=3))
+    cluster.settle()
+    cluster.advance(2000, settle=True)
+    return cluster
+
+
+def test_kip_101_keeps_a_fork_after_a_fast_double_failover() -> None:
+    """TR3: the answer for epoch 1, which A never had, is where epoch 2 begins: B keeps m2 and A's HW covers it."""
+    cluster = double_failover(Truncation.KIP_101)
+
+    assert cluster.cuts(B) == []
+    assert records(cluster, A) == [(0, "m0"), (2, "m1")]
+    assert records(cluster, B) == [(1, "m2"), (2, "m1")]
+    assert cluster.log(A).hw == 2
+
+
+@pytest.mark.parametrize("truncation", [*SAFE, Truncation.KIP_279])
+def test_an_answer_with_its_epoch_finds_the_fork(truncation: Truncation) -> None:
+    """TR3: (epoch 0, end 1) tells B that its epoch 1 is on no common lineage; it cuts to 0."""
+    cluster = double_failover(truncation)
+
+    assert cluster.cuts(B) == [0]
+    assert records(cluster, A) == records(cluster, B) == [(0, "m0"), (2, "m1")]
+
+
+# --- what KIP-279 without fencing misses (TR4) ---------------------------------------------------------
+
+
+def unfenced_count(truncation: Truncation) -> Cluster:
+    """TR4: A leads e2 with ISR {A,C}; C has heard of e0 only and fetches from A; then C learns of e1, led by B."""
+    cluster = Cluster(A, B, C, rules=Rules(truncation=truncation, isr_join=IsrJoin.HW))
+    everyone = (A, B, C)
+    cluster.push(A, partition_image(leader=A, epoch=2, version=4, isr=(A, C), replicas=everyone))
+    cluster.produce(node=A, payload="m0")
+    cluster.push(C, partition_image(leader=A, epoch=0, version=1, isr=everyone, replicas=everyone))
+    cluster.settle()
+    cluster.advance(1000, settle=True)
+    cluster.push(B, partition_image(leader=B, epoch=1, version=2, isr=everyone, replicas=everyone))
+    cluster.push(C, partition_image(leader=B, epoch=1, version=2, isr=everyone, replicas=everyone))
+    cluster.settle()
+    return cluster
+
+
+@pytest.mark.parametrize("truncation", ASKED)
+def test_without_a_fence_a_member_of_the_isr_loses_what_it_confirmed(truncation: Truncation) -> None:
+    """TR4: A commits m0 because C has it; C, in the ISR, cuts it against a leader of another epoch."""
+    cluster = unfenced_count(truncation)
+
+    assert cluster.log(A).hw == 1
+    assert records(cluster, A) == [(2, "m0")]
+    assert records(cluster, C) == []
+
+
+@pytest.mark.parametrize("truncation", SAFE)
+def test_the_fence_counts_nobody_of_another_epoch(truncation: Truncation) -> None:
+    """TR4: the fetch says epoch 0, so it is refused, C has nothing to lose and the HW stands."""
+    cluster = unfenced_count(truncation)
+
+    assert cluster.remote(C, A) is None
+    assert cluster.log(A).hw == 0
+    assert records(cluster, C) == []
+
+
+# --- the rules one by one ------------------------------------------------------------------------------
+
+
+def test_every_value_has_its_strategy() -> None:
+    """The setting is closed: each value names one rule, the historic ones are unfenced, unchecked and forgiving."""
+    assert set(RULES) == set(Truncation)
+    assert {t for t, rule in RULES.items() if not rule.fenced} == HISTORIC == set(UNSAFE)
+    assert all(rule.checked == rule.fenced != rule.forgiving for rule in RULES.values())
+
+
+@pytest.mark.parametrize(
+    ("truncation", "known", "empty"),
+    [
+        (Truncation.LEADER_EPOCH, FirstMove.ASK, FirstMove.FETCH),
+        (Truncation.FETCH, FirstMove.FETCH, FirstMove.FETCH),
+        (Truncation.KIP_279, FirstMove.ASK, FirstMove.CUT_TO_HW),
+        (Truncation.KIP_101, FirstMove.ASK, FirstMove.CUT_TO_HW),
+        (Truncation.HIGH_WATERMARK, FirstMove.CUT_TO_HW, FirstMove.CUT_TO_HW),
+    ],
+)
+def test_the_first_move(truncation: Truncation, known: FirstMove, empty: FirstMove) -> None:
+    """M28: what a follower does first, with an epoch in its cache and with none."""
+    cache = EpochCache([EpochEntry(LeaderEpoch(3), Offset(0))])
+
+    assert rule_for(truncation).first_move(cache) is known
+    assert rule_for(truncation).first_move(EpochCache()) is empty
+
+
+@pytest.mark.parametrize("truncation", ASKED)
+def test_an_undefined_answer_means_the_high_watermark(truncation: Truncation) -> None:
+    """M38: under a historic rule a leader that knows nothing of the epoch makes the follower go by its HW."""
+    cluster = Cluster(B, rules=Rules(truncation=truncation))
+    cluster.preload(B, history((5, 10, 0)), hw=8)
+    cluster.push(B, partition_image(epoch=6))
+    question = cluster.wished(B, SendEpochEnds)[-1]
+    answer = EpochEndAnswer(TP)
+    cluster.step(B, events.EpochEndsAnswered(0, NodeId(A), question.correlation_id, (answer,)))
+    (cut,) = cluster.emitted(B, "TRUNCATION")
+
+    assert cluster.ends(B) == (8, 8)
+    assert (cut.fields["reason"], cut.fields["committed_cut"]) == ("high_watermark", 0)
+    assert len(cluster.wished(B, SendFetch)) == 1
+
+
+@pytest.mark.parametrize(
+    ("truncation", "end", "questions"),
+    [(Truncation.KIP_101, 155, 1), (Truncation.KIP_279, 120, 2), (Truncation.LEADER_EPOCH, 120, 2)],
+)
+def test_only_kip_101_asks_once(truncation: Truncation, end: int, questions: int) -> None:
+    """T29 and its ancestor: an epoch the follower lacks is asked about again, except where only an offset came."""
+    cluster = Cluster(B, rules=Rules(truncation=truncation))
+    cluster.preload(B, history((3, 120, 0), (5, 80, 120)))
+    cluster.push(B, partition_image(epoch=6))
+    question = cluster.wished(B, SendEpochEnds)[-1]
+    answer = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(4), Offset(155)))
+    cluster.step(B, events.EpochEndsAnswered(0, NodeId(A), question.correlation_id, (answer,)))
+
+    assert cluster.log(B).leo == end
+    assert len(cluster.wished(B, SendEpochEnds)) == questions
+    assert len(cluster.wished(B, SendFetch)) == 2 - questions
+
+
+def test_high_watermark_asks_nothing_and_proves_nothing() -> None:
+    """Before 0.11: cut to the own HW at once, then fetch without a word about epochs; without a leader wait."""
+    cluster = Cluster(B, rules=Rules(truncation=Truncation.HIGH_WATERMARK))
+    cluster.preload(B, history((5, 10, 0)), hw=7)
+    cluster.push(B, partition_image(epoch=6, leader=None))
+    waiting = cluster.cuts(B)
+    cluster.push(B, partition_image(epoch=7, version=2))
+    (fetch,) = cluster.wished(B, SendFetch)
+
+    assert waiting == []
+    assert cluster.cuts(B) == [7]
+    assert cluster.wished(B, SendEpochEnds) == []
+    assert fetch.request.partitions[0].last_fetched_epoch is None
+
+
+@pytest.mark.parametrize("truncation", list(Truncation))
+def test_who_compares_leader_epochs(truncation: Truncation) -> None:
+    """KIP-320: a replica's fetch of another epoch is refused by the safe rules, and answered by the historic ones."""
+    cluster = Cluster(A, rules=Rules(truncation=truncation))
+    cluster.push(A, partition_image(epoch=2))
+    cluster.produce(node=A)
+    older = cluster.result(cluster.fetch(0, by=B, part=fetch_part(0, epoch=1, log_start=0)))
+    consumer = cluster.result(cluster.fetch(0, by=None, epoch=1))
+
+    assert older is not None and consumer is not None and consumer.refusal is not None
+    assert consumer.refusal.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert (older.refusal is None) == (truncation in UNSAFE)
+    assert cluster.remote(B, A) == (0 if truncation in UNSAFE else None)
+
+
+@pytest.mark.parametrize("truncation", list(Truncation))
+@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("fetch_hw", list(FetchHw))
+@pytest.mark.parametrize("isr_join", list(IsrJoin))
+def test_the_four_rules_combine(
+    truncation: Truncation, durability: Durability, fetch_hw: FetchHw, isr_join: IsrJoin
+) -> None:
+    """Each rule decides something that the others do not: any combination replicates and commits."""
+    rules = Rules(truncation=truncation, durability=durability, fetch_hw=fetch_hw, isr_join=isr_join)
+    cluster = Cluster(A, B, rules=rules)
+    cluster.push_all(partition_image())
+    requests = [cluster.produce(payload=f"m{n}") for n in range(3)]
+    cluster.advance(3000, settle=True)
+
+    assert all((found := cluster.outcome(r)) is not None and found.refusal is None for r in requests)
+    assert records(cluster, A) == records(cluster, B) == [(0, "m0"), (0, "m1"), (0, "m2")]
+    assert cluster.ends(B) == (3, 3)
+
+
+def test_only_history_is_warned_of() -> None:
+    """A cluster under a rule that can lose acknowledged records says so in one sentence; others say nothing."""
+    warned = {truncation for truncation in Truncation if loss_warning(Rules(truncation=truncation))}
+
+    assert warned == HISTORIC
+    assert "truncation=kip-101" in (loss_warning(Rules(truncation=Truncation.KIP_101)) or "")

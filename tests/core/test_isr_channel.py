@@ -1,0 +1,215 @@
+"""AlterPartition as a channel: attempts, retries, refusals of the whole, and what is frozen (TR10, TR16)."""
+
+from __future__ import annotations
+
+from cluster_of_cores import Cluster
+from core_builders import TP, TP1, batch, node_epoch, node_image, partition_image
+
+from strandline.core import events
+from strandline.core.effects import Halt, RefreshMetadata, SendAlterPartition
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, IsrDecision
+from strandline.core.types import IsrJoin, LeaderEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
+
+
+def leading(*tps: TopicPartition, **image: object) -> Cluster:
+    """Node 1 leads some partitions alone; node 2 is a replica of each."""
+    cluster = Cluster(1)
+    cluster.push(1, *(partition_image(tp, isr=(1,), **image) for tp in tps or (TP,)))  # type: ignore[arg-type]
+    return cluster
+
+
+def attempts(cluster: Cluster) -> list[AlterPartitionRequest]:
+    """Every attempt so far, oldest first."""
+    return [e.request for e in cluster.wished(1, SendAlterPartition)]
+
+
+def answer(
+    cluster: Cluster,
+    attempt: int,
+    *isr: int,
+    tp: TopicPartition = TP,
+    code: ErrorCode | None = None,
+    version: int = 2,
+) -> None:
+    """The controller decides one partition of an attempt."""
+    refusal = Refusal(code) if code else None
+    members = tuple(map(NodeId, isr))
+    decision = IsrDecision(tp, refusal, NodeId(1), LeaderEpoch(0), members, PartitionEpoch(version))
+    sequence = attempts(cluster)[attempt].request_sequence
+    cluster.step(1, events.AlterPartitionAnswered(cluster.now, sequence, AlterPartitionAnswer(partitions=(decision,))))
+
+
+def refuse(cluster: Cluster, code: ErrorCode) -> None:
+    """The controller refuses the latest attempt as a whole."""
+    sequence = attempts(cluster)[-1].request_sequence
+    cluster.step(1, events.AlterPartitionAnswered(cluster.now, sequence, AlterPartitionAnswer(refusal=Refusal(code))))
+
+
+def fail(cluster: Cluster, attempt: int = -1) -> None:
+    """An attempt has no answer."""
+    sequence = attempts(cluster)[attempt].request_sequence
+    cluster.step(1, events.AlterPartitionFailed(cluster.now, sequence, "deadline"))
+
+
+def test_a_request_names_who_asks_and_whom() -> None:
+    """protocol-fields 1.9: cluster, controller epoch, node epoch and a sequence stand in every attempt."""
+    cluster = leading(epoch=3, version=8)
+    cluster.fetch(0, by=2)
+    (request,) = attempts(cluster)
+    (proposal,) = request.partitions
+
+    assert (request.cluster_id, request.controller_epoch) == ("cluster-of-cores", 1)
+    assert (request.node_id, request.node_epoch, request.request_sequence) == (1, node_epoch(1), 1)
+    assert (proposal.leader_epoch, proposal.partition_epoch, proposal.recovering) == (3, 8, False)
+    assert [(m.node_id, m.node_epoch) for m in proposal.new_isr] == [(1, node_epoch(1)), (2, node_epoch(2))]
+
+
+def test_one_request_in_flight() -> None:
+    """M45: what is proposed while a request is in flight goes with the next one."""
+    cluster = leading(TP, TP1)
+    cluster.fetch(0, by=2)
+    cluster.fetch(0, by=2, tp=TP1)
+    before = [[p.tp for p in r.partitions] for r in attempts(cluster)]
+    answer(cluster, 0, 1, 2)
+    after = [[p.tp for p in r.partitions] for r in attempts(cluster)]
+
+    assert before == [[TP]]
+    assert after == [[TP], [TP1]]
+
+
+def test_every_attempt_has_a_higher_sequence() -> None:
+    """TR16: a retry is another attempt with the same content."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    for _ in range(3):
+        fail(cluster)
+        cluster.advance(100)
+
+    assert [r.request_sequence for r in attempts(cluster)] == [1, 2, 3, 4]
+    assert len({r.partitions for r in attempts(cluster)}) == 1
+
+
+def test_retries_wait_their_fifty_milliseconds() -> None:
+    """M45: an unanswered attempt is followed by the next one after 50 ms, for ever."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    fail(cluster)
+    cluster.advance(49, tick_ms=1)
+    early = len(attempts(cluster))
+    cluster.advance(1, tick_ms=1)
+
+    assert (early, len(attempts(cluster))) == (1, 2)
+
+
+def test_only_the_answer_to_the_latest_attempt_counts() -> None:
+    """TR16: "not applied" about an older attempt does not free the leader, for a newer copy may still be applied."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    fail(cluster)
+    cluster.advance(100)
+    answer(cluster, 0, code=ErrorCode.INELIGIBLE_REPLICA)
+    still = set(cluster.leader().isr.maximal)
+    cluster.produce(batch())
+    held = cluster.log(1).hw
+    answer(cluster, 1, 1, 2)
+
+    assert still == {1, 2}
+    assert held == 0
+    assert cluster.leader().isr.committed == (1, 2)
+
+
+def test_a_late_failure_of_an_older_attempt_counts_nothing() -> None:
+    """TR16: a failure that is reported for an attempt that is no longer the latest starts no further one."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    fail(cluster)
+    cluster.advance(100)
+    fail(cluster, 0)
+    cluster.advance(100)
+
+    assert len(attempts(cluster)) == 2
+
+
+def test_the_incarnation_is_frozen_with_the_fetch() -> None:
+    """TR10: a re-sent proposal names the incarnation that proved to be caught up, not the one that lives now."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    cluster.push(1, nodes=[node_image(2, life=2)])
+    fail(cluster)
+    cluster.advance(100)
+    members = [dict(r.partitions[0].new_isr) for r in attempts(cluster)]
+
+    assert [m[NodeId(2)] for m in members] == [node_epoch(2)] * 2
+
+
+def test_another_controller_means_new_metadata_and_a_new_attempt() -> None:
+    """protocol-fields 1.9: STALE_CONTROLLER_EPOCH keeps the change pending, asks for metadata, and tries again."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    refuse(cluster, ErrorCode.STALE_CONTROLLER_EPOCH)
+    pending = set(cluster.leader().isr.maximal)
+    cluster.push(1, partition_image(isr=(1,)), controller_epoch=2)
+    cluster.advance(100)
+
+    assert len(cluster.wished(1, RefreshMetadata)) == 1
+    assert pending == {1, 2}
+    assert [r.controller_epoch for r in attempts(cluster)] == [1, 2]
+    assert attempts(cluster)[1].partitions == attempts(cluster)[0].partitions
+
+
+def test_a_newer_process_of_the_same_node_ends_this_one() -> None:
+    """protocol-fields 1.9: STALE_BROKER_EPOCH stops the process."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    refuse(cluster, ErrorCode.STALE_BROKER_EPOCH)
+
+    assert len(cluster.wished(1, Halt)) == 1
+
+
+def test_newer_metadata_ends_what_is_pending() -> None:
+    """A newer partition epoch means the compare-and-set can no longer succeed; its late answer counts nothing."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    cluster.push(1, partition_image(isr=(1,), version=5), nodes=[node_image(2, fenced=True)])
+    ended = set(cluster.leader().isr.maximal)
+    answer(cluster, 0, 1, 2, version=2)
+
+    assert ended == {1}
+    assert cluster.leader().isr.committed == (1,)
+    assert cluster.leader().isr.partition_epoch == 5
+
+
+def test_a_new_reign_forgets_the_old_ones_proposals() -> None:
+    """A proposal of an older leader epoch is neither sent again nor applied in a newer one."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    cluster.push(1, partition_image(epoch=1, version=2, isr=(1,)))
+    fail(cluster)
+    cluster.advance(200)
+
+    assert len(attempts(cluster)) == 1
+    assert cluster.leader().isr.maximal == {1}
+
+
+def test_a_member_restarts_while_another_joins() -> None:
+    """protocol-fields 1.10: only added members are checked by their epoch, the others carry what is known now."""
+    cluster = Cluster(1, rules=Rules(isr_join=IsrJoin.HW))
+    cluster.push(1, partition_image(isr=(1, 2), replicas=(1, 2, 3)))
+    cluster.push(1, nodes=[node_image(2, life=2)])
+    cluster.fetch(0, by=3)
+
+    assert dict(attempts(cluster)[0].partitions[0].new_isr) == {
+        1: node_epoch(1),
+        2: node_epoch(2, 2),
+        3: node_epoch(3),
+    }
+
+
+def test_an_unclean_leader_stays_recovering_until_somebody_joins() -> None:
+    """M48: a recovering partition of one is proposed as recovering; with a second member it has recovered."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(isr=(1,), recovering=True))
+    cluster.fetch(0, by=2)
+
+    assert attempts(cluster)[0].partitions[0].recovering is False

@@ -1,0 +1,593 @@
+"""What a leader answers to a fetch, row by row of the edge cases B, and to whom it owes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from cluster_of_cores import Cluster
+from core_builders import (
+    TP,
+    batch,
+    entries,
+    fetch_part,
+    fetch_request,
+    history,
+    node_image,
+    partition_image,
+)
+
+from strandline.core import events
+from strandline.core.effects import AnswerOffsets
+from strandline.core.errors import ErrorCode, Outcome
+from strandline.core.messages import (
+    EARLIEST,
+    LATEST,
+    EpochEndQuestion,
+    FetchResult,
+    OffsetAnswer,
+    OffsetQuestion,
+    ReplicaState,
+)
+from strandline.core.types import Durability, FetchHw, LeaderEpoch, NodeEpoch, NodeId, Offset, Rules, Truncation
+
+OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
+SETTINGS = [Rules(), Rules(durability=Durability.PAGE_CACHE)]
+
+
+def leading(records: int = 0, *, rules: Rules | None = None, hold_flushes: bool = False, **image: object) -> Cluster:
+    """Node 1 leads and has appended ``records`` in its epoch; there are no other cores."""
+    cluster = Cluster(1, rules=rules, hold_flushes=hold_flushes)
+    cluster.push(1, partition_image(**image))  # type: ignore[arg-type]  # passed through
+    if records:
+        cluster.produce(*[batch() for _ in range(records)])
+    return cluster
+
+
+def code_of(result: FetchResult | OffsetAnswer | None) -> ErrorCode | None:
+    """The refusal's code; None if it was no refusal."""
+    assert result is not None
+    return result.refusal.code if result.refusal else None
+
+
+def diverging(result: FetchResult | None) -> tuple[int, int] | None:
+    """The diverging epoch of an answer as a plain pair."""
+    assert result is not None and result.refusal is None
+    if result.diverging is None:
+        return None
+    assert result.read is None, "a diverging answer carries no records"
+    return result.diverging.epoch, result.diverging.end_offset
+
+
+# --- the divergence check (M31) ----------------------------------------------------------------------
+
+
+def many_epochs() -> Cluster:
+    """T8's log, led in epoch 10."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((0, 2, 0), (3, 6, 2), (4, 5, 8), (7, 1, 13), (9, 3, 14)))
+    cluster.push(1, partition_image(epoch=10))
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("offset", "lfe", "answer"),
+    [
+        (5, 2, (0, 2)),
+        (4, 0, (0, 2)),
+        (6, 6, (4, 13)),
+        (9, 5, (4, 13)),
+        (18, 10, (10, 17)),
+        (2, 0, None),
+        (14, 7, None),
+        (17, 9, None),
+        (17, 10, None),
+    ],
+)
+def test_where_lineages_part(offset: int, lfe: int, answer: tuple[int, int] | None) -> None:
+    """T8: a fetch whose last epoch ended earlier here is told where, with no records, and is not counted."""
+    cluster = many_epochs()
+    result = cluster.result(cluster.fetch(offset, by=2, lfe=lfe))
+
+    assert diverging(result) == answer
+    assert cluster.remote(2) == (None if answer else offset)
+
+
+def test_an_epoch_newer_than_the_leaders_is_out_of_range() -> None:
+    """T8: of an epoch the leader cannot know it says out of range."""
+    cluster = many_epochs()
+
+    assert code_of(cluster.result(cluster.fetch(5, by=2, lfe=11))) is OUT_OF_RANGE
+
+
+def test_range_check_beats_divergence() -> None:
+    """T8: below the log start everything is out of range, whatever its epoch says."""
+    cluster = many_epochs()
+    cluster.fetch(17, by=2)
+    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(5)))
+    first = [cluster.result(cluster.fetch(o, by=2, lfe=e)) for o, e in ((8, 2), (5, 0), (5, 3))]
+    below = cluster.result(cluster.fetch(0, by=2, lfe=0))
+    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(10)))
+    second = [cluster.result(cluster.fetch(6, by=2, lfe=e)) for e in (5, 3)]
+
+    assert cluster.log(1).hw == 17
+    assert [diverging(r) for r in first] == [(2, 5), None, None]
+    assert code_of(below) is OUT_OF_RANGE
+    assert [code_of(r) for r in second] == [OUT_OF_RANGE] * 2
+
+
+@pytest.mark.parametrize("truncation", [Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK])
+def test_history_fetched_without_proof(truncation: Truncation) -> None:
+    """Under the rules from before KIP-595 a replica's fetch carries no last fetched epoch and is served."""
+    cluster = leading(3, rules=Rules(truncation=truncation))
+    part = fetch_part(2, epoch=0)
+    result = cluster.result(cluster.fetch(2, by=2, part=part))
+
+    assert diverging(result) is None
+    assert cluster.remote(2) == 2
+
+
+# --- what is counted ---------------------------------------------------------------------------------
+
+
+def test_the_fetch_offset_is_the_acknowledgement() -> None:
+    """T9: the remote LEO follows the fetch offset; caught-up time follows what the log end was."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((5, 6, 0)))
+    cluster.now = 1000
+    cluster.push(1, partition_image(epoch=5))
+    progress = cluster.leader().progress[2]
+    seen = [(progress.remote_leo, progress.last_caught_up_ms)]
+    for offset in (3, 6):
+        cluster.now += 500
+        cluster.fetch(offset, by=2)
+        seen.append((progress.remote_leo, progress.last_caught_up_ms))
+
+    assert seen == [(None, 1000), (3, 1000), (6, 2000)]
+
+
+def test_a_fetch_at_the_previous_log_end_proves_the_previous_time() -> None:
+    """M43: an offset that was the log end at the last fetch makes the follower caught up as of that fetch."""
+    cluster = leading(2)
+    cluster.now = 1000
+    cluster.fetch(1, by=2)
+    cluster.produce(batch())
+    cluster.now = 1700
+    cluster.fetch(2, by=2)
+
+    assert cluster.leader().progress[2].last_caught_up_ms == 1000
+
+
+def test_an_append_meets_a_parked_fetch() -> None:
+    """M43: a fetch parked at the log end was caught up until the append that met it."""
+    cluster = leading(1)
+    cluster.fetch(1, by=2, wait=10_000)
+    cluster.now = 5000
+    cluster.produce(batch())
+    cluster.now = 6000
+    cluster.produce(batch())
+
+    assert cluster.leader().progress[2].last_caught_up_ms == 5000
+
+
+def test_an_idle_half_minute_evicts_nobody() -> None:
+    """M43: the first append after a long silence finds a healthy follower parked and keeps it in the ISR."""
+    cluster = leading(1)
+    cluster.fetch(1, by=2, wait=60_000)
+    cluster.advance(45_000)
+    cluster.produce(batch())
+    cluster.advance(16_000)
+
+    assert cluster.leader().isr.maximal == {1, 2}
+    assert cluster.leader().isr.pending is None
+
+
+def test_unassigned_replica() -> None:
+    """T10: a node outside the replicas is refused and leaves no trace, until metadata of the same epoch names it."""
+    cluster = leading(epoch=8, replicas=(1, 2))
+    refused = cluster.result(cluster.fetch(0, by=3, epoch=8))
+    shapeless = cluster.result(cluster.fetch(0, by=3, part=fetch_part(0, log_start=0)))
+    known = set(cluster.leader().progress)
+    cluster.push(1, partition_image(epoch=8, version=2, replicas=(1, 2, 3)))
+    accepted = cluster.result(cluster.fetch(0, by=3, epoch=8))
+
+    assert code_of(refused) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert code_of(shapeless) is ErrorCode.INVALID_REQUEST
+    assert known == {2}
+    assert code_of(accepted) is None
+    assert cluster.remote(3) == 0
+
+
+def test_a_failed_read_counts_nothing() -> None:
+    """T11: neither a fenced fetch nor a diverging one moves the remote LEO."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((5, 5, 0)))
+    cluster.push(1, partition_image(epoch=5))
+    cluster.fetch(0, by=2)
+    fenced = cluster.result(cluster.fetch(3, by=2, epoch=4))
+    parted = cluster.result(cluster.fetch(3, by=2, lfe=4))
+
+    assert code_of(fenced) is ErrorCode.FENCED_LEADER_EPOCH
+    assert diverging(parted) == (4, 0)
+    assert cluster.remote(2) == 0
+
+
+def test_a_fetch_of_a_newer_epoch_is_unknown_here() -> None:
+    """TR4, TR5: a fetch of another leader epoch than the leader's is refused and never counted."""
+    cluster = leading(1, epoch=2)
+    older = cluster.result(cluster.fetch(1, by=2, epoch=0))
+    newer = cluster.result(cluster.fetch(1, by=2, epoch=3))
+
+    assert code_of(older) is ErrorCode.FENCED_LEADER_EPOCH
+    assert code_of(newer) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert cluster.remote(2) is None
+    assert cluster.log(1).hw == 0
+
+
+def test_a_diverging_fetch_moves_no_remote_leo() -> None:
+    """TR12: a new leader does not count a follower whose log is longer but another."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((4, 10, 0)))
+    cluster.push(1, partition_image(epoch=5))
+    parted = cluster.result(cluster.fetch(14, by=2, lfe=4))
+    cluster.produce(*[batch() for _ in range(4)])
+    before = cluster.remote(2), cluster.log(1).hw
+    cluster.fetch(10, by=2, lfe=4)
+
+    assert diverging(parted) == (4, 10)
+    assert before == (None, 0)
+    assert (cluster.remote(2), cluster.log(1).hw) == (10, 10)
+
+
+def test_an_older_incarnation_fetches_no_more() -> None:
+    """A fetch of an older node epoch than the highest known is refused, remote LEO untouched."""
+    cluster = leading(2)
+    cluster.push(1, partition_image(version=2), nodes=[node_image(1), node_image(2, life=3)])
+    stale = cluster.result(cluster.fetch(2, by=2, life=2))
+    cluster.fetch(1, by=2, life=4)
+    overtaken = cluster.result(cluster.fetch(2, by=2, life=3))
+
+    assert code_of(stale) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code_of(overtaken) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.remote(2) == 1
+
+
+# --- a lie about the own LEO (reliability 5.1) -------------------------------------------------------
+
+
+def test_a_lie_about_the_own_leo_commits_nothing() -> None:
+    """An offset beyond the previous one plus what was sent is refused, and the HW stays."""
+    cluster = leading(1)
+    cluster.fetch(1, by=2)
+    cluster.produce(*[batch() for _ in range(4)])
+    lie = cluster.result(cluster.fetch(5, by=2))
+
+    assert code_of(lie) is ErrorCode.INVALID_REQUEST
+    assert (cluster.remote(2), cluster.log(1).hw) == (1, 1)
+
+
+def test_what_was_sent_may_be_claimed() -> None:
+    """After an answer with records the follower may claim up to their end, and may also go back."""
+    cluster = leading(3)
+    cluster.fetch(0, by=2)
+    after_sending = cluster.result(cluster.fetch(3, by=2))
+    back = cluster.result(cluster.fetch(1, by=2))
+
+    assert code_of(after_sending) is None
+    assert code_of(back) is None
+    assert cluster.remote(2) == 1
+
+
+def test_the_first_fetch_of_an_epoch_is_believed() -> None:
+    """The first fetch of an epoch passed the divergence check; it begins the count."""
+    cluster = leading(4)
+
+    assert code_of(cluster.result(cluster.fetch(4, by=2))) is None
+
+
+def test_beyond_the_log_end_the_divergence_answer_is_better() -> None:
+    """T8: a claim beyond the leader's LEO is answered with where the epoch ended, not as a lie."""
+    cluster = leading(2)
+    cluster.fetch(0, by=2)
+
+    assert diverging(cluster.result(cluster.fetch(9, by=2, lfe=0))) == (0, 2)
+
+
+def test_a_restart_at_the_log_start_begins_the_count_anew() -> None:
+    """M30: a follower that threw its log away may begin at the leader's log start without an epoch."""
+    cluster = leading(6)
+    cluster.fetch(0, by=2)
+    cluster.fetch(6, by=2)
+    cluster.fetch(2, by=2)
+    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(4)))
+    restarted = cluster.result(cluster.fetch(4, by=2, part=fetch_part(4, epoch=0, log_start=4)))
+
+    assert code_of(restarted) is None
+    assert cluster.remote(2) == 4
+
+
+# --- shape and role ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        fetch_part(-1, epoch=0, lfe=0),
+        fetch_part(1, lfe=0),
+        fetch_part(1, epoch=0),
+        fetch_part(1, epoch=0, log_start=0),
+    ],
+    ids=["negative offset", "no leader epoch", "no last epoch, no log start", "no last epoch, not at log start"],
+)
+def test_malformed_fetches_of_a_replica(part: object) -> None:
+    """protocol-fields 1.9: a replica must say its leader's epoch, and its last one unless its log is empty."""
+    cluster = leading(2)
+    result = cluster.result(cluster.fetch(1, by=2, part=part))  # type: ignore[arg-type]
+
+    assert code_of(result) is ErrorCode.INVALID_REQUEST
+    assert cluster.remote(2) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "as_leader", "as_follower"),
+    [
+        (None, None, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (5, None, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (4, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH),
+        (6, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_epoch_questions_check_the_epoch_first(
+    asked: int | None, as_leader: ErrorCode | None, as_follower: ErrorCode | None
+) -> None:
+    """T6: absent or current epoch goes on to the role, an older or newer one is refused before it."""
+    for leader, expected in ((1, as_leader), (2, as_follower)):
+        cluster = leading(epoch=5, leader=leader)
+        question = EpochEndQuestion(TP, LeaderEpoch(5), None if asked is None else LeaderEpoch(asked))
+        cluster.step(1, events.EpochEndsAsked(0, 77, (question,)))
+        answer = cluster.answered[77][0]
+
+        assert (answer.refusal.code if answer.refusal else None) is expected
+        if expected is None:
+            assert (answer.end.epoch, answer.end.end_offset) == (5, 0)
+
+
+def test_epoch_numbers_between_restarts_of_the_leader() -> None:
+    """T7: with one replica each new reign begins where the last one ended, also when epochs are skipped."""
+    cluster = Cluster(1)
+    for epoch, version in ((0, 1), (2, 2), (4, 3)):
+        if epoch:
+            cluster.restart(1)
+        cluster.push(1, partition_image(epoch=epoch, version=version, isr=(1,), replicas=(1,)))
+        cluster.produce(batch())
+    questions = tuple(EpochEndQuestion(TP, LeaderEpoch(e)) for e in (0, 1, 2, 4))
+    cluster.step(1, events.EpochEndsAsked(0, 77, questions))
+
+    assert [(a.end.epoch, a.end.end_offset) for a in cluster.answered[77]] == [(0, 1), (0, 1), (2, 2), (4, 3)]
+    assert cluster.ends(1) == (3, 3)
+    assert cluster.disks[1][TP].epochs == entries((0, 0), (2, 1), (4, 2))
+
+
+def test_asking_a_follower_as_if_it_led() -> None:
+    """M1: a fetch at a node that does not lead names the leader it knows."""
+    cluster = leading(leader=2, epoch=3)
+    result = cluster.result(cluster.fetch(0, by=None))
+
+    assert code_of(result) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert result is not None and result.leader_hint is not None
+    assert (result.leader_hint.leader, result.leader_hint.leader_epoch) == (2, 3)
+
+
+# --- which HW an answer carries (D1, T13) ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fetch_hw", "immediate"), [(FetchHw.SNAPSHOT, 0), (FetchHw.UPDATED, 2)])
+@pytest.mark.parametrize("durability", list(Durability))
+def test_which_high_watermark_an_answer_carries(fetch_hw: FetchHw, immediate: int, durability: Durability) -> None:
+    """T13: an immediate answer carries the HW from before this fetch unless the rules say otherwise; a parked one
+    is read again and carries the newer."""
+    cluster = leading(rules=Rules(fetch_hw=fetch_hw, durability=durability))
+    request = cluster.produce(batch(2))
+    at_once = cluster.result(cluster.fetch(2, by=2, wait=1000, min_bytes=0))
+    acked = cluster.outcome(request)
+    parked = cluster.fetch(2, by=2, wait=1000, min_bytes=1000)
+    cluster.advance(999)
+    early = cluster.result(parked)
+    cluster.advance(2)
+    late = cluster.result(parked)
+
+    assert at_once is not None and at_once.high_watermark == immediate
+    assert acked is not None and acked.refusal is None
+    assert early is None
+    assert late is not None and late.high_watermark == 2
+
+
+# --- parking (M20-M23) -------------------------------------------------------------------------------
+
+
+def test_an_append_wakes_replicas_at_once() -> None:
+    """M21: a parked fetch is answered by the append it waited for, with the record."""
+    cluster = leading()
+    parked = cluster.fetch(0, by=2, wait=500)
+    before = cluster.result(parked)
+    cluster.produce(batch(3))
+    result = cluster.result(parked)
+
+    assert before is None
+    assert result is not None and result.read is not None
+    assert (result.read.start, result.read.end) == (0, 3)
+
+
+def test_a_leader_serves_replicas_what_is_not_yet_durable_on_itself() -> None:
+    """M54: the leader's own commit overlaps with the followers'."""
+    cluster = leading(hold_flushes=True)
+    parked = cluster.fetch(0, by=2, wait=500)
+    cluster.produce(batch(3))
+    result = cluster.result(parked)
+
+    assert result is not None and result.read is not None and result.read.end == 3
+
+
+def test_a_fetch_waits_for_min_bytes() -> None:
+    """M22: bytes count only when there are min_bytes of them."""
+    cluster = leading()
+    parked = cluster.fetch(0, by=2, wait=500, min_bytes=250)
+    cluster.produce(batch(2))
+    before = cluster.result(parked)
+    cluster.produce(batch(1))
+
+    assert before is None
+    assert cluster.result(parked) is not None
+
+
+def test_a_rising_high_watermark_wakes_consumers_only() -> None:
+    """M22, KAFKA-9952: a consumer parked at the HW is woken when it moves, a replica at the log end is not."""
+    cluster = leading(2, replicas=(1, 2, 3), isr=(1, 2))
+    consumer = cluster.fetch(0, by=None, wait=500)
+    replica = cluster.fetch(2, by=3, wait=500)
+    nothing = cluster.result(consumer)
+    cluster.fetch(2, by=2)
+    cluster.fetch(2, by=3, wait=500)
+    woken = cluster.result(consumer)
+
+    assert nothing is None
+    assert cluster.result(replica) is None
+    assert woken is not None and woken.read is not None
+    assert (woken.read.start, woken.read.end) == (0, 2)
+
+
+def test_zero_wait_is_answered_at_once() -> None:
+    """M22: without a wait the answer is given empty."""
+    cluster = leading()
+    result = cluster.result(cluster.fetch(0, by=2, wait=0))
+
+    assert result is not None and result.read is None
+
+
+def test_errors_are_answered_at_once_with_everything_else() -> None:
+    """M22: one partition's error completes a call over two partitions."""
+    cluster = leading()
+    request = cluster.request_id()
+    parts = (fetch_part(0, epoch=0, log_start=0), fetch_part(0, tp=TP._replace(partition=7), epoch=0, log_start=0))
+    asked = fetch_request(*parts, replica=2, wait=500)
+    cluster.step(1, events.FetchArrived(0, request, asked))
+    answers = cluster.fetched[request]
+
+    assert len(answers) == 1 and answers[0].done
+    assert [code_of(r) for r in answers[0].results] == [None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_beyond_the_high_watermark_a_consumer_sees_nothing(settings: Rules) -> None:
+    """T14: a follower gets records above the HW, a consumer there gets an empty answer and no error."""
+    cluster = leading(2, rules=settings, replicas=(1, 2, 3), isr=(1, 2, 3))
+    replica = cluster.result(cluster.fetch(1, by=2))
+    consumer = cluster.result(cluster.fetch(1, by=None))
+    far = cluster.result(cluster.fetch(1000, by=None))
+
+    assert replica is not None and replica.read is not None and replica.read.end == 2
+    assert consumer is not None and (consumer.refusal, consumer.read, consumer.high_watermark) == (None, None, 0)
+    assert code_of(far) is OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("stream", [None, 5])
+def test_whoever_is_parked_hears_of_a_new_leader(stream: int | None) -> None:
+    """T15: when the leader becomes a follower, its parked produce and its parked fetches complete at once."""
+    cluster = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
+    produce = cluster.produce()
+    replica = cluster.fetch(1, by=2, wait=10_000, stream=stream)
+    consumer = cluster.fetch(0, by=None, wait=10_000)
+    cluster.push(1, partition_image(leader=2, epoch=1, version=2))
+    produced = cluster.outcome(produce)
+    codes = {code_of(cluster.result(r)) for r in (replica, consumer)}
+
+    assert produced is not None and produced.refusal is not None
+    assert (produced.refusal.code, produced.outcome) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.MAY_APPEAR)
+    assert codes == {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert cluster.cores[1].parked == (0, 0)
+
+
+def test_a_caller_of_a_parked_fetch_goes_away() -> None:
+    """CallGone: the fetch is parked no longer and never answered."""
+    cluster = leading()
+    request = cluster.fetch(0, by=None, wait=500)
+    cluster.step(1, events.CallGone(0, request))
+    cluster.advance(600)
+
+    assert request not in cluster.fetched
+    assert cluster.cores[1].parked == (0, 0)
+
+
+def test_a_replica_that_is_taken_away_is_told() -> None:
+    """M23: a parked fetch of a node that is no longer a replica completes with an error."""
+    cluster = leading(replicas=(1, 2, 3), isr=(1, 2))
+    parked = cluster.fetch(0, by=3, wait=10_000)
+    cluster.push(1, partition_image(version=2))
+
+    assert code_of(cluster.result(parked)) is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+# --- reading from a follower (M1) --------------------------------------------------------------------
+
+
+def test_reading_from_a_follower() -> None:
+    """M1: up to the follower's own HW; above it OFFSET_NOT_AVAILABLE, never out of range."""
+    cluster = Cluster(1, 2, rules=Rules(fetch_hw=FetchHw.UPDATED))
+    cluster.push_all(partition_image())
+    cluster.produce(batch(), batch())
+    cluster.settle()
+    cluster.advance(600, settle=True)
+    cluster.produce(batch())
+    for _ in range(2):
+        cluster.deliver(*next(link for link, waiting in cluster.links.items() if waiting))
+    read = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
+    above = cluster.result(cluster.fetch(9, by=None, node=2, at_follower=True))
+    at_leader = cluster.result(cluster.fetch(0, by=None, node=1, at_follower=True))
+    replica = cluster.result(cluster.fetch(0, by=1, node=2, at_follower=True))
+
+    assert read is not None and read.read is not None
+    assert (read.read.end, read.high_watermark) == (2, 2)
+    assert code_of(above) is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert code_of(at_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code_of(replica) is ErrorCode.INVALID_REQUEST
+
+
+# --- latest and earliest after a change of leader (T16, KIP-207) -------------------------------------
+
+
+def asked_offsets(cluster: Cluster, timestamp: int, *, by: int | None) -> OffsetAnswer:
+    """The answer to ListOffsets."""
+    request = cluster.request_id()
+    replica = None if by is None else ReplicaState(NodeId(by), NodeEpoch(100 + by))
+    found = cluster.step(1, events.OffsetsAsked(cluster.now, request, (OffsetQuestion(TP, timestamp),), replica))
+    return next(e for e in found if isinstance(e, AnswerOffsets)).answers[0]
+
+
+def test_offsets_never_go_back_after_a_change_of_leader() -> None:
+    """T16: until its HW has reached the start of its epoch a leader tells no client where the log ends."""
+    cluster = leading(replicas=(1, 2, 3), isr=(1, 3))
+    cluster.produce(batch(2))
+    cluster.produce(batch(3))
+    for follower in (2, 3):
+        cluster.fetch(2, by=follower)
+    before = cluster.log(1).hw
+    cluster.push(1, partition_image(replicas=(1, 2, 3), isr=(1, 3), leader=3, epoch=1, version=2))
+    cluster.push(1, partition_image(replicas=(1, 2, 3), isr=(1, 3), leader=1, epoch=2, version=3))
+    client, replica = asked_offsets(cluster, LATEST, by=None), asked_offsets(cluster, LATEST, by=3)
+    earliest, by_time = asked_offsets(cluster, EARLIEST, by=None), asked_offsets(cluster, 12345, by=None)
+    for follower in (2, 3):
+        cluster.fetch(5, by=follower)
+    settled, later = asked_offsets(cluster, LATEST, by=None), asked_offsets(cluster, 12345, by=None)
+
+    assert before == 2
+    assert code_of(client) is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert replica.offset == 5
+    assert (earliest.offset, earliest.refusal) == (0, None)
+    # Looked up to the log end, but a hit at or above the HW is refused by whoever looks.
+    assert by_time.lookup is not None
+    assert (by_time.lookup.end, by_time.lookup.settled_end, by_time.lookup.unsettled) == (5, 2, True)
+    assert (settled.offset, settled.refusal) == (5, None)
+    assert later.lookup is not None and not later.lookup.unsettled and later.lookup.end == 5
+
+
+def test_a_timestamp_that_means_nothing() -> None:
+    """A negative timestamp without a meaning is refused."""
+    assert code_of(asked_offsets(leading(), -9, by=None)) is ErrorCode.INVALID_REQUEST

@@ -1,0 +1,531 @@
+"""Who is in sync and from when it counts, row by row of the edge cases C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_of_cores import Cluster
+from core_builders import TP, batch, history, node_image, partition_image
+
+from strandline.core import events
+from strandline.core.effects import SendAlterPartition
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, IsrDecision, NodeImage
+from strandline.core.timings import NodeTimings
+from strandline.core.types import Acks, Durability, IsrJoin, LeaderEpoch, NodeId, PartitionEpoch, Rules
+
+
+def leading(
+    records: int = 10, *, rules: Rules | None = None, timings: NodeTimings | None = None, **image: Any
+) -> Cluster:
+    """Node 1 leads epoch 5 with ``records`` records of that epoch; there are no other cores."""
+    cluster = Cluster(1, rules=rules, timings=timings)
+    cluster.push(1, partition_image(**{"epoch": 5, **image}))
+    if records:
+        cluster.produce(*[batch() for _ in range(records)])
+    return cluster
+
+
+def requests(cluster: Cluster) -> list[AlterPartitionRequest]:
+    """Every AlterPartition attempt so far."""
+    return [e.request for e in cluster.wished(1, SendAlterPartition)]
+
+
+def proposed(cluster: Cluster) -> list[set[int]]:
+    """The ISR of every attempt so far."""
+    return [{m.node_id for m in r.partitions[0].new_isr} for r in requests(cluster)]
+
+
+def decide(cluster: Cluster, *isr: int, version: int = 2, refusal: ErrorCode | None = None, attempt: int = -1) -> None:
+    """The controller answers an attempt, by default the latest, with a commit or a refusal of the partition."""
+    request = requests(cluster)[attempt]
+    decision = IsrDecision(
+        TP,
+        Refusal(refusal) if refusal else None,
+        NodeId(1),
+        LeaderEpoch(request.partitions[0].leader_epoch),
+        tuple(map(NodeId, isr)),
+        PartitionEpoch(version),
+    )
+    answer = AlterPartitionAnswer(partitions=(decision,))
+    cluster.step(1, events.AlterPartitionAnswered(cluster.now, request.request_sequence, answer))
+
+
+def isr(cluster: Cluster) -> tuple[set[int], set[int]]:
+    """(committed ISR, maximal ISR)."""
+    state = cluster.leader().isr
+    return set(state.committed), set(state.maximal)
+
+
+# --- expansion (M44) ---------------------------------------------------------------------------------
+
+
+def test_expansion() -> None:
+    """T17: a follower at the log end is proposed once and counted at once; the controller makes it a member."""
+    cluster = leading(isr=(1,))
+    cluster.fetch(3, by=2)
+    behind = len(requests(cluster))
+    cluster.fetch(10, by=2)
+    cluster.fetch(10, by=2)
+    pending = isr(cluster)
+    decide(cluster, 1, 2)
+
+    assert behind == 0
+    assert proposed(cluster) == [{1, 2}]
+    assert pending == ({1}, {1, 2})
+    assert isr(cluster) == ({1, 2}, {1, 2})
+    assert len(cluster.emitted(1, "ISR_CHANGE")) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NEW_LEADER_ELECTED,
+    ],
+)
+def test_final_refusals_stay_pending_and_are_not_retried(code: ErrorCode) -> None:
+    """T17: after such a refusal this leader is behind; it keeps the stricter reading and waits for metadata."""
+    cluster = leading(isr=(1,))
+    cluster.fetch(10, by=2)
+    decide(cluster, refusal=code)
+    cluster.advance(5000)
+    after = isr(cluster), len(requests(cluster))
+    cluster.push(1, partition_image(epoch=5, version=9, isr=(1,)))
+
+    assert after == (({1}, {1, 2}), 1)
+    assert cluster.cores[1]._isr.failed_updates == 1
+    assert isr(cluster)[0] == {1}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+def test_a_change_that_did_not_happen_is_taken_back(code: ErrorCode) -> None:
+    """protocol-fields 1.3: back to the committed ISR, and the same again only after a while."""
+    cluster = leading(isr=(1,))
+    cluster.fetch(10, by=2)
+    decide(cluster, refusal=code)
+    reverted = isr(cluster)
+    cluster.fetch(10, by=2)
+    at_once = len(requests(cluster))
+    cluster.advance(1500)
+
+    assert reverted == ({1}, {1})
+    assert at_once == 1
+    assert proposed(cluster) == [{1, 2}, {1, 2}]
+
+
+@pytest.mark.parametrize(("join", "joins_at"), [(IsrJoin.HW, 5), (IsrJoin.CAUGHT_UP, 7)])
+def test_nobody_joins_before_the_epoch_began(join: IsrJoin, joins_at: int) -> None:
+    """T18, TR6: at the HW is not enough; under `caught-up` the start of the epoch is not enough either."""
+    cluster = leading(0, rules=Rules(isr_join=join), epoch=8, replicas=(1, 2, 3), isr=(1, 3))
+    cluster.produce(batch(2))
+    cluster.produce(batch(3))
+    # F2 is in the middle of the first batch, as far as its leader knows.
+    cluster.fetch(1, by=3)
+    hw = cluster.log(1).hw
+    cluster.push(1, partition_image(leader=3, epoch=9, version=2, replicas=(1, 2, 3), isr=(1, 3)))
+    cluster.push(1, partition_image(leader=1, epoch=10, version=3, replicas=(1, 2, 3), isr=(1, 3)))
+    start = cluster.leader().epoch_start_offset
+    cluster.produce(batch(2))
+    joined = {}
+    for offset in (0, 1, 5, 7):
+        cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, offset),)))
+        cluster.fetch(offset, by=2)
+        joined[offset] = len(requests(cluster))
+
+    assert (hw, start) == (1, 5)
+    assert joined == {o: int(o >= joins_at) for o in (0, 1, 5, 7)}
+    assert proposed(cluster) == [{1, 2, 3}]
+
+
+@pytest.mark.parametrize(("join", "joins_at_hw"), [(IsrJoin.HW, True), (IsrJoin.CAUGHT_UP, False)])
+def test_joining_at_a_frozen_high_watermark(join: IsrJoin, joins_at_hw: bool) -> None:
+    """T42 (core part): at a frozen HW far below the log end a slow follower joins only under Kafka's rule."""
+    cluster = Cluster(1, rules=Rules(isr_join=join, durability=Durability.PAGE_CACHE))
+    cluster.preload(1, history((4, 100, 0)), hw=100)
+    cluster.push(1, partition_image(epoch=5, isr=(1,), min_isr=2))
+    cluster.produce(*[batch() for _ in range(900)], acks=Acks.LEADER)
+    cluster.fetch(100, by=2)
+    at_hw = len(requests(cluster))
+    cluster.step(1, events.FetchServed(0, NodeId(2), ((TP, 1000),)))
+    cluster.fetch(1000, by=2)
+
+    assert cluster.ends(1) == (1000, 100)
+    assert at_hw == int(joins_at_hw)
+    assert len(requests(cluster)) == 1
+
+
+@pytest.mark.parametrize(
+    ("node", "life"),
+    [
+        (node_image(2, fenced=True), 1),
+        (node_image(2, leaving=True), 1),
+        (node_image(2, observer=True), 1),
+        (node_image(2), 2),
+    ],
+    ids=["fenced", "shutting down", "observer", "an incarnation the metadata does not know"],
+)
+def test_only_the_eligible_join(node: NodeImage, life: int) -> None:
+    """M44, M16: whoever could not be elected neither joins the ISR nor holds the HW back, but is served."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(isr=(1,)), nodes=[node_image(1), node])
+    cluster.produce(batch(10))
+    served = cluster.result(cluster.fetch(0, by=2, life=life))
+    cluster.fetch(10, by=2, life=life)
+    cluster.produce(batch())
+    cluster.advance(1000)
+
+    assert served is not None and served.read is not None
+    assert cluster.remote(2) == 10
+    assert requests(cluster) == []
+    assert cluster.ends(1) == (11, 11)
+
+
+def test_a_parked_follower_joins_when_it_becomes_eligible() -> None:
+    """A follower that is parked at the log end fetches no more; it joins when the metadata unfences it."""
+    cluster = leading(isr=(1,))
+    cluster.push(1, nodes=[node_image(2, fenced=True)])
+    cluster.fetch(10, by=2, wait=60_000)
+    fenced = len(requests(cluster))
+    cluster.push(1, nodes=[node_image(2)])
+    cluster.advance(200)
+
+    assert fenced == 0
+    assert proposed(cluster) == [{1, 2}]
+
+
+def test_one_proposal_per_partition() -> None:
+    """M45: while a change is pending no second one is proposed, whoever catches up."""
+    cluster = leading(isr=(1,), replicas=(1, 2, 3))
+    cluster.fetch(10, by=2)
+    cluster.fetch(10, by=3)
+    pending = proposed(cluster)
+    decide(cluster, 1, 2)
+    cluster.fetch(10, by=3)
+
+    assert pending == [{1, 2}]
+    assert proposed(cluster) == [{1, 2}, {1, 2, 3}]
+
+
+# --- shrinking (M42) ---------------------------------------------------------------------------------
+
+
+def test_shrinking() -> None:
+    """T19: a member behind for longer than the lag time is proposed out, and counts until the controller agrees."""
+    cluster = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
+    cluster.fetch(10, by=2)
+    assert cluster.leader().maybe_shrink(cluster.now) is None
+    cluster.advance(30_000, tick_ms=1000)
+    early = len(requests(cluster))
+    cluster.advance(15_001, tick_ms=1000)
+    pending = isr(cluster), cluster.log(1).hw
+    decide(cluster, 1, 2)
+
+    assert early == 0
+    assert proposed(cluster) == [{1, 2}]
+    assert pending == (({1, 2, 3}, {1, 2, 3}), 0)
+    assert isr(cluster) == ({1, 2}, {1, 2})
+    assert cluster.log(1).hw == 10
+
+
+@pytest.mark.parametrize(("age", "expected"), [(0, None), (30_000, None), (30_001, {1, 2})])
+def test_the_lag_time_to_the_millisecond(age: int, expected: set[int] | None) -> None:
+    """T19: at 30000 ms a silent member still belongs, at 30001 ms it does not."""
+    cluster = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
+    cluster.fetch(10, by=2)
+    proposal = cluster.leader().maybe_shrink(age)
+
+    assert (proposal and {m.node_id for m in proposal.new_isr}) == expected
+
+
+def test_a_lost_answer_is_asked_again() -> None:
+    """T20: without an answer the shrink is sent again as a new attempt, and nothing changes until one is answered."""
+    cluster = leading()
+    cluster.advance(45_001, tick_ms=1000)
+    first = requests(cluster)[-1]
+    cluster.step(1, events.AlterPartitionFailed(cluster.now, first.request_sequence, "NETWORK_EXCEPTION"))
+    cluster.advance(100)
+    between = cluster.log(1).hw, cluster.leader().isr.partition_epoch, len(requests(cluster))
+    decide(cluster, 1)
+
+    assert between == (0, 1, 2)
+    assert requests(cluster)[-1].request_sequence > first.request_sequence
+    assert requests(cluster)[-1].partitions == first.partitions
+    assert (cluster.log(1).hw, cluster.leader().isr.partition_epoch) == (10, 2)
+
+
+def test_a_refused_shrink_stays_pending() -> None:
+    """T20: INVALID_UPDATE_VERSION means this leader is behind: it does not ask again and does not move the HW."""
+    cluster = leading()
+    cluster.advance(45_001, tick_ms=1000)
+    decide(cluster, refusal=ErrorCode.INVALID_UPDATE_VERSION)
+    cluster.advance(60_000, tick_ms=1000)
+
+    assert len(requests(cluster)) == 1
+    assert isr(cluster) == ({1, 2}, {1, 2})
+    assert cluster.log(1).hw == 0
+
+
+FAST = NodeTimings(replica_lag_time_max_ms=100, replica_fetch_wait_max_ms=50)
+
+
+def test_a_stuck_follower_leaves() -> None:
+    """T23: one record behind and silent for 150 ms is out."""
+    cluster = leading(timings=FAST)
+    cluster.fetch(9, by=2)
+    cluster.advance(150, tick_ms=10)
+
+    assert proposed(cluster) == [{1}]
+
+
+def test_a_slow_follower_leaves_and_returns() -> None:
+    """T23: behind at every look for longer than the lag time is out, although it moves; at the log end it is in."""
+    cluster = leading(timings=FAST)
+    cluster.fetch(8, by=2)
+    cluster.advance(75, tick_ms=10)
+    cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, 10),)))
+    cluster.fetch(9, by=2)
+    cluster.advance(75, tick_ms=10)
+    decide(cluster, 1)
+    cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, 10),)))
+    cluster.fetch(10, by=2)
+
+    assert proposed(cluster) == [{1}, {1, 2}]
+
+
+def test_a_caught_up_follower_may_be_silent() -> None:
+    """T23: at the log end silence is no lag."""
+    cluster = leading(timings=FAST)
+    cluster.fetch(10, by=2)
+    cluster.advance(150, tick_ms=10)
+
+    assert requests(cluster) == []
+
+
+def test_a_follower_that_never_fetched_leaves() -> None:
+    """T23: a member that was never heard in this epoch is out after the lag time."""
+    cluster = leading(timings=FAST)
+    cluster.advance(150, tick_ms=10)
+
+    assert proposed(cluster) == [{1}]
+
+
+# --- the high watermark (M16-M19) --------------------------------------------------------------------
+
+
+def test_under_min_isr_the_high_watermark_stands() -> None:
+    """T24: a pending member does not lift the ISR over its minimum; the controller's word does."""
+    cluster = leading(replicas=(1, 2, 3), isr=(1, 2), min_isr=3)
+    cluster.produce(*[batch() for _ in range(10)], acks=Acks.LEADER)
+    cluster.fetch(10, by=2)
+    one = cluster.log(1).hw
+    cluster.fetch(10, by=3)
+    pending = isr(cluster)[1], cluster.log(1).hw
+    decide(cluster, 1, 2, 3)
+
+    assert one == 0
+    assert pending == ({1, 2, 3}, 0)
+    assert cluster.log(1).hw == 10
+
+
+def test_a_proposed_member_holds_the_high_watermark() -> None:
+    """TR9: from the moment a member is proposed the HW is the minimum over it too, accepted or not."""
+    cluster = leading(0, rules=Rules(isr_join=IsrJoin.HW), replicas=(1, 2, 3), isr=(1, 2))
+    cluster.fetch(0, by=2)
+    cluster.fetch(0, by=3)
+    request = cluster.produce(*[batch() for _ in range(10)])
+    cluster.fetch(0, by=2)
+    cluster.fetch(10, by=2)
+    held = cluster.log(1).hw, request in cluster.produced
+    decide(cluster, 1, 2, 3)
+    accepted = cluster.log(1).hw
+    cluster.fetch(0, by=3)
+    cluster.fetch(10, by=3)
+
+    assert proposed(cluster) == [{1, 2, 3}]
+    assert held == (0, False)
+    assert accepted == 0
+    assert cluster.log(1).hw == 10 and request in cluster.produced
+
+
+def test_a_removed_member_holds_the_high_watermark_until_the_answer() -> None:
+    """TR9, mirrored: whoever is proposed out is counted until the controller has agreed."""
+    cluster = leading()
+    cluster.advance(45_001, tick_ms=1000)
+    pending = proposed(cluster), cluster.log(1).hw
+    decide(cluster, 1)
+
+    assert pending == ([{1}], 0)
+    assert cluster.log(1).hw == 10
+
+
+def test_alone_the_high_watermark_waits_for_nobody() -> None:
+    """M17: with ISR {leader} and nobody near, the HW moves with the leader's own commit."""
+    cluster = leading(isr=(1,))
+
+    assert cluster.ends(1) == (10, 10)
+
+
+def test_a_catching_up_follower_is_waited_for() -> None:
+    """M16: outside the ISR but caught up and eligible counts as well, or it could never catch up."""
+    cluster = leading(0, isr=(1,), replicas=(1, 2, 3))
+    cluster.push(1, nodes=[node_image(3)])
+    cluster.fetch(0, by=2)
+    # A change is pending; 3 can not be proposed, but it is at the log end.
+    cluster.fetch(0, by=3)
+    cluster.produce(batch())
+    decide(cluster, 1, 2)
+    cluster.fetch(0, by=2)
+    cluster.fetch(1, by=2)
+    cluster.fetch(0, by=3)
+    waits = cluster.log(1).hw
+    cluster.fetch(1, by=3)
+
+    assert waits == 0
+    assert cluster.log(1).hw == 1
+
+
+def test_an_unheard_member_pins_the_high_watermark() -> None:
+    """M5: in a new epoch a member counts as unknown until it has fetched."""
+    cluster = leading(0, replicas=(1, 2, 3), isr=(1, 2, 3))
+    cluster.produce(batch(5))
+    cluster.fetch(5, by=2)
+    pinned = cluster.log(1).hw
+    cluster.fetch(5, by=3)
+
+    assert (pinned, cluster.log(1).hw) == (0, 5)
+
+
+def test_a_new_epoch_knows_no_remote_leo() -> None:
+    """TR8: what was heard in an older epoch is not counted in a newer one."""
+    cluster = leading(4)
+    cluster.fetch(4, by=2)
+    cluster.push(1, partition_image(epoch=7, version=2))
+    cluster.produce(batch())
+
+    assert cluster.remote(2) is None
+    assert cluster.ends(1) == (5, 4)
+
+
+def test_observers_are_served_and_not_counted() -> None:
+    """M60: an observer fetches like a replica, but neither holds the HW nor joins the ISR."""
+    cluster = Cluster(1)
+    cluster.push(
+        1,
+        partition_image(isr=(1, 2), observers=(9,)),
+        nodes=[node_image(2), node_image(9, observer=True)],
+    )
+    cluster.produce(batch(3))
+    fetched = cluster.result(cluster.fetch(0, by=9))
+    cluster.fetch(3, by=2)
+    hw = cluster.log(1).hw
+    cluster.fetch(3, by=9)
+    cluster.advance(1000)
+    view = cluster.cores[1].describe_partition(TP, cluster.now)
+
+    assert fetched is not None and fetched.read is not None and fetched.read.end == 3
+    assert hw == 3
+    assert requests(cluster) == []
+    assert view is not None
+    assert [(r.node_id, r.remote_leo, r.in_isr, r.is_observer) for r in view.replicas] == [
+        (1, 3, True, False),
+        (2, 3, True, False),
+        (9, 3, False, True),
+    ]
+
+
+def test_a_lowered_min_isr_counts_from_its_partition_epoch() -> None:
+    """TR19, M57: the leader keeps its old minimum until the partition epoch that lowers it has come."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((4, 100, 0)), hw=100)
+    cluster.push(1, partition_image(epoch=5, replicas=(1, 2, 3), isr=(1,), elr=(2,), min_isr=2))
+    cluster.produce(batch(50), acks=Acks.LEADER)
+    frozen = cluster.log(1).hw
+    # The same partition epoch cannot carry another minimum; an older one is ignored.
+    cluster.push(1, partition_image(epoch=5, version=0, replicas=(1, 2, 3), isr=(1,), min_isr=1))
+    ignored = cluster.log(1).hw
+    cluster.push(1, partition_image(epoch=5, version=2, replicas=(1, 2, 3), isr=(1,), min_isr=1))
+
+    assert (frozen, ignored) == (100, 100)
+    assert cluster.log(1).hw == 150
+
+
+# --- metadata of the same epoch (T26) ----------------------------------------------------------------
+
+
+def test_a_newer_partition_epoch_keeps_what_was_heard() -> None:
+    """T26: same leader epoch, newer partition epoch: follower state, epoch start and cache stay."""
+    cluster = leading(6)
+    cluster.fetch(4, by=2)
+    leader, cache = cluster.leader(), cluster.log(1).epochs.entries
+    progress = leader.progress[2]
+    cluster.now = 5000
+    cluster.push(1, partition_image(epoch=5, version=2, replicas=(1, 2, 3)))
+
+    assert cluster.leader() is leader
+    assert leader.progress[2] is progress and progress.remote_leo == 4
+    assert set(leader.progress) == {2, 3}
+    assert leader.epoch_start_offset == 0
+    assert cluster.log(1).epochs.entries == cache
+    assert leader.isr.partition_epoch == 2
+
+
+def test_an_older_partition_epoch_is_ignored() -> None:
+    """T26: metadata that is older than what is known changes nothing."""
+    cluster = leading(1, version=7)
+    cluster.push(1, partition_image(epoch=5, version=6, isr=(1,)))
+
+    assert isr(cluster)[0] == {1, 2}
+    assert cluster.leader().isr.partition_epoch == 7
+
+
+def test_metadata_older_than_the_controllers_answer_is_ignored() -> None:
+    """T26: an answer to AlterPartition may overtake the metadata; what comes late does not undo it."""
+    cluster = leading(isr=(1,))
+    cluster.fetch(10, by=2)
+    decide(cluster, 1, 2, version=3)
+    cluster.push(1, partition_image(epoch=5, version=2, isr=(1,)))
+
+    assert isr(cluster) == ({1, 2}, {1, 2})
+    assert cluster.leader().isr.partition_epoch == 3
+
+
+def test_the_high_watermark_begins_at_its_checkpoint() -> None:
+    """T26: 6 records and a checkpoint of 4 give HW 4 on becoming leader, as on following."""
+    for leader in (1, 2):
+        cluster = Cluster(1)
+        cluster.preload(1, history((0, 6, 0)), hw=4)
+        cluster.push(1, partition_image(epoch=1, leader=leader))
+
+        assert cluster.ends(1) == (6, 4)
+
+
+def test_a_checkpoint_beyond_the_log_is_clamped() -> None:
+    """M36: a checkpointed HW beyond the LEO becomes the LEO, one below the log start the log start."""
+    for checkpoint, expected in ((99, 8), (0, 5)):
+        cluster = Cluster(1)
+        cluster.preload(1, history((0, 3, 5)), hw=checkpoint)
+        cluster.push(1, partition_image(epoch=1))
+
+        assert cluster.log(1).hw == expected
+
+
+# --- pauses (M59) ------------------------------------------------------------------------------------
+
+
+def test_a_pause_of_the_leader_is_no_followers_fault() -> None:
+    """M59: a minute in which the leader itself did not run evicts nobody; half a minute of running does."""
+    cluster = leading()
+    cluster.fetch(9, by=2)
+    cluster.advance(20_000, tick_ms=1000)
+    cluster.advance(60_000, tick_ms=60_000)
+    cluster.advance(5_000, tick_ms=1000)
+    paused = len(requests(cluster))
+    cluster.advance(30_000, tick_ms=1000)
+
+    assert paused == 0
+    assert proposed(cluster) == [{1}]

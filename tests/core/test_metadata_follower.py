@@ -1,0 +1,220 @@
+"""Which metadata a node believes, which part it then plays, and what it keeps for its next life (TR15, TR18)."""
+
+from __future__ import annotations
+
+from cluster_of_cores import Cluster
+from core_builders import CLUSTER, TP, TP1, batch, history, metadata, node_epoch, node_image, partition_image
+
+from strandline.core import events
+from strandline.core.effects import (
+    AdvanceLogStart,
+    ApplyRetention,
+    DeleteLog,
+    Effect,
+    Flush,
+    OpenLog,
+    SaveHighWatermarks,
+    SaveMetadata,
+    SaveProducers,
+)
+from strandline.core.messages import EpochsSeen, MetadataImage, PartitionImage
+from strandline.core.node import NodeCore
+from strandline.core.timings import NodeTimings
+from strandline.core.types import Durability, LeaderEpoch, NodeId, Offset, PartitionEpoch, Rules
+
+
+def believed(cluster: Cluster) -> PartitionImage:
+    """The partition as node 1 believes it to be."""
+    return cluster.cores[1].state.images[TP]
+
+
+def test_before_registration_nothing_is_believed() -> None:
+    """TR15: a process without a node epoch takes no metadata."""
+    core = NodeCore(node_id=NodeId(1), rules=Rules(), timings=NodeTimings())
+
+    assert core.step(events.MetadataArrived(0, metadata(node_epoch(1), partition_image()))) == []
+
+
+def test_metadata_for_another_incarnation_is_ignored() -> None:
+    """TR15: what was addressed to the process before this one makes nobody a leader."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(leader=2, epoch=10, version=20))
+    old = metadata(node_epoch(1, life=0), partition_image(leader=1, epoch=12, version=30))
+
+    assert cluster.step(1, events.MetadataArrived(0, old)) == []
+    assert believed(cluster).leader_epoch == 10
+
+
+def test_an_older_controller_is_ignored() -> None:
+    """TR18: nothing from a controller epoch below the highest seen is believed."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=3), controller_epoch=5)
+    cluster.push(1, partition_image(epoch=4, version=9), controller_epoch=4)
+
+    assert believed(cluster).leader_epoch == 3
+
+
+def test_lower_epochs_are_ignored() -> None:
+    """TR18: a store that went back in time is not followed, neither in leader epoch nor in partition epoch."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=9, version=9))
+    cluster.push(1, partition_image(epoch=8, version=10, leader=2))
+    cluster.push(1, partition_image(epoch=9, version=8, leader=2))
+
+    assert (believed(cluster).leader_epoch, believed(cluster).partition_epoch, believed(cluster).leader) == (9, 9, 1)
+
+
+def test_what_was_seen_in_an_earlier_life_counts() -> None:
+    """TR18: a new process believes nothing older than what it stored before."""
+    seen = metadata(node_epoch(1), partition_image(epoch=9, version=9), controller_epoch=7)
+    core = NodeCore(node_id=NodeId(1), rules=Rules(), timings=NodeTimings(), seen=seen)
+    core.step(events.Registered(0, CLUSTER, node_epoch(1, 2), 7))
+    older = metadata(node_epoch(1, 2), partition_image(epoch=8, version=12), controller_epoch=8)
+    first = core.step(events.MetadataArrived(0, older))
+    newer = metadata(node_epoch(1, 2), partition_image(epoch=10, version=12), controller_epoch=8)
+    second = core.step(events.MetadataArrived(0, newer))
+
+    assert [e for e in first if isinstance(e, OpenLog)] == []
+    assert [e for e in second if isinstance(e, OpenLog)] == [OpenLog(TP, "lines")]
+
+
+def _seen(image: MetadataImage) -> set[EpochsSeen]:
+    return {EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for t in image.topics for p in t.partitions}
+
+
+def test_stored_metadata_never_goes_back() -> None:
+    """TR18: what is stored of a partition is the newest that was believed, also when older metadata comes by."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=9, version=9), partition_image(TP1, epoch=2, version=2))
+    cluster.push(1, partition_image(epoch=8, version=8), partition_image(TP1, epoch=3, version=3))
+    stored = cluster.wished(1, SaveMetadata)[-1].image
+
+    assert stored.is_snapshot
+    assert _seen(stored) == {
+        EpochsSeen(TP, LeaderEpoch(9), PartitionEpoch(9)),
+        EpochsSeen(TP1, LeaderEpoch(3), PartitionEpoch(3)),
+    }
+
+
+def test_metadata_is_stored_before_it_is_acted_upon() -> None:
+    """What a node has seen is durable before the log is opened by it."""
+    cluster = Cluster(1)
+    found = [type(e) for e in cluster.push(1, partition_image()) if isinstance(e, SaveMetadata | OpenLog)]
+
+    assert found == [SaveMetadata, OpenLog]
+
+
+def test_a_snapshot_without_a_topic_deletes_it() -> None:
+    """A topic that a snapshot no longer holds is gone; a mere change that does not name it says nothing."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image())
+    cluster.push(1, nodes=[node_image(2)])
+    kept = cluster.wished(1, DeleteLog)
+    cluster.push(1, snapshot=True)
+
+    assert kept == []
+    assert cluster.wished(1, DeleteLog) == [DeleteLog(TP)]
+
+
+def test_a_topic_made_again_is_another_log() -> None:
+    """M63: a topic id names the log, so a topic of the same name begins anew, at any epoch."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=7, version=7))
+    cluster.produce(batch(3))
+    again = TP._replace(topic_id="11111111-2222-3333-4444-555555555555")
+    cluster.push(1, partition_image(again, epoch=0, version=0), snapshot=True)
+
+    assert cluster.wished(1, DeleteLog) == [DeleteLog(TP)]
+    assert cluster.ends(1, again) == (0, 0)
+    assert TP not in cluster.cores[1].state.logs
+
+
+def test_a_new_process_begins_where_recovery_ended() -> None:
+    """TR17 (core part): what recovery hands over is durable, so it may be voted for and fetched from at once."""
+    cluster = Cluster(1, hold_flushes=True)
+    cluster.preload(1, history((3, 5, 0)), hw=2)
+    cluster.push(1, partition_image(epoch=4, isr=(1,)))
+
+    assert cluster.log(1).vote == 5
+    assert cluster.ends(1) == (5, 5)
+    assert cluster.wished(1, Flush) == []
+
+
+# --- log start, retention, stopping ------------------------------------------------------------------
+
+
+def committed_log(records: int, committed: int) -> Cluster:
+    """Node 1 leads a log of one-record batches whose HW is ``committed``."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image())
+    cluster.produce(*[batch() for _ in range(records)])
+    cluster.fetch(committed, by=2)
+    return cluster
+
+
+def test_delete_records_stops_at_the_high_watermark() -> None:
+    """M10: the log start never passes the HW and never goes back."""
+    cluster = committed_log(6, 4)
+    for offset in (2, 1, 99):
+        cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(offset)))
+
+    assert [e.offset for e in cluster.wished(1, AdvanceLogStart)] == [2, 4]
+    assert cluster.log(1).log_start_offset == 4
+
+
+def test_only_the_leader_deletes_records() -> None:
+    """M10: a follower takes its log start from the leader, whoever asks."""
+    cluster = committed_log(6, 4)
+    cluster.push(1, partition_image(leader=2, epoch=1, version=2))
+    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(2)))
+    cluster.step(1, events.RetentionFound(0, TP, Offset(2)))
+
+    assert cluster.wished(1, AdvanceLogStart) == []
+
+
+def test_retention_is_asked_for_and_obeys_the_high_watermark() -> None:
+    """Retention may take whatever lies below the HW, and no more."""
+    cluster = committed_log(6, 4)
+    cluster.advance(300_000, tick_ms=1000)
+    asked = cluster.wished(1, ApplyRetention)
+    cluster.step(1, events.RetentionFound(cluster.now, TP, Offset(5)))
+
+    assert asked[-1] == ApplyRetention(TP, Offset(4))
+    assert cluster.log(1).log_start_offset == 4
+
+
+def test_checkpoints_of_the_high_watermark() -> None:
+    """M36: every five seconds, when it moved, and not durably."""
+    cluster = committed_log(6, 4)
+    cluster.advance(5_100)
+    first = cluster.wished(1, SaveHighWatermarks)
+    cluster.advance(10_000)
+
+    assert first[-1] == SaveHighWatermarks({TP: Offset(4)}, durable=False)
+    assert len(cluster.wished(1, SaveHighWatermarks)) == len(first)
+
+
+def stopped(durability: Durability) -> list[Effect]:
+    """What a node that is about to stop wants."""
+    cluster = Cluster(1, rules=Rules(durability=durability))
+    cluster.push(1, partition_image(isr=(1,)))
+    cluster.produce(batch(3, producer=7, sequence=0))
+    return cluster.step(1, events.StopRequested(0))
+
+
+def test_a_clean_stop_saves_what_shortens_the_next_start() -> None:
+    """StopRequested: producers as of the log end, and the HW durably; a page cache is flushed first."""
+    fsync, page_cache = stopped(Durability.FSYNC), stopped(Durability.PAGE_CACHE)
+
+    assert [type(e) for e in fsync] == [SaveProducers, SaveHighWatermarks]
+    assert [type(e) for e in page_cache] == [SaveProducers, Flush, SaveHighWatermarks]
+    assert isinstance(fsync[0], SaveProducers) and (fsync[0].offset, len(fsync[0].rows)) == (3, 1)
+    assert fsync[1] == SaveHighWatermarks({TP: Offset(3)}, durable=True)
+
+
+def test_a_new_segment_saves_the_producers() -> None:
+    """M61: when a segment is rolled, who produced what is written down as of the log end."""
+    cluster = committed_log(2, 2)
+    found = cluster.step(1, events.LogRolled(0, TP))
+
+    assert found == [SaveProducers(TP, Offset(2), ())]

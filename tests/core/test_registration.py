@@ -1,0 +1,312 @@
+"""Registration: incarnations, unclean restarts, duplicates, rules, feature levels, observers."""
+
+from __future__ import annotations
+
+import pytest
+from controller_builders import CLUSTER, Controller, registration
+
+from strandline.core.controller_messages import AlterTopicConfigs, ConfigChange, TopicRef
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.types import Durability, Role, Rules
+
+OBSERVER = frozenset({Role.FOLLOWER})
+
+
+def test_node_starts_fenced_and_is_unfenced_by_its_first_heartbeat() -> None:
+    """A registration alone lets nobody lead (`protocol-fields` 1.6)."""
+    controller = Controller()
+
+    answer = controller.register(1)
+
+    assert (answer.refusal, answer.node_epoch, answer.cluster_id) == (None, 1, CLUSTER)
+    assert controller.node(1).fenced
+
+    beat = controller.heartbeat(1)
+
+    assert not beat.is_fenced
+    assert not controller.node(1).fenced
+
+
+def test_restarted_leader_never_leads_in_its_old_epoch() -> None:
+    """TR21: A leads, is back within its session; its registration bumps the leader epoch, whoever is elected."""
+    controller = Controller()
+    controller.start(1, 2)
+    before = controller.create(1, 2)
+
+    controller.register(1)
+
+    after = controller.partition()
+    assert after.leader_epoch == before.leader_epoch + 1
+    assert after.partition_epoch == before.partition_epoch + 1
+    assert set(after.isr) == {1, 2}
+    assert not controller.node(1).fenced
+
+
+def test_restart_at_one_replica_bumps_the_epoch_as_well() -> None:
+    """TR21, RF 1: the same node leads again, one epoch later."""
+    controller = Controller()
+    controller.start(1)
+    before = controller.create(1)
+
+    controller.register(1)
+
+    assert controller.partition().leader == 1
+    assert controller.partition().leader_epoch == before.leader_epoch + 1
+
+
+def test_restarted_follower_costs_no_leader_epoch() -> None:
+    """M56: only what the node led gets a new epoch; within its session it keeps its place in the ISR."""
+    controller = Controller()
+    controller.start(1, 2)
+    before = controller.create(1, 2)
+
+    controller.register(2)
+
+    assert controller.partition() == before
+    assert controller.node(2).node_epoch == 3
+
+
+def test_same_registration_sent_twice_is_one_incarnation() -> None:
+    """A retry after a lost answer gets the same node epoch and bumps nothing again."""
+    controller = Controller()
+    controller.start(1)
+    controller.create(1)
+    first = controller.register(1, incarnation_id="same")
+    state = controller.partition()
+
+    second = controller.register(1, incarnation_id="same")
+
+    assert second.node_epoch == first.node_epoch
+    assert controller.partition() == state
+
+
+def test_late_copy_of_a_superseded_registration_is_refused() -> None:
+    """A registration that was delayed while a newer process registered does not take the node over."""
+    controller = Controller()
+    controller.register(1, incarnation_id="old")
+    newer = controller.register(1, incarnation_id="new")
+
+    late = controller.register(1, incarnation_id="old")
+
+    assert late.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+    assert controller.node(1).node_epoch == newer.node_epoch
+
+
+def test_last_replica_standing_restarts_unclean() -> None:
+    """TR11 (core): ISR {2}, ELR {1}; 2 registers unclean and leaves; the ELR leads, 2 is nowhere electable."""
+    controller = Controller()
+    controller.start(0, 1, 2)
+    controller.create(0, 1, 2)
+    controller.fence(0)
+    controller.fence(1)
+    assert controller.view() == (2, {2}, {1})
+
+    controller.register(2, unclean=True)
+
+    assert controller.view() == (None, set(), {1})
+    assert controller.node(2).fenced
+
+    controller.heartbeat(2)
+    controller.heartbeat(0)
+    assert controller.view() == (None, set(), {1})
+    controller.heartbeat(1)
+
+    assert controller.view() == (1, {1}, set())
+
+
+@pytest.mark.parametrize("given", [{"unclean": True}, {"directory_id": "wiped"}])
+def test_unclean_last_member_leaves_isr_and_elr_for_good(given: dict[str, object]) -> None:
+    """I15: even the last member goes; the partition is offline and says so until somebody elects unclean."""
+    controller = Controller()
+    controller.start(1)
+    controller.create(1)
+    controller.fence(1)
+    assert controller.view() == (None, set(), {1})
+
+    controller.start(1, **given)
+
+    assert controller.view() == (None, set(), set())
+
+
+def test_unclean_restart_within_the_session_takes_effect_in_one_transaction() -> None:
+    """M58: registration, loss of the places, new leader and new epoch are one metadata change."""
+    controller = Controller()
+    controller.start(1, 2, 3)
+    before = controller.create(1, 2, 3)
+    offset = controller.core.state.header.metadata_offset
+
+    controller.register(1, unclean=True)
+
+    after = controller.partition()
+    assert (after.leader, set(after.isr), after.elr) == (2, {2, 3}, ())
+    assert after.leader_epoch == before.leader_epoch + 1
+    assert controller.core.state.header.metadata_offset == offset + 1
+    assert controller.node(1).fenced
+
+
+def test_another_directory_within_a_live_session_is_a_duplicate() -> None:
+    """DUPLICATE_BROKER_REGISTRATION while the old session lives; afterwards the new disk may come."""
+    controller = Controller()
+    controller.start(1)
+
+    refused = controller.register(1, directory_id="other")
+    assert refused.refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    controller.pass_ms(10_000)
+
+    assert controller.register(1, directory_id="other").refusal is None
+
+
+def test_end_of_session_takes_the_places_and_a_later_return_gives_none_back() -> None:
+    """M56: after its session a node is fenced and out; registering again does not unfence it."""
+    controller = Controller()
+    controller.start(1, 2)
+    controller.create(1, 2)
+    controller.pass_ms(10_000, 1)
+    assert controller.view() == (1, {1}, set())
+
+    controller.register(2)
+
+    assert controller.node(2).fenced
+    assert controller.view() == (1, {1}, set())
+
+
+def test_other_rules_are_refused_with_the_field_named() -> None:
+    """The four rules are the cluster's: a node with another durability is told which and what to do."""
+    controller = Controller()
+
+    answer = controller.register(1, rules=Rules(durability=Durability.PAGE_CACHE))
+
+    assert answer.refusal.code is ErrorCode.INVALID_CONFIG
+    assert "durability=page-cache" in answer.refusal.message
+    assert "durability=fsync" in answer.refusal.message
+
+
+def test_node_of_another_cluster_is_refused() -> None:
+    """A directory that belongs elsewhere gets INCONSISTENT_CLUSTER_ID; a new one learns the id."""
+    controller = Controller()
+    controller.start(2)
+
+    refused = controller.register(1, cluster_id="elsewhere")
+
+    assert isinstance(refused, Refusal)
+    assert refused.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert controller.register(1, cluster_id=None).cluster_id == CLUSTER
+
+
+def test_feature_levels_side_by_side() -> None:
+    """1.9: [1,2] and [1,1] meet at level 1; [3,3] has no overlap and is refused; alone again it is level 2."""
+    controller = Controller()
+    controller.start(1, feature_min=1, feature_max=2)
+    assert controller.core.state.header.feature_level == 2
+
+    refused = controller.register(3, feature_min=3, feature_max=3)
+    assert refused.refusal.code is ErrorCode.UNSUPPORTED_VERSION
+    assert "3-3" in refused.refusal.message
+    assert "1-2" in refused.refusal.message
+    assert 3 not in controller.core.state.nodes
+
+    assert controller.register(2, feature_min=1, feature_max=1).feature_level == 1
+    assert controller.core.state.header.feature_level == 1
+
+
+def test_feature_level_of_the_dead_does_not_count() -> None:
+    """Only live nodes are asked: once the old release is gone the level rises with the next registration."""
+    controller = Controller()
+    controller.start(1, feature_min=1, feature_max=1)
+    controller.start(2, feature_min=1, feature_max=2)
+    controller.pass_ms(10_000, 2)
+
+    answer = controller.register(3, feature_min=2, feature_max=2)
+
+    assert (answer.refusal, answer.feature_level) == (None, 2)
+
+
+def test_observer_appears_in_every_partition_and_is_never_placed() -> None:
+    """M60: observers are listed beside the replicas, are no node for the replication factor, and keep min ISR."""
+    controller = Controller()
+    controller.start(1, 2)
+    controller.start(9, roles=OBSERVER)
+
+    partition = controller.create(1, 2)
+
+    assert partition.observers == (9,)
+    assert partition.min_isr == 1
+
+
+def test_assigned_node_cannot_become_an_observer() -> None:
+    """A node that holds replicas registers with its full roles or not at all."""
+    controller = Controller()
+    controller.start(1)
+    controller.create(1)
+
+    refused = controller.register(1, roles=OBSERVER)
+
+    assert refused.refusal.code is ErrorCode.INVALID_REQUEST
+    assert "roles" in refused.refusal.message
+
+
+def test_observer_may_become_a_full_node() -> None:
+    """A node with other roles than before leaves every list of observers."""
+    controller = Controller()
+    controller.start(1)
+    controller.create(1)
+    controller.start(9, roles=OBSERVER)
+    assert controller.partition().observers == (9,)
+
+    controller.start(9)
+
+    assert controller.partition().observers == ()
+
+
+def test_min_isr_lowered_while_the_elr_is_populated() -> None:
+    """TR19: RF 3, m 2, ISR {0}, ELR {1}: m := 1 bumps the partition epoch and clears the ELR in one transaction."""
+    controller = Controller()
+    controller.start(0, 1, 2)
+    controller.create(0, 1, 2)
+    controller.fence(2)
+    controller.fence(1)
+    assert controller.view() == (0, {0}, {1})
+    before = controller.partition()
+    offset = controller.core.state.header.metadata_offset
+
+    controller.alter_config(min_insync_replicas="1")
+
+    after = controller.partition()
+    assert (after.min_isr, after.elr) == (1, ())
+    assert after.partition_epoch == before.partition_epoch + 1
+    assert after.leader_epoch == before.leader_epoch
+    assert controller.core.state.header.metadata_offset == offset + 1
+
+    controller.fence(0)
+    controller.heartbeat(1)
+    assert controller.view()[0] is None
+
+
+def test_min_isr_raised_adds_nobody_to_the_elr() -> None:
+    """M57: who is out of the ISR when m is raised may lack what was committed since; a raise adds no one."""
+    controller = Controller()
+    controller.start(0, 1, 2)
+    controller.create(0, 1, 2, min_insync_replicas="1")
+    controller.fence(1, 2)
+    assert controller.view() == (0, {0}, set())
+
+    controller.alter_config(min_insync_replicas="3")
+
+    assert controller.view() == (0, {0}, set())
+    assert controller.partition().min_isr == 3
+
+
+def test_min_isr_is_at_most_the_number_of_replicas() -> None:
+    """The effective min ISR is min(setting, RF), and taking the setting back gives the default."""
+    controller = Controller()
+    controller.start(0, 1, 2)
+    assert controller.create(0, 1, min_insync_replicas="5").min_isr == 2
+
+    controller.ask(AlterTopicConfigs(topics=(ConfigChange(TopicRef("t"), (), ("min.insync.replicas",)),)))
+
+    assert controller.partition().min_isr == 1
+
+
+def test_each_registration_is_a_new_incarnation_in_tests() -> None:
+    """The builder draws a fresh incarnation for every call, as processes do."""
+    assert registration(1).incarnation_id != registration(1).incarnation_id

@@ -1,0 +1,228 @@
+"""A store that goes back in time (TR18): how it is noticed, what is refused, and the way out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, registration, seen
+
+from strandline.core.controller_effects import RefuseCall, StopServing
+from strandline.core.controller_events import RequestArrived
+from strandline.core.controller_messages import (
+    DeleteTopics,
+    ElectionKind,
+    ElectLeaders,
+    GetMetadata,
+    InitProducerId,
+    TopicRef,
+    WatchMetadata,
+)
+from strandline.core.controller_state import ClusterState
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.messages import MetadataImage
+from strandline.core.store_recovery import GivenNode, recover
+from strandline.core.types import NodeEpoch, NodeId, TopicPartition
+
+
+def running(*replicas: int) -> Controller:
+    """A cluster with one partition that has seen some changes."""
+    controller = Controller()
+    controller.start(*replicas)
+    controller.create(*replicas)
+    return controller
+
+
+def stored(controller: Controller) -> ClusterState:
+    """What a backup made now would hold."""
+    assert controller.stored is not None
+    return controller.stored
+
+
+def given_node(node_id: int, image: MetadataImage, directory_id: str | None = None) -> GivenNode:
+    """A node's data directory as `recover` reads it."""
+    return GivenNode(node_id=NodeId(node_id), directory_id=directory_id or f"directory-{node_id}", image=image)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"controller_epoch_seen": 9},
+        {"epochs_seen": (seen(9, 0),)},
+        {"epochs_seen": (seen(0, 9),)},
+        {"epochs_seen": (seen(0, 0, TopicPartition(TOPIC_ID, 3)),)},
+        {"epochs_seen": (seen(0, 0, TopicPartition("created-after-the-backup", 0)),)},
+    ],
+)
+def test_store_older_than_a_node_has_seen_serves_nothing(what: dict[str, Any]) -> None:
+    """TR18: the first proof ends all service, watches included; no epoch is handed out twice."""
+    controller = running(1, 2)
+    offset = controller.core.state.header.metadata_offset
+
+    effects = controller.step(RequestArrived(controller.now_ms, 77, registration(1, **what)))
+
+    assert [type(effect) for effect in effects] == [StopServing, RefuseCall]
+    assert controller.core.state.header.metadata_offset == offset
+    for request in (GetMetadata(), InitProducerId(), registration(2)):
+        refused = controller.ask(request)
+        assert isinstance(refused, Refusal)
+        assert refused.code is ErrorCode.NOT_CONTROLLER
+        assert "strandline controller recover" in refused.message
+    assert isinstance(controller.watch(WatchMetadata()), Refusal)
+
+
+def test_equal_epochs_and_deleted_topics_are_no_proof() -> None:
+    """A node that was away during a deletion knows a topic that is gone for good reason."""
+    controller = running(1, 2)
+    now = controller.partition()
+    known = (seen(now.leader_epoch, now.partition_epoch),)
+    assert controller.register(1, epochs_seen=known, controller_epoch_seen=1).refusal is None
+
+    controller.ask(DeleteTopics(topics=(TopicRef("t"),)))
+
+    assert controller.register(2, epochs_seen=(seen(5, 5),), controller_epoch_seen=1).refusal is None
+
+
+def test_restored_backup_is_noticed() -> None:
+    """The backup holds leader epoch 0, the nodes have seen 2: the restored store does not serve."""
+    controller = running(1, 2)
+    backup = stored(controller)
+    controller.register(1)
+    controller.register(1)
+    latest = controller.partition()
+    assert latest.leader_epoch == 2
+
+    restored = Controller(state=backup)
+    refused = restored.register(2, epochs_seen=(seen(latest.leader_epoch, latest.partition_epoch),))
+
+    assert isinstance(refused, Refusal)
+    assert "leader epoch 2" in refused.message
+    assert "the store has 0" in refused.message
+
+
+def test_empty_store_does_not_pass_for_a_new_cluster() -> None:
+    """TR18: a node of a cluster comes to a store that no node ever registered at: it was lost, and serves nothing."""
+    emptied = Controller()
+    emptied.epochs[1] = NodeEpoch(3)
+
+    refused = emptied.heartbeat(1, cluster_id="the cluster before")
+
+    assert isinstance(refused, Refusal)
+    assert refused.code is ErrorCode.NOT_CONTROLLER
+    assert refused.retriable
+    assert "the store is empty" in refused.message
+    assert isinstance(emptied.register(2, cluster_id=None), Refusal)
+
+
+def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> None:
+    """TR18: ISR, ELR, min ISR of the newest view; leader, partition and controller epochs one higher than any."""
+    controller = running(1, 2, 3)
+    old = controller.core.state.snapshot()
+    controller.fence(3)
+    controller.fence(1)
+    new = controller.core.state.snapshot()
+    partition = controller.partition()
+    assert controller.view() == (2, {2}, {1})
+
+    state = recover([given_node(1, old), given_node(2, new), given_node(3, old)])
+
+    found = state.partition(P0)
+    assert found == replace(
+        partition, leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1
+    )
+    assert state.header.cluster_id == CLUSTER
+    assert state.header.controller_epoch == 2
+    assert state.header.metadata_offset == new.metadata_offset + 1
+    assert {n: r.directory_id for n, r in state.nodes.items()} == {n: f"directory-{n}" for n in (1, 2, 3)}
+
+
+def test_partition_with_a_node_not_given_stays_without_leader() -> None:
+    """TR18: the absent node may know more; only an unclean election by an operator ends the wait."""
+    controller = running(1, 2)
+    image = controller.core.state.snapshot()
+
+    recovered = Controller(state=recover([given_node(1, image)]))
+    recovered.epochs = controller.epochs
+
+    assert recovered.view() == (None, set(), set())
+    recovered.heartbeat(1)
+    assert recovered.view()[0] is None
+    (result,) = recovered.ask(ElectLeaders(kind=ElectionKind.UNCLEAN)).results
+    assert (result.refusal, result.leader) == (None, 1)
+
+
+def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
+    """The nodes' epochs are not above the recovered ones, and their directories are known, so nothing is lost."""
+    controller = running(1, 2)
+    controller.register(1)
+    image = controller.core.state.snapshot()
+    partition = controller.partition()
+
+    recovered = Controller(state=recover([given_node(1, image), given_node(2, image)]))
+    known = (seen(partition.leader_epoch, partition.partition_epoch),)
+    answers = [recovered.register(n, epochs_seen=known, controller_epoch_seen=1) for n in (1, 2)]
+
+    assert [answer.refusal for answer in answers] == [None, None]
+    assert min(answer.node_epoch for answer in answers) > max(controller.epochs.values())
+    assert recovered.partition().leader is not None
+    assert recovered.partition().leader_epoch > partition.leader_epoch
+    assert set(recovered.partition().isr) == {1, 2}
+
+
+def test_recovery_gives_no_producer_id_again() -> None:
+    """No image tells producer ids, so each recovery begins far beyond every id that was given."""
+    controller = running(1)
+    given = controller.ask(InitProducerId()).producer_id
+
+    recovered = Controller(state=recover([given_node(1, controller.core.state.snapshot())]))
+    later = recovered.ask(InitProducerId()).producer_id
+    again = Controller(state=recover([given_node(1, recovered.core.state.snapshot())]))
+
+    assert later > given + 10**12
+    assert again.ask(InitProducerId()).producer_id > later + 10**12
+
+
+def test_recovery_takes_a_missing_topic_for_deleted() -> None:
+    """What the newest image lacks was deleted; an older view does not bring it back, and its id stays known."""
+    controller = running(1, 2)
+    old = controller.core.state.snapshot()
+    controller.ask(DeleteTopics(topics=(TopicRef("t"),)))
+    new = controller.core.state.snapshot()
+
+    state = recover([given_node(1, old), given_node(2, new)])
+
+    assert state.topics == {}
+    assert state.deleted_topic_ids == {TOPIC_ID}
+
+
+def test_recovery_uses_an_older_store_for_what_images_lack() -> None:
+    """Directory ids of nodes that were not given, and topics deleted before, come from the old store."""
+    controller = running(1, 2)
+    backup = stored(controller)
+
+    state = recover([given_node(1, controller.core.state.snapshot())], backup)
+
+    assert state.nodes[NodeId(2)].directory_id == "directory-2"
+    assert state.header.controller_epoch == 2
+
+
+def test_recovery_ignores_a_store_that_no_node_registered_at() -> None:
+    """A controller that was started without its lost store made an empty one of another cluster id."""
+    controller = running(1, 2)
+    image = replace(controller.core.state.snapshot(), cluster_id="the cluster before")
+
+    state = recover([given_node(1, image)], Controller().stored)
+
+    assert state.header.cluster_id == "the cluster before"
+
+
+def test_recovery_refuses_what_does_not_belong_together() -> None:
+    """Nothing given, two clusters, or one node twice: refused before anything is changed."""
+    image = running(1).core.state.snapshot()
+    other = replace(image, cluster_id="other")
+
+    for given in ([], [given_node(1, image), given_node(2, other)], [given_node(1, image), given_node(1, image)]):
+        with pytest.raises(Refused) as caught:
+            recover(given)
+        assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST

@@ -1,0 +1,337 @@
+"""Topics: names, counts, placement, settings, growth, deletion, producer ids; every refusal by its own error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from controller_builders import TOPIC_ID, Controller
+
+from strandline.core.controller_messages import (
+    AlterTopicConfigs,
+    ConfigChange,
+    CreatedTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    DescribeTopics,
+    GetMetadata,
+    GrowingTopic,
+    InitProducerId,
+    ListNodes,
+    NewTopic,
+    TopicRef,
+)
+from strandline.core.controller_state import PRODUCER_ID_BLOCK
+from strandline.core.errors import ErrorCode
+from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
+from strandline.core.types import NodeId, Role
+
+T = TopicRef("t")
+
+
+@pytest.fixture
+def controller() -> Controller:
+    """Three nodes, no topic."""
+    controller = Controller()
+    controller.start(1, 2, 3)
+    return controller
+
+
+def create(controller: Controller, name: str = "t", validate_only: bool = False, **given: Any) -> CreatedTopic:
+    """Create one topic."""
+    given.setdefault("topic_id", TOPIC_ID)
+    answer = controller.ask(CreateTopics(topics=(NewTopic(name=name, **given),), validate_only=validate_only))
+    created: CreatedTopic = answer.topics[0]
+    return created
+
+
+def nodes(*ids: int) -> tuple[NodeId, ...]:
+    """Ids as an assignment's nodes."""
+    return tuple(NodeId(i) for i in ids)
+
+
+def test_defaults_are_one_partition_on_three_nodes_with_min_isr_two(controller: Controller) -> None:
+    """Counts that are not given have the controller's defaults; RF 3 gives min ISR 2 (1.8)."""
+    created = create(controller)
+
+    partition = controller.partition()
+    assert (created.num_partitions, created.replication_factor) == (1, 3)
+    assert partition.min_isr == 2
+    assert partition.leader == partition.replicas[0]
+    assert set(partition.isr) == {1, 2, 3}
+    assert partition.leader_epoch == 0
+
+
+def test_default_replication_factor_is_at_most_the_number_of_nodes() -> None:
+    """On one node a topic that names no factor has one replica and min ISR 1."""
+    controller = Controller()
+    controller.start(1)
+
+    assert create(controller).replication_factor == 1
+    assert controller.partition().min_isr == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"name": "../../x"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": ""}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": ".."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "a" * 300}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "a\n"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "größe"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"num_partitions": -1}, ErrorCode.INVALID_PARTITIONS),
+        ({"num_partitions": 10_001}, ErrorCode.INVALID_PARTITIONS),
+        ({"replication_factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"assignments": ((0, nodes(1, 1)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": ((0, nodes()),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": ((0, nodes(1, 7)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": ((1, nodes(1)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": ((0, nodes(1)), (0, nodes(2)))}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": ((0, nodes(1)), (1, nodes(1, 2)))}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": ((0, nodes(1)),), "num_partitions": 2}, ErrorCode.INVALID_PARTITIONS),
+        ({"assignments": ((0, nodes(1)),), "replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"configs": (("min.insync.replica", "1"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("cleanup.policy", "compact"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("min.insync.replicas", "0"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("retention.ms", "1_000"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("retention.bytes", "-2"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("segment.bytes", "9999999999"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("max.message.bytes", "2000000"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("unclean.leader.election.enable", "yes"),)}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_impossible_topics_are_refused(controller: Controller, given: dict[str, Any], code: ErrorCode) -> None:
+    """Each broken rule has its own error, and nothing is created."""
+    created = create(controller, **given)
+
+    assert created.refusal is not None
+    assert created.refusal.code is code
+    assert len(created.refusal.message) < 400
+    assert controller.core.state.topics == {}
+
+
+def test_refusal_of_a_setting_names_key_rule_and_value(controller: Controller) -> None:
+    """An operator can correct a setting from the sentence alone."""
+    created = create(controller, configs=(("retention.ms", "tomorrow"),))
+
+    assert created.refusal is not None
+    assert "retention.ms=tomorrow" in created.refusal.message
+    assert "whole number from -1" in created.refusal.message
+
+
+def test_name_is_taken_once(controller: Controller) -> None:
+    """A second topic of one name is TOPIC_ALREADY_EXISTS, within one request as well."""
+    twin = (NewTopic(name="t", topic_id="a"), NewTopic(name="t", topic_id="b"), NewTopic(name="u", topic_id="c"))
+
+    answer = controller.ask(CreateTopics(topics=twin))
+
+    codes = [topic.refusal.code if topic.refusal else None for topic in answer.topics]
+    assert codes == [None, ErrorCode.TOPIC_ALREADY_EXISTS, None]
+    again = create(controller, topic_id="d")
+    assert again.refusal is not None
+    assert again.refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_validate_only_changes_nothing(controller: Controller) -> None:
+    """A dry run answers what would be, and commits nothing."""
+    offset = controller.core.state.header.metadata_offset
+
+    created = create(controller, num_partitions=4, replication_factor=2, validate_only=True)
+
+    assert (created.refusal, created.num_partitions, created.replication_factor) == (None, 4, 2)
+    assert controller.core.state.header.metadata_offset == offset
+
+
+def test_placement_spreads_leaders_and_replicas() -> None:
+    """Twelve partitions of RF 2 on four nodes: three leaders and six replicas each."""
+    controller = Controller()
+    controller.start(1, 2, 3, 4)
+
+    create(controller, num_partitions=12, replication_factor=2)
+
+    partitions = list(controller.core.state.partitions())
+    assert Counter(p.leader for p in partitions) == dict.fromkeys((1, 2, 3, 4), 3)
+    assert Counter(n for p in partitions for n in p.replicas) == dict.fromkeys((1, 2, 3, 4), 6)
+
+
+def test_placement_crosses_racks() -> None:
+    """With two racks every partition of RF 2 has a replica in each."""
+    controller = Controller()
+    for node_id, rack in ((1, "a"), (2, "a"), (3, "b"), (4, "b")):
+        controller.start(node_id, rack=rack)
+
+    create(controller, num_partitions=8, replication_factor=2)
+
+    assert all({n > 2 for n in p.replicas} == {True, False} for p in controller.core.state.partitions())
+
+
+def test_observers_do_not_count_for_the_replication_factor(controller: Controller) -> None:
+    """M60: an observer is no node a partition can be placed on."""
+    controller.start(9, roles=frozenset({Role.FOLLOWER}))
+
+    created = create(controller, replication_factor=4)
+
+    assert created.refusal is not None
+    assert created.refusal.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    explicit = create(controller, assignments=((0, nodes(1, 9)),))
+    assert explicit.refusal is not None
+    assert explicit.refusal.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_fenced_replica_is_placed_but_not_in_the_first_isr(controller: Controller) -> None:
+    """A registered node that is down gets its replicas, behind one that can lead now."""
+    controller.fence(1)
+
+    create(controller, replication_factor=3)
+
+    partition = controller.partition()
+    assert set(partition.replicas) == {1, 2, 3}
+    assert set(partition.isr) == {2, 3}
+    assert partition.leader in (2, 3)
+
+
+def test_topic_created_while_nobody_lives_comes_up_with_the_first_node() -> None:
+    """Nothing was written yet, so any replica may begin."""
+    controller = Controller()
+    controller.start(1, 2, 3)
+    controller.fence(1, 2, 3)
+    create(controller)
+    assert controller.view() == (None, set(), {1, 2, 3})
+
+    controller.heartbeat(3)
+
+    assert controller.view()[:2] == (3, {3})
+
+
+def test_partitions_only_grow(controller: Controller) -> None:
+    """CreatePartitions to the same or a smaller number is INVALID_PARTITIONS; growth keeps what is there."""
+    create(controller, num_partitions=2, replication_factor=2)
+    before = controller.partition(1)
+
+    def grow(total: int, **given: Any) -> ErrorCode | None:
+        answer = controller.ask(CreatePartitions(topics=(GrowingTopic(T, total, **given),)))
+        return answer.topics[0].refusal.code if answer.topics[0].refusal else None
+
+    assert [grow(1), grow(2), grow(10_001)] == [ErrorCode.INVALID_PARTITIONS] * 3
+    assert grow(4, assignments=((2, nodes(1, 2)),)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert grow(3, assignments=((2, nodes(1, 2, 3)),)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert grow(3, assignments=((2, nodes(3, 1)),)) is None
+    assert grow(5) is None
+    assert controller.partition(2).replicas == (3, 1)
+    assert controller.partition(1) == before
+    assert [p.tp.partition for p in controller.core.state.partitions()] == [0, 1, 2, 3, 4]
+
+
+def test_growth_of_a_topic_named_twice_is_refused(controller: Controller) -> None:
+    """One request grows a topic once, or not at all."""
+    create(controller)
+
+    answer = controller.ask(CreatePartitions(topics=(GrowingTopic(T, 2), GrowingTopic(T, 3))))
+
+    assert {topic.refusal.code for topic in answer.topics} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_deleted_topic_leaves_its_id_behind(controller: Controller) -> None:
+    """M63: name and partitions are free again, the id is remembered for ever and never given again."""
+    create(controller)
+
+    answer = controller.ask(DeleteTopics(topics=(T, TopicRef(topic_id="gone"))))
+
+    assert [r.refusal.code if r.refusal else None for r in answer.topics] == [None, ErrorCode.UNKNOWN_TOPIC_ID]
+    assert answer.topics[0].topic == TopicRef("t", TOPIC_ID)
+    assert controller.core.state.topics == {}
+    assert controller.core.state.deleted_topic_ids == {TOPIC_ID}
+    assert create(controller, topic_id="another-id").refusal is None
+    assert controller.partition(topic_id="another-id").leader_epoch == 0
+
+
+def test_name_and_id_must_agree(controller: Controller) -> None:
+    """A topic addressed by both is found only if both are its own."""
+    create(controller)
+    refs = (TopicRef("t", TOPIC_ID), TopicRef("u", TOPIC_ID), TopicRef("t", "other"), TopicRef("u"))
+
+    answer = controller.ask(DescribeTopics(topics=refs))
+
+    codes = [topic.refusal.code if topic.refusal else None for topic in answer.topics]
+    assert codes == [
+        None,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_settings_change_together_or_not_at_all(controller: Controller) -> None:
+    """One wrong setting refuses the topic's whole change; a setting taken back has its default."""
+    create(controller, configs=(("retention.ms", "5000"),))
+
+    def alter(*given: tuple[str, str], delete: tuple[str, ...] = ()) -> ErrorCode | None:
+        answer = controller.ask(AlterTopicConfigs(topics=(ConfigChange(T, given, delete),)))
+        return answer.topics[0].refusal.code if answer.topics[0].refusal else None
+
+    assert alter(("retention.ms", "1"), ("segment.bytes", "x")) is ErrorCode.INVALID_CONFIG
+    assert alter(delete=("retention.mss",)) is ErrorCode.INVALID_CONFIG
+    assert dict(controller.core.state.topics[TOPIC_ID].configs) == {"retention.ms": "5000"}
+    assert alter(("segment.bytes", "1048576"), delete=("retention.ms",)) is None
+    assert dict(controller.core.state.topics[TOPIC_ID].configs) == {"segment.bytes": "1048576"}
+
+
+def test_metadata_for_named_topics_leaves_unknown_ones_out(controller: Controller) -> None:
+    """GetMetadata gives all nodes and the topics asked for; one that is asked for twice is there once."""
+    create(controller)
+    create(controller, name="u", topic_id="u-id")
+
+    told = controller.ask(GetMetadata(topics=(T, T, TopicRef("nobody")))).image
+
+    assert [topic.name for topic in told.topics] == ["t"]
+    assert [node.node_id for node in told.nodes] == [1, 2, 3]
+    assert len(controller.ask(GetMetadata()).image.topics) == 2
+
+
+def test_nodes_are_listed_with_their_sessions(controller: Controller) -> None:
+    """ListNodes tells the age of the last heartbeat and how far the node is."""
+    controller.now_ms += 700
+    controller.register(4, rack="r", feature_max=2)
+
+    listed = controller.ask(ListNodes()).nodes
+
+    assert [node.last_heartbeat_age_ms for node in listed] == [700, 700, 700, None]
+    assert listed[3].node.rack == "r"
+    assert (listed[3].feature_min, listed[3].feature_max) == (1, 2)
+
+
+def test_producer_ids_are_never_given_twice() -> None:
+    """M61: a block is reserved durably before its first id; a restart skips what is left of it."""
+    controller = Controller()
+    first = [controller.ask(InitProducerId()).producer_id for _ in range(3)]
+    assert controller.stored is not None
+    assert controller.stored.header.next_producer_id == PRODUCER_ID_BLOCK
+
+    restarted = Controller(state=controller.stored)
+    later = [restarted.ask(InitProducerId()).producer_id for _ in range(PRODUCER_ID_BLOCK + 1)]
+
+    assert first == [0, 1, 2]
+    assert later[0] == PRODUCER_ID_BLOCK
+    assert len({*first, *later}) == len(first) + len(later)
+    assert restarted.core.state.header.next_producer_id == 3 * PRODUCER_ID_BLOCK
+
+
+def test_producer_epoch_rises_and_ends_in_a_new_id(controller: Controller) -> None:
+    """A known id gets its next epoch; after Kafka's last epoch a new id; what was never given is refused."""
+    given = controller.ask(InitProducerId())
+
+    raised = controller.ask(InitProducerId(producer_id=given.producer_id, producer_epoch=4))
+    exhausted = controller.ask(InitProducerId(producer_id=given.producer_id, producer_epoch=MAX_PRODUCER_EPOCH))
+    unknown = controller.ask(InitProducerId(producer_id=10**9, producer_epoch=0))
+    half = controller.ask(InitProducerId(producer_id=given.producer_id))
+
+    assert (given.producer_epoch, raised.producer_id, raised.producer_epoch) == (0, given.producer_id, 5)
+    assert (exhausted.producer_id, exhausted.producer_epoch) == (given.producer_id + 1, 0)
+    assert unknown.refusal.code is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert half.refusal.code is ErrorCode.INVALID_REQUEST
