@@ -1,0 +1,292 @@
+"""Decides what a record batch is, byte by byte: Kafka's batch v2 header and the rules a batch must meet.
+
+Invariant: a batch that passed `check_batch` is stored and served unchanged except for its first 16 bytes
+(base offset, length, leader epoch), which lie outside the CRC; records stay opaque here.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import crc32c
+
+from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.core.types import BatchHeader, LeaderEpoch, Offset
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_BYTES = 61
+"""Size of the fixed header; the records follow it."""
+STAMP_BYTES = 16
+"""Base offset (8), length (4), leader epoch (4): the part a leader writes."""
+LENGTH_PREFIX_BYTES = 12
+"""Base offset and length field; the length counts what follows them."""
+MAX_BATCH_BYTES = 1_048_588
+"""Kafka's ``message.max.bytes``: 1 MiB and the 12 bytes of the length prefix."""
+MAGIC = 2
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+_MAX_COMPRESSION = 4
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_STAMP = struct.Struct(">qii")
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+_CRC_FROM = 21
+
+
+class WireHeader(NamedTuple):
+    """All 13 fields of the header, as they stand in the bytes (Kafka: DefaultRecordBatch)."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header and length prefix included."""
+        return self.length + LENGTH_PREFIX_BYTES
+
+    @property
+    def compression(self) -> int:
+        """Kafka's codec number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & COMPRESSION_MASK
+
+    def to_core(self) -> BatchHeader:
+        """What the core needs of it; a missing producer id is ``None`` there."""
+        return BatchHeader(
+            Offset(self.base_offset),
+            self.leader_epoch,
+            self.record_count,
+            self.length + LENGTH_PREFIX_BYTES,
+            self.max_timestamp_ms,
+            None if self.producer_id < 0 else self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            bool(self.attributes & CONTROL_BIT),
+        )
+
+
+class Batch(NamedTuple):
+    """A header and the bytes it came from (a view, nothing is copied)."""
+
+    header: BatchHeader
+    view: memoryview
+
+
+def _refuse(code: ErrorCode, message: str) -> Refused:
+    return Refused(code, message, Outcome.NOT_APPENDED)
+
+
+def parse_wire(buffer: Buffer, position: int = 0) -> WireHeader:
+    """The header at ``position``, unchecked.
+
+    Raises:
+        Refused: CORRUPT_MESSAGE, fewer than 61 bytes are left.
+    """
+    if len(buffer) - position < HEADER_BYTES:
+        raise _refuse(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"batch header needs {HEADER_BYTES} bytes, {len(buffer) - position} are left; send whole batches",
+        )
+    return WireHeader._make(_HEADER.unpack_from(buffer, position))
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at ``position`` as the core knows it, unchecked.
+
+    Raises:
+        Refused: CORRUPT_MESSAGE, fewer than 61 bytes are left.
+    """
+    return parse_wire(buffer, position).to_core()
+
+
+def batch_size_bytes(buffer: Buffer, position: int, max_batch_bytes: int = MAX_BATCH_BYTES) -> int:
+    """Size of the batch at ``position``, from its length prefix alone, so that nothing is allocated for a lie.
+
+    Raises:
+        Refused: MESSAGE_TOO_LARGE above ``max_batch_bytes``; CORRUPT_MESSAGE if the prefix is cut off, is
+            smaller than a header, or points beyond the buffer.
+    """
+    left = len(buffer) - position
+    if left < LENGTH_PREFIX_BYTES:
+        raise _refuse(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"length prefix needs {LENGTH_PREFIX_BYTES} bytes, {left} are left; remove the trailing bytes",
+        )
+    size = int(_LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]) + LENGTH_PREFIX_BYTES
+    if size > max_batch_bytes:
+        raise _refuse(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"batch size {size} is above the limit of {max_batch_bytes} bytes; send smaller batches",
+        )
+    if size < HEADER_BYTES:
+        raise _refuse(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"length prefix gives a batch of {size} bytes, less than the header's {HEADER_BYTES}; encode it again",
+        )
+    if size > left:
+        raise _refuse(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"length prefix gives a batch of {size} bytes, but {left} are left; send whole batches",
+        )
+    return size
+
+
+def split_batches(payload: Buffer, max_batch_bytes: int = MAX_BATCH_BYTES) -> list[Batch]:
+    """Cut a payload into its batches by their length prefixes, without looking into them.
+
+    Raises:
+        Refused: as `batch_size_bytes`.
+    """
+    view = memoryview(payload)
+    batches: list[Batch] = []
+    position = 0
+    while position < len(view):
+        size = batch_size_bytes(view, position, max_batch_bytes)
+        batches.append(Batch(parse_header(view, position), view[position : position + size]))
+        position += size
+    return batches
+
+
+def crc_matches(view: memoryview, expected: int) -> bool:
+    """Whether the CRC-32C over everything after the CRC field is ``expected``; ``view`` is one whole batch."""
+    return int(crc32c.crc32c(view[_CRC_FROM:])) == expected
+
+
+def check_batch(view: memoryview) -> WireHeader:
+    """Check one whole batch from a producer; ``view`` was cut by its length prefix.
+
+    Raises:
+        Refused: CORRUPT_MESSAGE for magic or CRC; INVALID_RECORD for counts, control or transactional bit,
+            codec or producer fields; INVALID_TIMESTAMP (Kafka: LogValidator).
+    """
+    wire = parse_wire(view)
+    _check_integrity(view, wire)
+    _check_counts(wire)
+    _check_attributes(wire)
+    _check_producer(wire)
+    if wire.max_timestamp_ms < -1 or wire.base_timestamp_ms < -1:
+        raise _refuse(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamps {wire.base_timestamp_ms}..{wire.max_timestamp_ms} ms must be -1 (none) or not negative",
+        )
+    return wire
+
+
+def check_produced(payload: Buffer, max_batch_bytes: int = MAX_BATCH_BYTES) -> list[Batch]:
+    """Check a produce payload: at least one batch, each whole, within the limit and valid.
+
+    Raises:
+        Refused: INVALID_RECORD without a batch; else as `batch_size_bytes` and `check_batch`.
+    """
+    batches = split_batches(payload, max_batch_bytes)
+    if not batches:
+        raise _refuse(ErrorCode.INVALID_RECORD, "records hold no batch; send at least one")
+    for batch in batches:
+        check_batch(batch.view)
+    return batches
+
+
+def check_replicated(
+    payload: Buffer, expected_offset: int, last_epoch: int = -1, max_batch_bytes: int = 1 << 31
+) -> list[Batch]:
+    """Check what a follower fetched: CRCs, offsets dense from ``expected_offset``, epochs never falling.
+
+    No size limit of its own: the leader's limit may have been higher when the batch was accepted.
+
+    Raises:
+        Refused: CORRUPT_MESSAGE for a batch that is damaged, or breaks density or the order of epochs (M4).
+    """
+    batches = split_batches(payload, max_batch_bytes)
+    for header, view in batches:
+        wire = parse_wire(view)
+        _check_integrity(view, wire)
+        if not is_dense(wire):
+            raise _refuse(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has inconsistent counts")
+        if header.base_offset != expected_offset:
+            raise _refuse(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"base offset {header.base_offset} must be {expected_offset}; fetch again from the log end",
+            )
+        if header.leader_epoch < last_epoch or header.leader_epoch < 0:
+            raise _refuse(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"leader epoch {header.leader_epoch} at {header.base_offset} is below {max(last_epoch, 0)}",
+            )
+        expected_offset, last_epoch = header.next_offset, header.leader_epoch
+    return batches
+
+
+def is_dense(wire: WireHeader) -> bool:
+    """Whether the batch has at least one record and one offset per record."""
+    return wire.record_count > 0 and wire.last_offset_delta == wire.record_count - 1
+
+
+def stamp_prefix(size_bytes: int, base_offset: Offset | int, leader_epoch: LeaderEpoch | int) -> bytes:
+    """The first 16 bytes of a batch with its place in the log; write them before ``view[16:]``, copying nothing."""
+    return _STAMP.pack(base_offset, size_bytes - LENGTH_PREFIX_BYTES, leader_epoch)
+
+
+def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
+    """Write base offset and leader epoch into the batch at ``position``; the CRC does not cover them."""
+    (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
+    _STAMP.pack_into(buffer, position, base_offset, length, leader_epoch)
+
+
+def _check_integrity(view: memoryview, wire: WireHeader) -> None:
+    if wire.magic != MAGIC:
+        raise _refuse(
+            ErrorCode.CORRUPT_MESSAGE, f"magic {wire.magic} must be {MAGIC}; encode with Kafka's record batch v2"
+        )
+    if not crc_matches(view, wire.crc):
+        raise _refuse(
+            ErrorCode.CORRUPT_MESSAGE, f"crc {wire.crc:#010x} is not the CRC-32C of the batch; encode and send it again"
+        )
+
+
+def _check_counts(wire: WireHeader) -> None:
+    if wire.record_count <= 0:
+        raise _refuse(ErrorCode.INVALID_RECORD, f"record count {wire.record_count} must be positive; count the records")
+    if wire.last_offset_delta != wire.record_count - 1:
+        raise _refuse(
+            ErrorCode.INVALID_RECORD,
+            f"last offset delta {wire.last_offset_delta} must be record count {wire.record_count} - 1",
+        )
+
+
+def _check_attributes(wire: WireHeader) -> None:
+    if wire.attributes & CONTROL_BIT:
+        raise _refuse(ErrorCode.INVALID_RECORD, "control bit is set; clients must not write control batches")
+    if wire.attributes & TRANSACTIONAL_BIT:
+        raise _refuse(ErrorCode.INVALID_RECORD, "transactional bit is set; transactions are not offered, clear it")
+    if wire.compression > _MAX_COMPRESSION:
+        raise _refuse(
+            ErrorCode.INVALID_RECORD,
+            f"compression codec {wire.compression} is unknown; use 0 none, 1 gzip, 2 snappy, 3 lz4 or 4 zstd",
+        )
+
+
+def _check_producer(wire: WireHeader) -> None:
+    if wire.producer_id == -1:
+        return
+    if wire.producer_id < 0 or wire.producer_epoch < 0 or wire.base_sequence < 0:
+        raise _refuse(
+            ErrorCode.INVALID_RECORD,
+            f"producer id {wire.producer_id}, epoch {wire.producer_epoch} and base sequence {wire.base_sequence} "
+            "must all be set, or the id -1",
+        )

@@ -1,0 +1,214 @@
+"""Decides how records become a batch and a batch records, for clients and tools; nodes never do either.
+
+Invariant: arbitrary bytes decode to records or a `Refused`, nothing else; decoding what was encoded gives
+the same keys, values, headers and timestamps, at dense offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import crc32c
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.types import Offset
+from strandline.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    MAX_BATCH_BYTES,
+    Buffer,
+    WireHeader,
+    batch_size_bytes,
+    crc_matches,
+    is_dense,
+    parse_wire,
+    split_batches,
+)
+from strandline.records.compression import MAX_EXPANDED_BYTES, Compression, compress, expand
+
+_LENGTH_AT = 8
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_NO_LIMIT_BYTES = 1 << 31
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Record(NamedTuple):
+    """One record as read from a log."""
+
+    offset: Offset
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class NewRecord(NamedTuple):
+    """One record as given to a producer."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    """Wall-clock time, milliseconds since 1970, >= 0."""
+    headers: Headers = ()
+
+
+class BatchBuilder:
+    """Collects records until the batch is full; `build` gives the bytes, once."""
+
+    __slots__ = ("_builder", "_compression", "_count", "_max_bytes")
+
+    def __init__(self, *, compression: Compression = Compression.NONE, max_bytes: int = MAX_BATCH_BYTES) -> None:
+        """``max_bytes`` bounds the batch before compression, header included."""
+        self._compression = compression
+        self._max_bytes = max_bytes
+        self._builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, max_bytes)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the batch so far, uncompressed."""
+        return int(self._builder.size())
+
+    def try_append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()) -> bool:
+        """Add a record; ``False`` if the batch has records and no room for this one.
+
+        Raises:
+            Refused: MESSAGE_TOO_LARGE, it fits into no batch; INVALID_TIMESTAMP, it is negative.
+        """
+        if timestamp_ms < 0:
+            raise Refused(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} ms must not be negative")
+        rows = list(headers)
+        needed = self._builder.size_in_bytes(self._count, timestamp_ms, key, value, rows)
+        if self.size_bytes + needed > self._max_bytes:
+            if self._count:
+                return False
+            raise Refused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"record needs a batch of {self.size_bytes + needed} bytes, the limit is {self._max_bytes}",
+            )
+        if self._builder.append(self._count, timestamp_ms, key, value, rows) is None:
+            return False
+        self._count += 1
+        return True
+
+    def build(self, *, producer_id: int | None = None, producer_epoch: int = -1, base_sequence: int = -1) -> bytes:
+        """The batch, not yet stamped: base offset 0, leader epoch -1.
+
+        Raises:
+            Refused: INVALID_RECORD, it holds no record.
+        """
+        if not self._count:
+            raise Refused(ErrorCode.INVALID_RECORD, "a batch needs at least one record")
+        self._builder.set_producer_state(-1 if producer_id is None else producer_id, producer_epoch, base_sequence)
+        plain = self._builder.build()
+        if self._compression is Compression.NONE:
+            return bytes(plain)
+        body = compress(self._compression, memoryview(plain)[HEADER_BYTES:])
+        if HEADER_BYTES + len(body) >= len(plain):
+            return bytes(plain)
+        return _with_body(plain, self._compression, body)
+
+
+def encode_batch(
+    records: Iterable[NewRecord],
+    *,
+    compression: Compression = Compression.NONE,
+    producer_id: int | None = None,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    max_bytes: int = MAX_BATCH_BYTES,
+) -> bytes:
+    """All records in one batch, as `BatchBuilder` builds it.
+
+    Raises:
+        Refused: MESSAGE_TOO_LARGE, they do not fit; INVALID_RECORD, there are none; INVALID_TIMESTAMP.
+    """
+    builder = BatchBuilder(compression=compression, max_bytes=max_bytes)
+    for key, value, timestamp_ms, headers in records:
+        if not builder.try_append(key, value, timestamp_ms, headers):
+            raise Refused(
+                ErrorCode.MESSAGE_TOO_LARGE, f"records need more than {max_bytes} bytes; send several batches"
+            )
+    return builder.build(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
+
+
+def decode_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> list[Record]:
+    """The records of exactly one batch, CRC checked; a control batch has none for users.
+
+    Raises:
+        Refused: CORRUPT_MESSAGE, not a sound batch; MESSAGE_TOO_LARGE, it expands too far; INVALID_RECORD,
+            an unknown codec.
+    """
+    view = memoryview(batch)
+    size = batch_size_bytes(view, 0, _NO_LIMIT_BYTES)
+    wire = parse_wire(view)
+    _check(view[:size], wire)
+    if size != len(view):
+        raise _corrupt(f"{len(view) - size} bytes follow the batch; cut them off")
+    if wire.attributes & CONTROL_BIT:
+        return []
+    if wire.compression:
+        body = expand(wire.compression, view[HEADER_BYTES:], max_expanded_bytes)
+        return _parse(_with_body(view[:HEADER_BYTES], Compression.NONE, body), wire)
+    return _parse(bytes(view), wire)
+
+
+def decode_batches(payload: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[Record]:
+    """The records of a fetch answer, batch after batch.
+
+    Raises:
+        Refused: as `decode_batch`, when the damaged batch is reached.
+    """
+    for _, view in split_batches(payload, _NO_LIMIT_BYTES):
+        yield from decode_batch(view, max_expanded_bytes=max_expanded_bytes)
+
+
+def _check(view: memoryview, wire: WireHeader) -> None:
+    if wire.magic != MAGIC:
+        raise _corrupt(f"magic {wire.magic} must be {MAGIC}")
+    if not crc_matches(view, wire.crc):
+        raise _corrupt(f"crc {wire.crc:#010x} is not the CRC-32C of the batch")
+    if not is_dense(wire):
+        raise _corrupt(f"{wire.record_count} records and last offset delta {wire.last_offset_delta} disagree")
+    if wire.base_offset < 0:
+        raise _corrupt(f"base offset {wire.base_offset} is negative")
+
+
+def _parse(plain: bytes, wire: WireHeader) -> list[Record]:
+    try:
+        rows = [
+            Record(Offset(row.offset), row.timestamp if row.timestamp >= 0 else None, row.key, row.value, row.headers)
+            for row in DefaultRecordBatch(plain)
+        ]
+    except (CorruptRecordException, ValueError, IndexError, OverflowError) as error:
+        raise _corrupt(f"records cannot be parsed: {error}") from error
+    for expected, row in enumerate(rows, wire.base_offset):
+        if row.offset != expected:
+            raise _corrupt(f"record {expected - wire.base_offset} has offset {row.offset}, expected {expected}")
+    return rows
+
+
+def _with_body(header: Buffer, codec: Compression, body: bytes) -> bytes:
+    """A batch with other record bytes: length, codec and CRC follow them."""
+    batch = bytearray(header[:HEADER_BYTES]) + body
+    (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_AT)
+    struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - LENGTH_PREFIX_BYTES)
+    struct.pack_into(">h", batch, _ATTRIBUTES_AT, (attributes & ~COMPRESSION_MASK) | codec)
+    struct.pack_into(">I", batch, _CRC_AT, crc32c.crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+    return bytes(batch)
+
+
+def _corrupt(message: str) -> Refused:
+    return Refused(ErrorCode.CORRUPT_MESSAGE, message)

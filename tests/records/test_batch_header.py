@@ -1,0 +1,215 @@
+"""What a produce payload must be, rule by rule, with the exact code for each breach."""
+
+from __future__ import annotations
+
+import struct
+
+import crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.records.batch import (
+    CONTROL_BIT,
+    HEADER_BYTES,
+    MAX_BATCH_BYTES,
+    TRANSACTIONAL_BIT,
+    check_produced,
+    check_replicated,
+    parse_header,
+    parse_wire,
+    split_batches,
+    stamp,
+    stamp_prefix,
+)
+from strandline.records.codec import NewRecord, encode_batch
+
+FIELDS = {
+    "length": (8, ">i"),
+    "magic": (16, ">b"),
+    "crc": (17, ">I"),
+    "attributes": (21, ">h"),
+    "last_offset_delta": (23, ">i"),
+    "base_timestamp_ms": (27, ">q"),
+    "max_timestamp_ms": (35, ">q"),
+    "producer_id": (43, ">q"),
+    "producer_epoch": (51, ">h"),
+    "base_sequence": (53, ">i"),
+    "record_count": (57, ">i"),
+}
+
+
+def batch_of(count: int = 3, *, producer_id: int | None = None, **fields: int) -> bytes:
+    """A batch of ``count`` records with header fields overwritten; the CRC fits unless it is overwritten too."""
+    records = [NewRecord(b"k", b"v%d" % number, 1_000 + number) for number in range(count)]
+    batch = bytearray(
+        encode_batch(records, producer_id=producer_id, producer_epoch=0 if producer_id else -1, base_sequence=0)
+    )
+    crc = fields.pop("crc", None)
+    for name, value in fields.items():
+        at, form = FIELDS[name]
+        struct.pack_into(form, batch, at, value)
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(memoryview(batch)[21:]) if crc is None else crc)
+    return bytes(batch)
+
+
+def stamped(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
+    """The batch as a leader stores it."""
+    buffer = bytearray(batch)
+    stamp(buffer, base_offset, leader_epoch)
+    return bytes(buffer)
+
+
+def code_of(payload: bytes) -> ErrorCode:
+    """The code with which a produce payload is refused."""
+    with pytest.raises(Refused) as refused:
+        check_produced(payload)
+    assert refused.value.refusal.outcome is Outcome.NOT_APPENDED
+    return refused.value.refusal.code
+
+
+def test_header_says_what_the_records_are() -> None:
+    """Count, size, timestamps and producer are read from the header alone."""
+    payload = batch_of(4, producer_id=77)
+    header = parse_header(payload)
+
+    assert (header.record_count, header.size_bytes) == (4, len(payload))
+    assert header.max_timestamp_ms == 1_003
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 0, 0)
+
+
+def test_absent_producer_id_is_none() -> None:
+    """Kafka's -1 does not enter the house."""
+    assert parse_header(batch_of()).producer_id is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"magic": 1}, ErrorCode.CORRUPT_MESSAGE),
+        ({"crc": 1}, ErrorCode.CORRUPT_MESSAGE),
+        ({"record_count": -1}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 0}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 7}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 5}, ErrorCode.INVALID_RECORD),
+        ({"attributes": CONTROL_BIT}, ErrorCode.INVALID_RECORD),
+        ({"attributes": TRANSACTIONAL_BIT}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 5}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 7}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 9, "producer_epoch": -1}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 9, "producer_epoch": 0, "base_sequence": -1}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": -2}, ErrorCode.INVALID_RECORD),
+        ({"max_timestamp_ms": -2}, ErrorCode.INVALID_TIMESTAMP),
+        ({"length": 48}, ErrorCode.CORRUPT_MESSAGE),
+        ({"length": -1}, ErrorCode.CORRUPT_MESSAGE),
+        ({"length": 10_000}, ErrorCode.CORRUPT_MESSAGE),
+        ({"length": MAX_BATCH_BYTES}, ErrorCode.MESSAGE_TOO_LARGE),
+        ({"length": (1 << 31) - 1}, ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+)
+def test_each_breach_has_its_code(fields: dict[str, int], code: ErrorCode) -> None:
+    """A batch with one wrong header field is refused with that field's code, definitely not appended."""
+    assert code_of(batch_of(**fields)) is code
+
+
+def test_refusal_names_field_and_remedy() -> None:
+    """The sentence tells what was wrong and what to do."""
+    with pytest.raises(Refused, match=r"control bit is set; clients must not write control batches"):
+        check_produced(batch_of(attributes=CONTROL_BIT))
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0" * 11, b"\0" * 60, batch_of()[:-1], batch_of() + b"\0"])
+def test_cut_or_padded_payloads_are_refused(payload: bytes) -> None:
+    """Nothing, less than a batch, and bytes behind the last batch are no produce payload."""
+    assert code_of(payload) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+
+
+def test_largest_batch_is_accepted_and_one_byte_more_is_not() -> None:
+    """The limit is 1,048,588 bytes with the length prefix, as in Kafka."""
+    filler = MAX_BATCH_BYTES - len(encode_batch([NewRecord(None, b"v" * 1_000_000, 1)]))
+    largest = encode_batch([NewRecord(None, b"v" * (1_000_000 + filler), 1)])
+
+    assert len(largest) == MAX_BATCH_BYTES
+    assert len(check_produced(largest)) == 1
+    with pytest.raises(Refused) as refused:
+        check_produced(largest, MAX_BATCH_BYTES - 1)
+    assert refused.value.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_payload_may_hold_several_batches() -> None:
+    """Batches are cut by their length prefixes, without copying."""
+    parts = [batch_of(1), batch_of(2), batch_of(3)]
+    batches = check_produced(b"".join(parts))
+
+    assert [bytes(view) for _, view in batches] == parts
+    assert [header.record_count for header, _ in batches] == [1, 2, 3]
+
+
+def test_stamp_does_not_touch_the_crc() -> None:
+    """Base offset and leader epoch lie outside the CRC, so a stamped batch is still sound."""
+    batch = batch_of()
+    buffer = bytearray(batch)
+    stamp(buffer, 120, 7)
+    header = check_produced(bytes(buffer))[0].header
+
+    assert (header.base_offset, header.leader_epoch, header.next_offset) == (120, 7, 123)
+    assert buffer[16:] == batch[16:]
+    assert bytes(buffer[:16]) == stamp_prefix(len(batch), 120, 7)
+
+
+def test_replicated_batches_are_dense_and_epochs_never_fall() -> None:
+    """A follower takes what continues its log, and only that (M4)."""
+    payload = stamped(batch_of(2), 10, 3) + stamped(batch_of(1), 12, 3) + stamped(batch_of(1), 13, 5)
+
+    assert [header.leader_epoch for header, _ in check_replicated(payload, 10, 3)] == [3, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("payload", "last_epoch"),
+    [
+        (stamped(batch_of(2), 11, 3), 3),
+        (stamped(batch_of(2), 9, 3), 3),
+        (stamped(batch_of(2), 10, 2), 3),
+        (stamped(batch_of(2), 10, -1), -1),
+        (stamped(batch_of(2), 10, 3) + stamped(batch_of(2), 13, 3), 3),
+        (stamped(batch_of(2), 10, 3) + stamped(batch_of(2), 12, 2), 3),
+        (stamped(batch_of(2, crc=5), 10, 3), 3),
+        (stamped(batch_of(2, record_count=3), 10, 3), 3),
+    ],
+)
+def test_replicated_batches_out_of_place_are_refused(payload: bytes, last_epoch: int) -> None:
+    """A gap, a repetition, a falling epoch or damage is CORRUPT_MESSAGE, and the follower asks again."""
+    with pytest.raises(Refused) as refused:
+        check_replicated(payload, 10, last_epoch)
+
+    assert refused.value.refusal.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_split_or_are_refused(payload: bytes) -> None:
+    """Arbitrary bytes are batches or a refusal, never another exception."""
+    try:
+        batches = split_batches(payload)
+    except Refused:
+        return
+
+    assert sum(len(view) for _, view in batches) == len(payload)
+
+
+@given(st.integers(min_value=0, max_value=HEADER_BYTES + 20), st.integers(0, 255))
+def test_any_changed_byte_behind_the_stamp_is_noticed(at: int, value: int) -> None:
+    """The CRC or the length prefix tells of every changed byte but those a leader writes."""
+    batch = bytearray(batch_of())
+    at %= len(batch)
+    changed = batch[at] != value
+    batch[at] = value
+    is_stamp = at < 8 or 12 <= at < 16
+    try:
+        check_produced(bytes(batch))
+        accepted = True
+    except Refused:
+        accepted = False
+
+    assert accepted == (is_stamp or not changed)
+    assert accepted is False or parse_wire(batch).size_bytes == len(batch)

@@ -1,0 +1,179 @@
+"""Our batches and those of aiokafka and kafka-python are the same bytes and read by each other."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.records.batch import check_produced, stamp
+from strandline.records.codec import BatchBuilder, NewRecord, Record, decode_batch, decode_batches, encode_batch
+from strandline.records.compression import Compression
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas in a way that Python 3.11 deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.record.default_records import DefaultRecordBatch as KafkaBatch
+    from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
+
+GOLDEN = [
+    NewRecord(b"key", b"value", 1_700_000_000_000),
+    NewRecord(None, b"no key", 1_700_000_000_007, (("trace", b"\x00\x01"), ("empty", b""), ("none", None))),
+    NewRecord(b"", None, 1_700_000_000_003),
+]
+# fmt: off
+GOLDEN_BYTES = bytes.fromhex(
+    "0000000000000000"  # base offset
+    "0000006a"  # length
+    "ffffffff"  # leader epoch: none yet
+    "02"  # magic
+    "4fa1d8a6"  # CRC-32C of what follows
+    "0000"  # attributes
+    "00000002"  # last offset delta
+    "0000018bcfe56800"  # base timestamp
+    "0000018bcfe56807"  # max timestamp
+    "0000000000000fff"  # producer id
+    "0003"  # producer epoch
+    "00000010"  # base sequence
+    "00000003"  # record count
+    "1c000000066b65790a76616c756500"
+    "44000e02010c6e6f206b6579060a74726163650400010a656d70747900086e6f6e6501"
+    "0c000604000100"
+)
+# fmt: on
+READERS = {"aiokafka": AioBatch, "kafka-python": KafkaBatch}
+BUILDERS = {"aiokafka": AioBuilder, "kafka-python": KafkaBuilder}
+RECORDS = st.lists(
+    st.builds(
+        NewRecord,
+        st.none() | st.binary(max_size=20),
+        st.none() | st.binary(max_size=60),
+        st.integers(0, 1 << 42),
+        st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def rows_of(records: list[Record]) -> list[NewRecord]:
+    """Records as they were before they had offsets."""
+    return [NewRecord(key, value, ms or 0, tuple(headers)) for _, ms, key, value, headers in records]
+
+
+def test_bytes_are_kafkas() -> None:
+    """A whole batch, written down here field by field."""
+    assert encode_batch(GOLDEN, producer_id=0xFFF, producer_epoch=3, base_sequence=16) == GOLDEN_BYTES
+
+
+@pytest.mark.parametrize("library", BUILDERS)
+def test_uncompressed_bytes_equal_the_library_s(library: str) -> None:
+    """Without compression there is one way to write a batch, and all three write it."""
+    builder = BUILDERS[library](2, 0, 0, 0xFFF, 3, 16, 1 << 20)
+    for offset, (key, value, timestamp_ms, headers) in enumerate(GOLDEN):
+        builder.append(offset, timestamp_ms, key, value, list(headers))
+
+    batch = bytearray(builder.build())
+    # kafka-python leaves 0 where the leader will write its epoch, the others -1.
+    stamp(batch, 0, -1)
+
+    assert bytes(batch) == GOLDEN_BYTES
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("library", READERS)
+def test_libraries_read_ours(library: str, codec: Compression) -> None:
+    """A batch of ours, stamped by a leader, is read by both libraries with its CRC."""
+    records = GOLDEN * 50
+    batch = bytearray(encode_batch(records, compression=codec))
+    stamp(batch, 400, 2)
+    theirs = READERS[library](bytes(batch))
+
+    assert theirs.validate_crc()
+    assert theirs.compression_type == codec
+    read = [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in theirs]
+    assert read == [(400 + at, r.timestamp_ms, r.key, r.value, list(r.headers)) for at, r in enumerate(records)]
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("library", BUILDERS)
+def test_we_read_the_libraries(library: str, codec: Compression) -> None:
+    """A batch of either library passes our produce check and decodes to its records."""
+    records = GOLDEN * 50
+    builder = BUILDERS[library](2, int(codec), 0, -1, -1, -1, 1 << 20)
+    for offset, (key, value, timestamp_ms, headers) in enumerate(records):
+        builder.append(offset, timestamp_ms, key, value, list(headers))
+    batch = bytes(builder.build())
+
+    assert check_produced(batch)[0].header.record_count == len(records)
+    assert rows_of(decode_batch(batch)) == records
+
+
+@given(records=RECORDS, codec=st.sampled_from(Compression))
+def test_round_trip(records: list[NewRecord], codec: Compression) -> None:
+    """Decoding gives back keys, values, headers and timestamps, at dense offsets."""
+    decoded = decode_batch(encode_batch(records, compression=codec))
+
+    assert rows_of(decoded) == records
+    assert [record.offset for record in decoded] == list(range(len(records)))
+
+
+@given(
+    records=RECORDS,
+    codec=st.sampled_from(Compression),
+    changes=st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=3),
+    cut=st.integers(0, 30),
+)
+def test_changed_bytes_decode_or_are_refused(
+    records: list[NewRecord], codec: Compression, changes: list[tuple[int, int]], cut: int
+) -> None:
+    """Whatever happens to the bytes, the answer is records or a refusal."""
+    batch = bytearray(encode_batch(records, compression=codec))
+    for at, value in changes:
+        batch[at % len(batch)] = value
+    allowed = {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE}
+    code = None
+    try:
+        decode_batch(bytes(batch[: len(batch) - cut]))
+    except Refused as refused:
+        code = refused.refusal.code
+
+    assert code is None or code in allowed
+
+
+def test_fetch_answer_is_decoded_batch_after_batch() -> None:
+    """Several batches in one answer give their records in order."""
+    payload = bytearray()
+    for base in (10, 13):
+        batch = bytearray(encode_batch(GOLDEN))
+        stamp(batch, base, 1)
+        payload += batch
+
+    assert [record.offset for record in decode_batches(bytes(payload))] == [10, 11, 12, 13, 14, 15]
+
+
+def test_builder_stops_when_the_batch_is_full() -> None:
+    """A record that does not fit starts the next batch; one that fits into none is refused."""
+    builder = BatchBuilder(max_bytes=300)
+    taken = 0
+    while builder.try_append(None, b"v" * 50, 1):
+        taken += 1
+
+    assert taken == len(builder) == 4
+    assert len(builder.build()) <= 300
+    with pytest.raises(Refused) as refused:
+        BatchBuilder(max_bytes=300).try_append(None, b"v" * 300, 1)
+    assert refused.value.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_batch_needs_records() -> None:
+    """An empty batch is refused when built, not when it arrives."""
+    with pytest.raises(Refused) as refused:
+        encode_batch([])
+
+    assert refused.value.refusal.code is ErrorCode.INVALID_RECORD
