@@ -1,0 +1,153 @@
+"""Decides which segment of a log holds an offset, and walks over their borders.
+
+Invariant: the segments are in order and dense, each beginning where the one before it ends; the last one
+is active, and there is always one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from strandline.core.types import BatchHeader, Offset
+from strandline.storage.flush import UnsyncedFiles
+from strandline.storage.scan import StoredBatch
+from strandline.storage.segment import Segment
+
+
+class FoundBatch(NamedTuple):
+    """A batch and the segment file it lies in."""
+
+    batch: StoredBatch
+    path: Path
+
+    @property
+    def header(self) -> BatchHeader:
+        """The header as the core knows it."""
+        return self.batch.wire.to_core()
+
+
+class SegmentChain:
+    """The segments of one log; what is made and removed here is noted for the next sync."""
+
+    __slots__ = ("_directory", "_index_interval_bytes", "_segments", "unsynced")
+
+    def __init__(self, directory: Path, segments: list[Segment], index_interval_bytes: int) -> None:
+        self._directory = directory
+        self._segments = segments
+        self._index_interval_bytes = index_interval_bytes
+        self.unsynced = UnsyncedFiles(directory)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to."""
+        return self._segments[-1]
+
+    @property
+    def first_offset(self) -> Offset:
+        """Where the oldest segment begins."""
+        return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        """Where the active segment ends."""
+        return self._segments[-1].next_offset
+
+    # --- growing and shrinking -----------------------------------------------------------------------
+
+    def add(self, base_offset: Offset) -> None:
+        """Begin a new active segment.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        segment = Segment.create(self._directory, base_offset, self._index_interval_bytes)
+        self._segments.append(segment)
+        self.unsynced.created(segment)
+
+    def drop_above(self, segment: Segment) -> None:
+        """Remove the segments behind ``segment``, last first, so that a crash leaves no gap.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        while self._segments[-1] is not segment:
+            self._remove(self._segments.pop())
+
+    def drop_below(self, offset: Offset) -> None:
+        """Remove the segments that lie wholly below ``offset``, first first; never the active one.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        while len(self._segments) > 1 and self._segments[0].next_offset <= offset:
+            self._remove(self._segments.pop(0))
+
+    def restart(self, offset: Offset) -> None:
+        """Remove every segment and begin anew at ``offset``.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        while self._segments:
+            self._remove(self._segments.pop())
+        self.add(offset)
+
+    def _remove(self, segment: Segment) -> None:
+        segment.remove()
+        self.unsynced.removed(segment)
+
+    # --- finding -------------------------------------------------------------------------------------
+
+    def holding(self, offset: Offset) -> Segment:
+        """The segment whose range holds ``offset``: the first one below them all, the active one above."""
+        if offset >= self._segments[-1].base_offset:
+            return self._segments[-1]
+        at = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
+        return self._segments[max(at - 1, 0)]
+
+    def batches(self, start: Offset) -> Iterator[FoundBatch]:
+        """Headers of the batches from the one that holds ``start`` on.
+
+        Raises:
+            StorageDamaged: a header is not what was written.
+        """
+        if start >= self.end_offset:
+            return
+        first = self._segments.index(self.holding(start))
+        position = self._segments[first].locate(max(start, self.first_offset))
+        for segment in self._segments[first:]:
+            for batch in segment.batches(position):
+                yield FoundBatch(batch, segment.path)
+            position = 0
+
+    def bytes_between(self, start: Offset, end: Offset) -> int:
+        """Bytes from the batch that holds ``start`` up to, not including, the one that holds ``end``."""
+        low = min(max(start, self.first_offset), self.end_offset)
+        high = min(max(end, low), self.end_offset)
+        if low == high:
+            return 0
+        first, last = self.holding(low), self.holding(high)
+        if first is last:
+            return last.locate(high) - first.locate(low)
+        at, to = self._segments.index(first), self._segments.index(last)
+        between = sum(segment.size_bytes for segment in self._segments[at + 1 : to])
+        return first.size_bytes - first.locate(low) + between + last.locate(high)
+
+    def first_batch_reaching(self, timestamp_ms: int, start: Offset, end: Offset) -> FoundBatch | None:
+        """The first batch with records in ``start`` to ``end`` whose maximal timestamp is ``timestamp_ms`` or later."""
+        for segment in self._segments:
+            if segment.max_timestamp_ms < timestamp_ms or segment.next_offset <= start:
+                continue
+            batch = segment.first_batch_reaching(timestamp_ms, start, end)
+            if batch is not None:
+                return FoundBatch(batch, segment.path)
+        return None

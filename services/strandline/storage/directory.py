@@ -1,0 +1,343 @@
+"""Decides whose a data directory is, who may open it, and whether its last run lost durable records.
+
+Invariant: one process at a time (lock), one node of one cluster for ever (``meta.properties``), and an
+unclean directory stays marked until the controller has heard of it (M58).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.types import Durability, NodeId
+from strandline.storage.checkpoint import (
+    CheckpointDamaged,
+    DirectoryCheckpoints,
+    LogName,
+    read_topic_id,
+    write_topic_id,
+)
+from strandline.storage.disk import LowSpaceMark, StorageFailed, remove, replace_file, sync_directory
+from strandline.storage.layout import DELETED_SUFFIX, log_name, name_with_suffix, remove_tree, rename_directory
+from strandline.storage.log import Log, LogSettings
+from strandline.storage.recovery import Recovery
+
+LOCK_NAME = ".lock"
+META_NAME = "meta.properties"
+CLEAN_NAME = "clean-shutdown"
+UNCLEAN_NAME = "unclean"
+RUN_NAME = "run.properties"
+STRAY_SUFFIX = ".stray"
+DEFAULT_LOW_SPACE_BYTES = 256 << 20
+"""Below this much free space produce is refused; a few segments and checkpoints still fit."""
+
+_META_VERSION = "1"
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class DirectoryRefused(Exception):
+    """This process must not use this data directory; the sentence says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What ``meta.properties`` holds."""
+
+    node_id: NodeId
+    directory_id: str
+    """A UUID, made once: another id means another (or wiped) disk."""
+    cluster_id: str | None = None
+    """Unknown until the node has met its controller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedLog:
+    """A log, what opening it found, and where a log of another topic id was set aside to (M63)."""
+
+    log: Log
+    recovery: Recovery
+    set_aside: Path | None = None
+
+
+@dataclass(slots=True)
+class DataDirectory:
+    """A locked data directory: its identity, its marks, its checkpoints, and the way to its logs."""
+
+    path: Path
+    identity: Identity
+    checkpoints: DirectoryCheckpoints
+    stopped_cleanly: bool
+    """Whether the last run ended with a clean stop, so that logs need no CRC check."""
+    space: LowSpaceMark
+    _lock_fd: int
+    _opened: set[LogName] = field(default_factory=set)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        node_id: NodeId,
+        durability: Durability = Durability.FSYNC,
+        cluster_id: str | None = None,
+        low_space_bytes: int = DEFAULT_LOW_SPACE_BYTES,
+    ) -> DataDirectory:
+        """Lock the directory (made if missing), check whose it is, and read its marks.
+
+        Raises:
+            DirectoryRefused: another process holds it, or it belongs to another node.
+            Refused: INCONSISTENT_CLUSTER_ID, it belongs to another cluster.
+            StorageFailed: the disk failed.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageFailed("mkdir", path, error) from error
+        lock_fd = _lock(path)
+        try:
+            identity = _identify(path, node_id, cluster_id)
+            stopped_cleanly = _begin_run(path, durability)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        for leftover in path.glob(f"*{DELETED_SUFFIX}"):
+            remove_tree(leftover)
+        checkpoints = DirectoryCheckpoints.load(path)
+        return cls(path, identity, checkpoints, stopped_cleanly, LowSpaceMark(path, low_space_bytes), lock_fd)
+
+    # --- identity and marks --------------------------------------------------------------------------
+
+    def adopt_cluster(self, cluster_id: str) -> None:
+        """Bind the directory to the cluster its node has met; for ever.
+
+        Raises:
+            Refused: INCONSISTENT_CLUSTER_ID, it is bound to another.
+            StorageFailed: the disk failed.
+        """
+        known = self.identity.cluster_id
+        if known is not None:
+            _check_cluster(self.path, known, cluster_id)
+            return
+        self.identity = Identity(
+            node_id=self.identity.node_id, directory_id=self.identity.directory_id, cluster_id=cluster_id
+        )
+        _write_identity(self.path, self.identity)
+
+    @property
+    def is_unclean(self) -> bool:
+        """Whether the node must register as unclean (M58): asked after all logs were opened."""
+        return (self.path / UNCLEAN_NAME).exists()
+
+    def unclean_reason(self) -> str | None:
+        """Why the directory is unclean, or ``None``."""
+        try:
+            return (self.path / UNCLEAN_NAME).read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return None
+
+    def mark_unclean(self, reason: str) -> None:
+        """Set the unclean mark, durably: a CRC failure in service, or records lost that were durable.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        _mark_unclean(self.path, reason)
+
+    def clear_unclean(self) -> None:
+        """Remove the mark: the controller has registered this node as unclean and took it out of every ISR.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        remove(self.path / UNCLEAN_NAME)
+        sync_directory(self.path)
+
+    def disk_nearly_full(self, now_ms: int) -> bool:
+        """Whether produce must be refused before ENOSPC; ``now_ms`` is monotonic."""
+        return self.space.disk_nearly_full(now_ms)
+
+    # --- logs ----------------------------------------------------------------------------------------
+
+    def log_names(self) -> list[LogName]:
+        """Topic and partition of every log in the directory."""
+        names: list[LogName] = []
+        for path in sorted(self.path.iterdir()):
+            if path.is_dir() and not path.name.endswith((STRAY_SUFFIX, DELETED_SUFFIX)):
+                try:
+                    names.append(log_name(path))
+                except ValueError:
+                    continue
+        return names
+
+    def open_log(self, topic: str, partition: int, topic_id: str, settings: LogSettings | None = None) -> OpenedLog:
+        """Open or make the log of a topic id; one of another id is renamed away, never served (M63).
+
+        Raises:
+            Refused: INVALID_TOPIC_EXCEPTION, the name could leave the directory.
+            StorageFailed: the disk failed.
+        """
+        path = self._log_path(topic, partition)
+        name = (topic, partition)
+        set_aside = self._maybe_set_aside(path, name, topic_id)
+        clean = self.stopped_cleanly and name not in self._opened
+        # Damage found in service lies below the recovery point: an unclean directory is read as a whole.
+        log, recovery = Log.open(
+            path, settings=settings, checkpoints=self.checkpoints, clean=clean, check_all=self.is_unclean
+        )
+        self._opened.add(name)
+        if recovery.lost_durable_records:
+            # The mark first: once the checkpoints are lowered nothing else tells of the loss.
+            self.mark_unclean(f"{path.name} ends at {recovery.leo}, below what was durable or committed")
+            self.checkpoints.lower(name, recovery.leo)
+        if self._found_topic_id(path) != topic_id:
+            write_topic_id(path, topic_id)
+        return OpenedLog(log=log, recovery=recovery, set_aside=set_aside)
+
+    def _log_path(self, topic: str, partition: int) -> Path:
+        if not _TOPIC.fullmatch(topic) or topic in (".", "..") or partition < 0:
+            raise Refused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic {topic[:80]!r} partition {partition}: use 1 to 249 of [a-zA-Z0-9._-] and partitions from 0",
+            )
+        return self.path / f"{topic}-{partition}"
+
+    def _maybe_set_aside(self, path: Path, name: LogName, topic_id: str) -> Path | None:
+        found = self._found_topic_id(path)
+        if found == topic_id or (found is None and not any(file.stat().st_size for file in path.glob("*.log"))):
+            # The second: made by a life that crashed before it wrote the id.
+            return None
+        # Its offsets must not be taken for the new log's, so they go first.
+        self.checkpoints.forget(name)
+        target = _free_name(self.path, path.name, f".{found or 'unknown'}{STRAY_SUFFIX}")
+        rename_directory(path, target)
+        return target
+
+    def _found_topic_id(self, path: Path) -> str | None:
+        try:
+            return read_topic_id(path)
+        except CheckpointDamaged:
+            return None
+
+    def save_checkpoints(self, *, durable: bool = True) -> None:
+        """Write high watermarks and recovery points, now and then (M36: every 5 s).
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        self.checkpoints.high_watermarks.save(durable=durable)
+        self.checkpoints.recovery_points.save(durable=durable)
+
+    def close(self, *, clean: bool) -> None:
+        """Give the directory back. ``clean`` says that every log was closed cleanly; only then is the mark set.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        if clean:
+            self.save_checkpoints()
+            replace_file(self.path / CLEAN_NAME, f"directory.id={self.identity.directory_id}\n".encode())
+        os.close(self._lock_fd)
+
+
+def _lock(path: Path) -> int:
+    lock = path / LOCK_NAME
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageFailed("open", lock, error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise DirectoryRefused(
+            f"data directory {path} is used by process {holder}; stop that one or choose another directory"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def _identify(path: Path, node_id: NodeId, cluster_id: str | None) -> Identity:
+    identity = _read_identity(path)
+    if identity is None:
+        identity = Identity(node_id=node_id, directory_id=str(uuid.uuid4()), cluster_id=cluster_id)
+        _mark_unclean(path, "the directory is new")
+        _write_identity(path, identity)
+        return identity
+    if identity.node_id != node_id:
+        raise DirectoryRefused(
+            f"data directory {path} belongs to node {identity.node_id}, not {node_id}; "
+            "start with its node id or another directory"
+        )
+    if cluster_id is not None and identity.cluster_id is not None:
+        _check_cluster(path, identity.cluster_id, cluster_id)
+    return identity
+
+
+def _check_cluster(path: Path, known: str, cluster_id: str) -> None:
+    if known != cluster_id:
+        raise Refused(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"data directory {path} belongs to cluster {known}, not {cluster_id}; "
+            "connect to its cluster or choose another directory",
+        )
+
+
+def _begin_run(path: Path, durability: Durability) -> bool:
+    """Take the last run's marks off and put this run's on; returns whether the last one stopped cleanly."""
+    stopped_cleanly = (path / CLEAN_NAME).exists()
+    last_durability = _read_properties(path / RUN_NAME).get("durability")
+    if not stopped_cleanly and last_durability == Durability.PAGE_CACHE:
+        _mark_unclean(path, "the last run acknowledged from the page cache and did not stop cleanly")
+    replace_file(path / RUN_NAME, f"durability={durability}\n".encode())
+    remove(path / CLEAN_NAME)
+    sync_directory(path)
+    return stopped_cleanly
+
+
+def _mark_unclean(path: Path, reason: str) -> None:
+    replace_file(path / UNCLEAN_NAME, f"{reason}\n".encode())
+
+
+def _write_identity(path: Path, identity: Identity) -> None:
+    lines = [f"version={_META_VERSION}", f"node.id={identity.node_id}", f"directory.id={identity.directory_id}"]
+    if identity.cluster_id is not None:
+        lines.append(f"cluster.id={identity.cluster_id}")
+    replace_file(path / META_NAME, ("\n".join(lines) + "\n").encode())
+
+
+def _read_identity(path: Path) -> Identity | None:
+    meta = path / META_NAME
+    if not meta.exists():
+        return None
+    fields = _read_properties(meta)
+    node_id = fields.get("node.id", "")
+    if fields.get("version") != _META_VERSION or not node_id.isdigit() or not fields.get("directory.id"):
+        raise DirectoryRefused(f"{meta} is damaged; restore it, or start with an empty directory and replicate anew")
+    return Identity(
+        node_id=NodeId(int(node_id)), directory_id=fields["directory.id"], cluster_id=fields.get("cluster.id")
+    )
+
+
+def _read_properties(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(errors="replace")
+    except FileNotFoundError:
+        return {}
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def _free_name(parent: Path, name: str, suffix: str) -> Path:
+    """A sibling's name that is free and not too long for the file system."""
+    for attempt in range(1_000):
+        tail = suffix if not attempt else f".{attempt}{suffix}"
+        candidate = parent / name_with_suffix(name, tail)
+        if not candidate.exists():
+            return candidate
+    raise DirectoryRefused(f"{parent} holds too many logs set aside from {name}; remove the *{STRAY_SUFFIX} folders")

@@ -1,0 +1,155 @@
+"""Decides what a failing disk looks like: every write and sync of this package goes through here.
+
+Invariant: a failed write or sync becomes `StorageFailed` and is never tried again; after a failed fsync
+the kernel may have dropped the dirty pages, so a second one that succeeds proves nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Buffer = bytes | bytearray | memoryview
+_IOV_MAX = 512
+_CACHE_MS = 1_000
+
+
+class StorageFailed(Exception):
+    """A write or sync failed. The process must end with its own exit code; nothing is retried."""
+
+    def __init__(self, operation: str, path: Path, error: OSError) -> None:
+        self.operation = operation
+        self.path = path
+        self.errno = error.errno
+        super().__init__(f"{operation} of {path} failed: {error.strerror or error}; the process stops")
+
+
+class StorageDamaged(Exception):
+    """Bytes that were written are not the bytes that were read. The directory is to be marked unclean (M58)."""
+
+    def __init__(self, path: Path, position: int, reason: str) -> None:
+        self.path = path
+        self.position = position
+        self.reason = reason
+        super().__init__(f"{path} is damaged at byte {position}: {reason}; replicate it again from its peers")
+
+
+def write_at(fd: int, path: Path, buffers: Sequence[Buffer], position: int) -> None:
+    """Write all buffers one after the other at ``position``.
+
+    Raises:
+        StorageFailed: the disk took less, or nothing.
+    """
+    total = sum(map(len, buffers))
+    try:
+        if len(buffers) <= _IOV_MAX and os.pwritev(fd, buffers, position) == total:
+            return
+        # Rare: many batches at once, or a short write near a full disk.
+        rest = memoryview(b"".join(buffers))
+        while rest:
+            written = os.pwrite(fd, rest, position)
+            rest, position = rest[written:], position + written
+    except OSError as error:
+        raise StorageFailed("write", path, error) from error
+
+
+def truncate_file(fd: int, path: Path, size_bytes: int) -> None:
+    """Cut a file.
+
+    Raises:
+        StorageFailed: as the name says.
+    """
+    try:
+        os.ftruncate(fd, size_bytes)
+    except OSError as error:
+        raise StorageFailed("truncate", path, error) from error
+
+
+def sync_data(fd: int, path: Path) -> None:
+    """Make a file's bytes and size durable.
+
+    Raises:
+        StorageFailed: as the name says.
+    """
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise StorageFailed("fsync", path, error) from error
+
+
+def sync_directory(path: Path) -> None:
+    """Make created, renamed and removed entries of a directory durable.
+
+    Raises:
+        StorageFailed: as the name says.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StorageFailed("fsync", path, error) from error
+
+
+def remove(path: Path) -> None:
+    """Unlink a file that may be gone already.
+
+    Raises:
+        StorageFailed: the directory cannot be written.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageFailed("unlink", path, error) from error
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write a whole file so that a reader, or a crash, meets the old content or the new, never a mix.
+
+    Raises:
+        StorageFailed: at any step; the old file then still stands.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageFailed("open", temporary, error) from error
+    try:
+        write_at(fd, temporary, [content], 0)
+        if durable:
+            sync_data(fd, temporary)
+    finally:
+        os.close(fd)
+    try:
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StorageFailed("rename", temporary, error) from error
+    if durable:
+        sync_directory(path.parent)
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes an unprivileged writer may still use on the file system of ``path``."""
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+
+
+@dataclass(slots=True)
+class LowSpaceMark:
+    """Whether produce must be refused before ENOSPC; statvfs is asked at most once a second."""
+
+    path: Path
+    low_mark_bytes: int
+    _asked_ms: int | None = field(default=None, init=False)
+    _is_low: bool = field(default=False, init=False)
+
+    def disk_nearly_full(self, now_ms: int) -> bool:
+        """Whether fewer than ``low_mark_bytes`` are free, as of at most 1 s before ``now_ms`` (monotonic)."""
+        if self._asked_ms is None or now_ms - self._asked_ms >= _CACHE_MS:
+            self._is_low = free_bytes(self.path) < self.low_mark_bytes
+            self._asked_ms = now_ms
+        return self._is_low

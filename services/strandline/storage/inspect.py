@@ -1,0 +1,196 @@
+"""Decides what a reader of bare files may say of a log: every batch as it lies there, and whether copies agree.
+
+Invariant: nothing is locked, written or repaired here, so it may run beside a live node; a live log's last
+bytes may look torn, and what is compared ends at a high watermark for that reason (M62).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from strandline.core.types import Offset
+from strandline.records.batch import WireHeader, crc_matches
+from strandline.storage.checkpoint import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, LogName, OffsetCheckpoint
+from strandline.storage.layout import log_name, segment_base, segment_paths
+from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedBatch:
+    """One batch as it lies in a file, or the place where no batch can be read."""
+
+    path: Path
+    position: int
+    wire: WireHeader | None
+    """``None`` where the bytes are no batch; nothing follows it in this file."""
+    crc_ok: bool
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """Where a log begins and ends according to its files."""
+
+    log_start_offset: Offset
+    leo: Offset
+    high_watermark: Offset
+    """The checkpointed one, 0 without one; a few seconds old on a live node."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogComparison:
+    """Whether copies of a log hold the same batches between two offsets (M62)."""
+
+    start: Offset
+    end: Offset
+    batches: int
+    size_bytes: int
+    """Bytes that were found equal, in one copy."""
+    first_difference: Offset | None = None
+    reason: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether no difference was found."""
+        return self.reason is None
+
+
+def log_directories(data_directory: Path) -> dict[LogName, Path]:
+    """The logs of a data directory by topic and partition."""
+    found: dict[LogName, Path] = {}
+    for path in sorted(data_directory.iterdir()):
+        if path.is_dir() and segment_paths(path):
+            try:
+                found[log_name(path)] = path
+            except ValueError:
+                continue
+    return found
+
+
+def dump_log(directory: Path, from_offset: Offset | int = 0) -> Iterator[DumpedBatch]:
+    """Every batch of a log that ends above ``from_offset``, CRC computed; damage is told, not raised."""
+    paths = segment_paths(directory)
+    for path, following in zip_longest(paths, paths[1:]):
+        if following is not None and segment_base(following) <= from_offset:
+            continue
+        yield from (
+            batch
+            for batch in dump_segment(path)
+            if batch.wire is None or batch.wire.base_offset + batch.wire.record_count > from_offset
+        )
+
+
+def dump_segment(path: Path) -> Iterator[DumpedBatch]:
+    """Every batch of one segment file, CRC computed."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        scan = _headers(fd, segment_base(path))
+        for batch in scan:
+            crc_ok = _crc_ok(fd, batch)
+            fault = None if crc_ok else "the CRC does not match"
+            yield DumpedBatch(path=path, position=batch.position, wire=batch.wire, crc_ok=crc_ok, fault=fault)
+        if scan.fault is not None:
+            yield DumpedBatch(path=path, position=scan.position, wire=None, crc_ok=False, fault=scan.fault)
+    finally:
+        os.close(fd)
+
+
+def log_bounds(directory: Path) -> LogBounds:
+    """Log start, end and checkpointed HW of a log, from headers alone."""
+    name, paths = log_name(directory), segment_paths(directory)
+    log_start = OffsetCheckpoint.load(directory.parent / LOG_STARTS_NAME).get(name)
+    high_watermark = OffsetCheckpoint.load(directory.parent / HIGH_WATERMARKS_NAME).get(name)
+    first = segment_base(paths[0]) if paths else Offset(0)
+    leo = max(_end_of(paths[-1]) if paths else Offset(0), log_start or 0)
+    return LogBounds(
+        log_start_offset=max(first, log_start or Offset(0)),
+        leo=Offset(leo),
+        high_watermark=min(high_watermark or Offset(0), Offset(leo)),
+        size_bytes=sum(path.stat().st_size for path in paths),
+    )
+
+
+def compare_logs(
+    directories: Sequence[Path], *, start: Offset | None = None, end: Offset | None = None
+) -> LogComparison:
+    """Compare copies of one log batch by batch, byte by byte; segment borders may differ.
+
+    By default from the highest log start to the lowest checkpointed HW.
+    """
+    bounds = [log_bounds(directory) for directory in directories]
+    low = max(bound.log_start_offset for bound in bounds) if start is None else start
+    high = min(bound.high_watermark for bound in bounds) if end is None else end
+    batches = size_bytes = 0
+    expected = low
+    for copies in zip_longest(*(_raw_batches(directory, low, high) for directory in directories)):
+        reason = _difference(copies, directories)
+        if reason is not None:
+            return LogComparison(
+                start=low, end=high, batches=batches, size_bytes=size_bytes, first_difference=expected, reason=reason
+            )
+        first = copies[0]
+        assert first is not None
+        batches, size_bytes, expected = batches + 1, size_bytes + len(first.content), first.next_offset
+    return LogComparison(start=low, end=high, batches=batches, size_bytes=size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _RawBatch:
+    base_offset: int
+    next_offset: Offset
+    content: bytes
+    crc_ok: bool
+
+
+def _difference(copies: Sequence[_RawBatch | None], directories: Sequence[Path]) -> str | None:
+    for copy, directory in zip(copies, directories, strict=True):
+        if copy is None:
+            return f"{directory} ends before the others"
+        if not copy.crc_ok:
+            return f"the CRC of the batch at {copy.base_offset} in {directory} does not match"
+        first = copies[0]
+        if first is not None and copy.content != first.content:
+            return f"{directory} and {directories[0]} hold different batches at {copy.base_offset}"
+    return None
+
+
+def _raw_batches(directory: Path, start: Offset, end: Offset) -> Iterator[_RawBatch]:
+    paths = segment_paths(directory)
+    for path, following in zip_longest(paths, paths[1:]):
+        if following is not None and segment_base(following) <= start:
+            continue
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for batch in _headers(fd, segment_base(path)):
+                if batch.next_offset > end:
+                    return
+                if batch.wire.base_offset >= start:
+                    content = os.pread(fd, batch.wire.size_bytes, batch.position)
+                    crc_ok = crc_matches(memoryview(content), batch.wire.crc)
+                    yield _RawBatch(batch.wire.base_offset, batch.next_offset, content, crc_ok)
+        finally:
+            os.close(fd)
+
+
+def _end_of(path: Path) -> Offset:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        scan = _headers(fd, segment_base(path))
+        for _ in scan:
+            pass
+        return Offset(scan.next_offset or segment_base(path))
+    finally:
+        os.close(fd)
+
+
+def _headers(fd: int, base_offset: Offset) -> BatchScan:
+    return BatchScan(fd, 0, base_offset, end=os.fstat(fd).st_size, crc_from=ALL_OFFSETS)
+
+
+def _crc_ok(fd: int, batch: StoredBatch) -> bool:
+    return crc_matches(memoryview(os.pread(fd, batch.wire.size_bytes, batch.position)), batch.wire.crc)

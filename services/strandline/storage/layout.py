@@ -1,0 +1,109 @@
+"""Decides how the directories and files of a log are named.
+
+Invariant: a name that is not of the form given here is never taken for a log or a segment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strandline.core.types import Offset
+from strandline.storage.checkpoint import LogName
+from strandline.storage.disk import StorageFailed, remove, sync_directory
+
+SEGMENT_SUFFIXES = (".index", ".timeindex", ".log")
+"""The files of one segment, the log last: it is what makes the others be found."""
+DELETED_SUFFIX = ".deleted"
+MAX_NAME_BYTES = 255
+"""Of one name in the file systems that matter."""
+
+_BASE_OFFSET_DIGITS = 20
+
+
+def log_name(directory: Path) -> LogName:
+    """Topic and partition of a log directory's name.
+
+    Raises:
+        ValueError: the name is not ``<topic>-<partition>``.
+    """
+    topic, dash, partition = directory.name.rpartition("-")
+    if not (topic and dash and partition.isascii() and partition.isdigit()):
+        raise ValueError(f"{directory.name!r} is not of the form <topic>-<partition>")
+    return topic, int(partition)
+
+
+def name_with_suffix(name: str, suffix: str) -> str:
+    """A directory's name with a suffix, shortened in front of it where the file system demands it."""
+    return name[: MAX_NAME_BYTES - len(suffix)] + suffix
+
+
+def segment_path(directory: Path, base_offset: Offset) -> Path:
+    """The segment file that begins at ``base_offset``."""
+    return directory / f"{base_offset:0{_BASE_OFFSET_DIGITS}}.log"
+
+
+def segment_base(path: Path) -> Offset:
+    """The base offset that a segment's file name gives."""
+    return Offset(int(path.stem))
+
+
+def segment_paths(directory: Path) -> list[Path]:
+    """The segment files of a log in order of base offset."""
+    return sorted(path for path in directory.glob("*.log") if has_offset_name(path))
+
+
+def has_offset_name(path: Path) -> bool:
+    """Whether a file is named by an offset, as segments and snapshots are."""
+    return len(path.stem) == _BASE_OFFSET_DIGITS and path.stem.isascii() and path.stem.isdigit()
+
+
+def remove_segment_files(path: Path) -> None:
+    """Remove a segment's log and indexes.
+
+    Raises:
+        StorageFailed: the disk failed.
+    """
+    for suffix in SEGMENT_SUFFIXES:
+        remove(path.with_suffix(suffix))
+
+
+def make_directory(directory: Path) -> None:
+    """Make a log's directory, durably, unless it is there.
+
+    Raises:
+        StorageFailed: the disk failed.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=False)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise StorageFailed("mkdir", directory, error) from error
+    sync_directory(directory.parent)
+
+
+def rename_directory(directory: Path, target: Path) -> None:
+    """Rename a log's directory, durably.
+
+    Raises:
+        StorageFailed: the disk failed.
+    """
+    try:
+        directory.rename(target)
+    except OSError as error:
+        raise StorageFailed("rename", directory, error) from error
+    sync_directory(target.parent)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a log's directory and its files (it has no folders).
+
+    Raises:
+        StorageFailed: the disk failed.
+    """
+    for path in directory.iterdir():
+        remove(path)
+    try:
+        directory.rmdir()
+    except OSError as error:
+        raise StorageFailed("rmdir", directory, error) from error

@@ -1,0 +1,448 @@
+"""Decides how one partition's log is appended to, read, cut, rolled and expired.
+
+Invariant: ``log_start_offset`` <= every readable offset < ``leo``, and what a call promised as durable is
+durable when it returns. Storage remembers; where to cut and what counts is the core's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.producers import ProducerLedger
+from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, ProducerBatch
+from strandline.records.batch import STAMP_BYTES, Batch, check_replicated, stamp_prefix
+from strandline.storage.chain import FoundBatch, SegmentChain
+from strandline.storage.checkpoint import DirectoryCheckpoints, write_epochs
+from strandline.storage.disk import sync_directory
+from strandline.storage.flush import FlushToken
+from strandline.storage.layout import (
+    DELETED_SUFFIX,
+    log_name,
+    make_directory,
+    name_with_suffix,
+    remove_tree,
+    rename_directory,
+)
+from strandline.storage.producer_snapshot import drop_snapshots_above, newest_snapshot, save_snapshot
+from strandline.storage.recovery import Recovery, SegmentLoader, believed_epochs
+from strandline.storage.retention import expired_upto
+from strandline.storage.scan import ALL_OFFSETS
+from strandline.storage.segment import MAX_SEGMENT_BYTES, Segment
+
+__all__ = ["FoundBatch", "Log", "LogSettings", "log_name"]
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How a log is laid out and for how long it is kept (Kafka's topic settings of the same names)."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    """Roll when batch timestamps have moved on by this much since the segment's first batch."""
+    index_interval_bytes: int = 4096
+    retention_bytes: int | None = None
+    retention_ms: int | None = 7 * DAY_MS
+    durable: bool = True
+    """``durability=fsync``: cuts and checkpoints are durable before the call returns."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
+            raise ValueError(f"segment_bytes {self.segment_bytes} must be 1 to {MAX_SEGMENT_BYTES}")
+
+
+class Log:
+    """One partition's log. Every method belongs to the loop thread; only `FlushToken.sync` runs elsewhere."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: LogSettings,
+        checkpoints: DirectoryCheckpoints,
+        segments: SegmentChain,
+        log_start_offset: Offset,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.name = log_name(directory)
+        self.rolled = 0
+        """How many segments were begun by appends since the log was opened."""
+        self._checkpoints = checkpoints
+        self._segments = segments
+        self._log_start_offset = log_start_offset
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        settings: LogSettings | None = None,
+        checkpoints: DirectoryCheckpoints | None = None,
+        clean: bool = False,
+        check_all: bool = False,
+    ) -> tuple[Log, Recovery]:
+        """Open or make the log of one partition and say what was found.
+
+        ``directory`` is named ``<topic>-<partition>``; ``checkpoints`` are those of the data directory it
+        lies in (by default read from there). ``clean`` says that the last stop was clean, so files need no
+        CRC; otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere.
+        Everything is durable on return (TR17). Checkpoints above the LEO are left for the caller to lower.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        settings = settings or LogSettings()
+        checkpoints = checkpoints or DirectoryCheckpoints.load(directory.parent)
+        name = log_name(directory)
+        make_directory(directory)
+        log_start = checkpoints.log_starts.get(name)
+        durable_point = checkpoints.recovery_points.get(name) or Offset(0)
+        trusted_below = Offset(0) if check_all else ALL_OFFSETS if clean else durable_point
+        loader = SegmentLoader(directory, log_start or Offset(0), trusted_below, settings.index_interval_bytes)
+        loader.load()
+        found_leo = loader.segments[-1].next_offset if loader.segments else Offset(0)
+        segments = SegmentChain(directory, loader.segments, settings.index_interval_bytes)
+        log = cls(directory, settings, checkpoints, segments, log_start or Offset(0))
+        log._settle_start(found_leo)
+        loader.sync()
+        epochs = believed_epochs(directory, tuple(segments), loader.tail, log.leo)
+        high_watermark = checkpoints.high_watermarks.get(name) or Offset(0)
+        # A snapshot above the trusted part may tell of batches that were cut and written anew since.
+        drop_snapshots_above(directory, min(log.leo, trusted_below))
+        return log, Recovery(
+            was_clean=clean and not check_all,
+            log_start_offset=log.log_start_offset,
+            leo=log.leo,
+            epochs=tuple(epochs.entries),
+            bytes_checked=loader.bytes_checked,
+            bytes_cut=loader.bytes_cut,
+            first_bad_file=loader.bad_file,
+            first_bad_position=loader.bad_position,
+            fault=loader.fault,
+            segments_rebuilt=loader.rebuilt,
+            epochs_rebuilt=epochs.rebuilt,
+            ended_below_durable_point=found_leo < durable_point,
+            ended_below_high_watermark=found_leo < high_watermark,
+        )
+
+    def __repr__(self) -> str:
+        topic, partition = self.name
+        return f"<Log {topic}-{partition} start={self.log_start_offset} leo={self.leo} segments={len(self._segments)}>"
+
+    # --- what it is ----------------------------------------------------------------------------------
+
+    @property
+    def leo(self) -> Offset:
+        """The offset the next record gets (M3)."""
+        return self._segments.end_offset
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The first offset that may be read (M10)."""
+        return self._log_start_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def active_segment(self) -> Segment:
+        """The one that is appended to."""
+        return self._segments.active
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments in order; the last is active."""
+        return tuple(self._segments)
+
+    # --- append --------------------------------------------------------------------------------------
+
+    def append(
+        self, batches: Sequence[Batch | tuple[BatchHeader, memoryview]], base_offset: Offset, leader_epoch: LeaderEpoch
+    ) -> Offset:
+        """Append producers' batches as leader: stamp offset and epoch, copy nothing. Returns the new LEO.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        assert base_offset == self.leo, f"append at {base_offset} to a log that ends at {self.leo}"
+        headers = [header for header, _ in batches]
+        self._make_room(headers)
+        buffers: list[bytes | memoryview] = []
+        offset: int = base_offset
+        for header, view in batches:
+            buffers += (stamp_prefix(header.size_bytes, offset, leader_epoch), view[STAMP_BYTES:])
+            offset += header.record_count
+        self._write(buffers, headers)
+        return self.leo
+
+    def append_replicated(self, payload: bytes | memoryview, batches: Sequence[BatchHeader] | None = None) -> Offset:
+        """Append the very bytes a leader sent. Returns the new LEO.
+
+        Without ``batches`` the payload is checked first (CRC, dense offsets, epochs); with them, the headers
+        of a payload that `records.batch.check_replicated` accepted, it is not checked again.
+
+        Raises:
+            Refused: CORRUPT_MESSAGE, nothing was appended.
+            StorageFailed: the disk failed.
+        """
+        if batches is None:
+            batches = [header for header, _ in check_replicated(payload, self.leo)]
+        if not batches:
+            return self.leo
+        assert batches[0].base_offset == self.leo, (
+            f"append at {batches[0].base_offset} to a log that ends at {self.leo}"
+        )
+        self._make_room(batches)
+        self._write([payload], batches)
+        return self.leo
+
+    def roll(self) -> None:
+        """Begin a new segment at the LEO, unless the active one is empty.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        if not self.active_segment.size_bytes:
+            return
+        self.active_segment.save_indexes()
+        self._segments.add(self.leo)
+        self.rolled += 1
+
+    def _make_room(self, batches: Sequence[BatchHeader]) -> None:
+        segment = self._segments.active
+        if not segment.size_bytes:
+            return
+        size = sum(header.size_bytes for header in batches)
+        last = batches[-1].max_timestamp_ms
+        first = segment.first_timestamp_ms()
+        is_old = first is not None and first >= 0 and last - first > self.settings.segment_ms
+        is_full = segment.size_bytes + size > self.settings.segment_bytes
+        is_long = segment.next_offset - segment.base_offset + sum(h.record_count for h in batches) > MAX_SEGMENT_BYTES
+        if is_full or is_old or is_long:
+            self.roll()
+
+    def _write(self, buffers: Sequence[bytes | memoryview], batches: Sequence[BatchHeader]) -> None:
+        segment = self._segments.active
+        segment.append(buffers, batches)
+        self._segments.unsynced.wrote(segment)
+
+    # --- durability ----------------------------------------------------------------------------------
+
+    def issue_flush(self) -> FlushToken:
+        """A commit over everything appended, rolled, created and removed up to now (M55)."""
+        return self._segments.unsynced.issue(self.leo)
+
+    def note_durable(self, offset: Offset) -> None:
+        """Remember, in memory, that everything below ``offset`` is durable: recovery will trust it.
+
+        The data directory's ``checkpoints.recovery_points.save()`` writes it, now and then.
+        """
+        self._checkpoints.recovery_points.put(self.name, min(offset, self.leo))
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the files; if ``clean``, make all durable first and save the indexes.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        if clean:
+            self.active_segment.save_indexes()
+            self._segments.unsynced.sync_now()
+            self._checkpoints.recovery_points.put(self.name, self.leo)
+        for segment in self._segments:
+            segment.close()
+        self._segments.unsynced.close()
+
+    # --- read ----------------------------------------------------------------------------------------
+
+    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool = True) -> bytes:
+        """Whole batches from the one that holds ``start``; ``b""`` if none ends at or below ``end``.
+
+        At most ``max_bytes``, but the first batch is given whatever its size if ``at_least_one`` (KIP-74).
+        Reads within one segment: ask again from where the answer ends. CRCs are checked.
+
+        Raises:
+            Refused: OFFSET_OUT_OF_RANGE, ``start`` is below the log start or above the LEO.
+            StorageDamaged: a batch is not what was written.
+        """
+        if not self._log_start_offset <= start <= self.leo:
+            raise Refused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {start} is outside {self._log_start_offset}..{self.leo}; seek to an offset within",
+            )
+        end = min(end, self.leo)
+        if start >= end:
+            return b""
+        return self._segments.holding(start).read(start, max_bytes, end, at_least_one=at_least_one)
+
+    def batches(self, from_offset: Offset | None = None) -> Iterator[FoundBatch]:
+        """Headers of all batches from the one that holds ``from_offset`` on, with where they lie.
+
+        Raises:
+            StorageDamaged: a header is not what was written.
+        """
+        return self._segments.batches(self._log_start_offset if from_offset is None else from_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int, end: Offset) -> FoundBatch | None:
+        """The first batch that holds a record at or after ``timestamp_ms`` and ends at or below ``end``.
+
+        The record within the batch is the caller's to find: storage does not parse records.
+        """
+        return self._segments.first_batch_reaching(timestamp_ms, self._log_start_offset, end)
+
+    def bytes_between(self, start: Offset, end: Offset) -> int:
+        """Bytes of the batches from the one that holds ``start`` up to, not including, the one that holds ``end``."""
+        return self._segments.bytes_between(start, end)
+
+    # --- cut and expire ------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: Offset, *, durable: bool | None = None) -> Offset:
+        """Cut the log so that it ends at ``offset``, or at the start of the batch that holds it. Returns the LEO.
+
+        With ``durable`` (default: as the settings say) file, directory and checkpoints are durable on return,
+        thus before the next append (M55). HW and recovery point are brought down with it (M41).
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        durable = self.settings.durable if durable is None else durable
+        if offset >= self.leo:
+            return self.leo
+        if offset < max(self._log_start_offset, self._segments.first_offset):
+            return self.truncate_fully_and_start_at(offset, durable=durable)
+        segment = self._segments.holding(offset)
+        batch = segment.batch_holding(offset)
+        leo = Offset(batch.wire.base_offset)
+        self._checkpoints.lower(self.name, leo, durable=durable)
+        drop_snapshots_above(self.directory, leo)
+        self._segments.drop_above(segment)
+        segment.truncate(batch.position, leo, durable=durable)
+        self._segments.unsynced.wrote(segment)
+        if durable:
+            sync_directory(self.directory)
+        return leo
+
+    def truncate_fully_and_start_at(self, offset: Offset, *, durable: bool | None = None) -> Offset:
+        """Throw every record away and begin, empty, at ``offset`` (M30). Returns the LEO.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        durable = self.settings.durable if durable is None else durable
+        self._checkpoints.lower(self.name, offset, durable=durable)
+        drop_snapshots_above(self.directory, Offset(-1))
+        self._save_log_start(offset, durable=durable)
+        self._segments.restart(offset)
+        if durable:
+            self._segments.unsynced.sync_now()
+        return self.leo
+
+    def advance_log_start(self, offset: Offset, *, durable: bool | None = None) -> None:
+        """Move the log start up to ``offset`` (<= LEO) and remove the segments that lie wholly below it.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        assert offset <= self.leo, f"log start {offset} above the log end {self.leo}"
+        if offset <= self._log_start_offset:
+            return
+        self._save_log_start(offset, durable=self.settings.durable if durable is None else durable)
+        self._segments.drop_below(offset)
+
+    def segments_expired(self, now_ms: int, high_watermark: Offset) -> Offset | None:
+        """Where retention allows the log start to move, ``None`` if it may not; ``now_ms`` is wall-clock time."""
+        target = expired_upto(
+            tuple(self._segments),
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            retention_bytes=self.settings.retention_bytes,
+            retention_ms=self.settings.retention_ms,
+        )
+        return target if target is not None and target > self._log_start_offset else None
+
+    def delete_records(self, offset: Offset | None, high_watermark: Offset) -> Offset:
+        """Kafka's DeleteRecords: records below ``offset`` (``None``: the HW) go. Returns the new log start.
+
+        Raises:
+            Refused: OFFSET_OUT_OF_RANGE above the HW.
+            StorageFailed: the disk failed.
+        """
+        target = high_watermark if offset is None else offset
+        if not 0 <= target <= high_watermark:
+            raise Refused(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {target} must be 0 to the high watermark {high_watermark}"
+            )
+        self.advance_log_start(target)
+        return self._log_start_offset
+
+    def delete(self) -> None:
+        """Remove the log's directory and its lines in the checkpoints, for good: `retire` and `remove_tree`.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        remove_tree(self.retire())
+
+    def retire(self) -> Path:
+        """Close the log and rename its directory to something that is never taken for a log.
+
+        The directory given back is for `layout.remove_tree`, which a worker thread may call: it takes 0.2 s
+        per GiB. After a crash the next start removes it.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        # Forgotten first: a log made anew under this name must not be measured by these offsets.
+        self._checkpoints.forget(self.name, durable=self.settings.durable)
+        retired = self.directory.with_name(name_with_suffix(self.directory.name, DELETED_SUFFIX))
+        if retired.exists():
+            remove_tree(retired)
+        rename_directory(self.directory, retired)
+        self.close(clean=False)
+        return retired
+
+    def _save_log_start(self, offset: Offset, *, durable: bool) -> None:
+        self._log_start_offset = offset
+        if self._checkpoints.log_starts.put(self.name, offset):
+            self._checkpoints.log_starts.save(durable=durable)
+
+    def _settle_start(self, found_leo: Offset) -> None:
+        """Bring log start and segments in line after opening; a log below its start begins anew there."""
+        if len(self._segments) and found_leo >= self._log_start_offset:
+            self._log_start_offset = max(self._log_start_offset, self._segments.first_offset)
+            self._segments.drop_below(self._log_start_offset)
+        else:
+            self._segments.restart(self._log_start_offset)
+
+    # --- what else is kept beside the log -------------------------------------------------------------
+
+    def save_epochs(self, entries: Sequence[EpochEntry], *, durable: bool | None = None) -> None:
+        """Write ``leader-epoch-checkpoint`` (M36).
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        write_epochs(self.directory, entries, durable=self.settings.durable if durable is None else durable)
+
+    def save_producers(self, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
+        """Keep the producer state as of ``offset`` (M61); the newest two are kept.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        save_snapshot(self.directory, offset, rows)
+
+    def producer_rows(self) -> tuple[ProducerBatch, ...]:
+        """The producer state at the LEO: the newest sound snapshot, and the batches behind it folded in."""
+        offset, rows = newest_snapshot(self.directory, self.leo)
+        ledger = ProducerLedger(rows)
+        for batch, _ in self.batches(max(offset, self._log_start_offset)):
+            if batch.wire.producer_id >= 0 and batch.wire.base_offset >= offset:
+                ledger.observe(batch.wire.to_core(), Offset(batch.wire.base_offset))
+        return ledger.rows()

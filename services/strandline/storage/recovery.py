@@ -1,0 +1,207 @@
+"""Decides what is believed of a log when it is opened: after a clean stop its files, else its CRCs.
+
+Invariant: what is kept is a prefix of the batches that were written, it is durable before anybody hears
+of it (TR17), and recovering twice gives what recovering once gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+from strandline.core.types import EpochEntry, LeaderEpoch, Offset
+from strandline.storage.checkpoint import CheckpointDamaged, read_epochs
+from strandline.storage.disk import remove, sync_data, sync_directory, truncate_file
+from strandline.storage.layout import remove_segment_files, segment_base, segment_paths
+from strandline.storage.scan import ALL_OFFSETS, StoredBatch
+from strandline.storage.segment import Segment
+
+_LEFTOVER_SUFFIXES = (".tmp", ".deleted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What opening a log found and did."""
+
+    was_clean: bool
+    log_start_offset: Offset
+    leo: Offset
+    epochs: tuple[EpochEntry, ...]
+    """For the core's epoch cache: batches win over the file, nothing starts at or above the LEO (M55)."""
+    bytes_checked: int = 0
+    """Bytes whose CRC was computed."""
+    bytes_cut: int = 0
+    """Bytes that were in the files and are not any more: a torn tail, or damage and all behind it."""
+    first_bad_file: Path | None = None
+    first_bad_position: int | None = None
+    fault: str | None = None
+    """What was wrong at the first bad byte."""
+    segments_rebuilt: int = 0
+    """Segments whose index files were missing or wrong."""
+    epochs_rebuilt: bool = False
+    """Whether every batch header was read because the epoch checkpoint could not be believed."""
+    ended_below_durable_point: bool = False
+    """The log is shorter than it was known to be durable: the node is unclean (M58)."""
+    ended_below_high_watermark: bool = False
+    """The log is shorter than its checkpointed HW: the node is unclean (M58)."""
+
+    @property
+    def lost_durable_records(self) -> bool:
+        """Whether the node must register as unclean (M58)."""
+        return self.ended_below_durable_point or self.ended_below_high_watermark
+
+
+@dataclass(slots=True)
+class SegmentLoader:
+    """Opens the segments of one log, one after the other, and stops believing at the first fault."""
+
+    directory: Path
+    log_start: Offset
+    """Segments wholly below it are removed unseen; they are what a crash left of a finished deletion."""
+    trusted_below: Offset
+    """Batches that end at or below it need no CRC: they were durable, or the last stop was clean."""
+    index_interval_bytes: int
+    segments: list[Segment] = field(default_factory=list)
+    tail: list[EpochEntry] = field(default_factory=list)
+    """Epochs of the unbroken run of headers that were read up to the end of the log: the first entry says
+    where the run begins, the others where their epochs begin. Empty if the last headers were not read."""
+    _tail_end: Offset | None = None
+    bytes_checked: int = 0
+    bytes_cut: int = 0
+    bad_file: Path | None = None
+    bad_position: int | None = None
+    fault: str | None = None
+    rebuilt: int = 0
+
+    def load(self) -> None:
+        """Fill ``segments``; what cannot be believed is cut off or removed, durably.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        _remove_leftovers(self.directory)
+        for path in self._drop_below_start(segment_paths(self.directory)):
+            expected = self.segments[-1].next_offset if self.segments else segment_base(path)
+            if self.fault is None and segment_base(path) != expected:
+                self._blame(path, 0, f"the segment begins at {segment_base(path)}, expected {expected}")
+            if self.fault is None:
+                self._load_segment(path)
+            else:
+                self._drop(path)
+        if self.segments and self._tail_end != self.segments[-1].next_offset:
+            # What was read lies in an older segment: it says nothing of the epochs behind it.
+            self.tail = []
+        if self.fault is not None:
+            sync_directory(self.directory)
+
+    def sync(self) -> None:
+        """Make what no commit is known to have covered durable (TR17).
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        for segment in self.segments:
+            if segment.next_offset > self.trusted_below:
+                sync_data(segment.fd, segment.path)
+        if self.trusted_below < ALL_OFFSETS:
+            sync_directory(self.directory)
+
+    def _drop_below_start(self, paths: list[Path]) -> list[Path]:
+        kept = [
+            path for path, after in zip_longest(paths, paths[1:]) if not after or segment_base(after) > self.log_start
+        ]
+        for path in paths[: len(paths) - len(kept)]:
+            remove_segment_files(path)
+        return kept
+
+    def _load_segment(self, path: Path) -> None:
+        segment = Segment.open(path, self.index_interval_bytes)
+        if not segment.resume(self.trusted_below) and segment.file_bytes() > self.index_interval_bytes:
+            self.rebuilt += 1
+        scan = segment.scan(self.trusted_below)
+        scan.last_epoch = self.tail[-1].epoch if self.tail else LeaderEpoch(0)
+        for batch in scan:
+            segment.note(batch)
+            self._see(batch)
+        self.bytes_checked += scan.bytes_checked
+        self.segments.append(segment)
+        if scan.fault is not None:
+            self._blame(path, scan.position, scan.fault)
+            self.bytes_cut += segment.file_bytes() - segment.size_bytes
+            segment.remove_indexes()
+            truncate_file(segment.fd, path, segment.size_bytes)
+            sync_data(segment.fd, path)
+
+    def _see(self, batch: StoredBatch) -> None:
+        entry = _entry_of(batch)
+        if entry.start_offset != self._tail_end:
+            self.tail = [entry]
+        elif entry.epoch > self.tail[-1].epoch:
+            self.tail.append(entry)
+        self._tail_end = batch.next_offset
+
+    def _blame(self, path: Path, position: int, fault: str) -> None:
+        self.bad_file, self.bad_position, self.fault = path, position, fault
+
+    def _drop(self, path: Path) -> None:
+        self.bytes_cut += path.stat().st_size
+        remove_segment_files(path)
+
+
+@dataclass(frozen=True, slots=True)
+class BelievedEpochs:
+    """The epoch entries to go on with, and whether every batch was read for them."""
+
+    entries: list[EpochEntry]
+    rebuilt: bool = False
+
+
+def believed_epochs(
+    directory: Path, segments: Sequence[Segment], tail: Sequence[EpochEntry], leo: Offset
+) -> BelievedEpochs:
+    """Bring ``leader-epoch-checkpoint`` in line with the batches; batches win (M55).
+
+    ``tail`` are the epochs of the headers that were read while opening. The file is believed for what lies
+    below them unless it is missing, damaged or contradicts them; then every header is read.
+    """
+    try:
+        entries = read_epochs(directory) or []
+    except CheckpointDamaged:
+        entries = []
+    tail = tail or _last_batch(segments)
+    if not tail:
+        return BelievedEpochs([])
+    below = [entry for entry in entries if entry.start_offset <= tail[0].start_offset]
+    if below and below[-1].epoch == tail[0].epoch:
+        return BelievedEpochs([entry for entry in (*below, *tail[1:]) if entry.start_offset < leo])
+    return BelievedEpochs(_epochs_of_batches(segments), rebuilt=True)
+
+
+def _last_batch(segments: Sequence[Segment]) -> list[EpochEntry]:
+    for segment in reversed(segments):
+        if segment.size_bytes:
+            return [_entry_of(segment.batch_holding(Offset(segment.next_offset - 1)))]
+    return []
+
+
+def _epochs_of_batches(segments: Sequence[Segment]) -> list[EpochEntry]:
+    entries: list[EpochEntry] = []
+    for segment in segments:
+        for entry in map(_entry_of, segment.batches()):
+            if not entries or entry.epoch > entries[-1].epoch:
+                entries.append(entry)
+    return entries
+
+
+def _entry_of(batch: StoredBatch) -> EpochEntry:
+    return EpochEntry(LeaderEpoch(batch.wire.leader_epoch), Offset(batch.wire.base_offset))
+
+
+def _remove_leftovers(directory: Path) -> None:
+    logs = {path.stem for path in segment_paths(directory)}
+    for path in directory.iterdir():
+        is_orphan = path.suffix in (".index", ".timeindex") and path.stem not in logs
+        if is_orphan or path.suffix in _LEFTOVER_SUFFIXES:
+            remove(path)

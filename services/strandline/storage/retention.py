@@ -1,0 +1,37 @@
+"""Decides which old segments retention by size and by time allows to go.
+
+Invariant: never anything at or above the high watermark, never the active segment, oldest first without gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.core.types import Offset
+from strandline.storage.segment import Segment
+
+
+def expired_upto(
+    segments: Sequence[Segment],
+    *,
+    high_watermark: Offset,
+    now_ms: int,
+    retention_bytes: int | None,
+    retention_ms: int | None,
+) -> Offset | None:
+    """The offset below which whole segments have expired, or ``None``.
+
+    By size: as long as the rest still holds ``retention_bytes``. By time: if the newest record is older than
+    ``retention_ms`` before ``now_ms`` (wall clock, as the records' timestamps; a segment without timestamps
+    does not expire).
+    """
+    excess = 0 if retention_bytes is None else sum(segment.size_bytes for segment in segments) - retention_bytes
+    target: Offset | None = None
+    for segment in segments[:-1]:
+        is_excess = retention_bytes is not None and excess >= segment.size_bytes
+        is_old = retention_ms is not None and 0 <= segment.max_timestamp_ms < now_ms - retention_ms
+        if segment.next_offset > high_watermark or not (is_excess or is_old):
+            break
+        excess -= segment.size_bytes
+        target = segment.next_offset
+    return target

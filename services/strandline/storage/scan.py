@@ -1,0 +1,128 @@
+"""Decides whether bytes in a file are a sound batch in its place, and where the sound ones end.
+
+Invariant: what a scan yields is a prefix of what was written: it stops for good at the first batch that is
+torn, damaged, out of place, or older in epoch than the one before it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from strandline.core.types import Offset
+from strandline.records.batch import HEADER_BYTES, MAGIC, WireHeader, crc_matches, is_dense, parse_wire
+
+_CRC_CHUNK_BYTES = 1 << 20
+_HEADER_CHUNK_BYTES = 1 << 12
+ALL_OFFSETS = Offset((1 << 63) - 1)
+"""As ``crc_from``: look at headers only."""
+
+
+class StoredBatch(NamedTuple):
+    """One sound batch and the byte of the file where it begins."""
+
+    wire: WireHeader
+    position: int
+
+    @property
+    def next_offset(self) -> Offset:
+        """Exclusive end of the batch."""
+        return Offset(self.wire.base_offset + self.wire.record_count)
+
+    @property
+    def end_position(self) -> int:
+        """First byte behind the batch."""
+        return self.position + self.wire.size_bytes
+
+
+class BatchScan:
+    """Iterates over the sound batches of a file from ``position``; afterwards tells where and why it stopped."""
+
+    __slots__ = (
+        "_buffer",
+        "_buffer_at",
+        "_crc_from",
+        "_fd",
+        "bytes_checked",
+        "end",
+        "fault",
+        "last_epoch",
+        "next_offset",
+        "position",
+    )
+
+    def __init__(
+        self, fd: int, position: int, next_offset: Offset | None, *, end: int, crc_from: Offset = Offset(0)
+    ) -> None:
+        """Scan bytes ``position`` to ``end``; batches that end above ``crc_from`` have their CRC checked.
+
+        ``next_offset`` is the base offset the first batch must have; ``None`` takes what is there.
+        """
+        self._fd = fd
+        self.position = position
+        self.next_offset = next_offset
+        self.end = end
+        self._crc_from = crc_from
+        self.last_epoch = 0
+        self.bytes_checked = 0
+        """Bytes whose CRC was computed."""
+        self.fault: str | None = None
+        """Why the scan stopped before ``end``; ``None`` if it did not."""
+        self._buffer = memoryview(b"")
+        self._buffer_at = 0
+
+    def __iter__(self) -> Iterator[StoredBatch]:
+        while self.position < self.end:
+            batch = self._next()
+            if batch is None:
+                return
+            self.position, self.next_offset = batch.end_position, batch.next_offset
+            self.last_epoch = batch.wire.leader_epoch
+            yield batch
+
+    def _next(self) -> StoredBatch | None:
+        left = self.end - self.position
+        if left < HEADER_BYTES:
+            self.fault = f"{left} bytes are left, less than a header"
+            return None
+        wire = parse_wire(self._bytes(HEADER_BYTES, _HEADER_CHUNK_BYTES))
+        self.fault = self._header_fault(wire, left)
+        if self.fault is not None:
+            return None
+        batch = StoredBatch(wire, self.position)
+        if batch.next_offset > self._crc_from:
+            self.bytes_checked += wire.size_bytes
+            if not crc_matches(self._bytes(wire.size_bytes, _CRC_CHUNK_BYTES), wire.crc):
+                self.fault = "the CRC does not match"
+                return None
+        return batch
+
+    def _header_fault(self, wire: WireHeader, left: int) -> str | None:
+        fault = header_fault(wire, left)
+        if fault is not None:
+            return fault
+        if self.next_offset is not None and wire.base_offset != self.next_offset:
+            return f"base offset is {wire.base_offset}, expected {self.next_offset}"
+        if wire.leader_epoch < self.last_epoch:
+            return f"leader epoch {wire.leader_epoch} follows {self.last_epoch}"
+        return None
+
+    def _bytes(self, wanted: int, chunk: int) -> memoryview:
+        """``wanted`` bytes from ``position``, read ``chunk`` bytes at a time."""
+        start = self.position - self._buffer_at
+        if start < 0 or start + wanted > len(self._buffer):
+            size = min(max(wanted, chunk), self.end - self.position)
+            self._buffer, self._buffer_at, start = memoryview(os.pread(self._fd, size, self.position)), self.position, 0
+        return self._buffer[start : start + wanted]
+
+
+def header_fault(wire: WireHeader, left: int) -> str | None:
+    """Why these fields cannot be the header of a batch with ``left`` bytes from its start on, or ``None``."""
+    if wire.magic != MAGIC:
+        return f"magic is {wire.magic}"
+    if not HEADER_BYTES <= wire.size_bytes <= left:
+        return f"the batch is {wire.size_bytes} bytes long, {left} are left"
+    if not is_dense(wire):
+        return f"{wire.record_count} records and last offset delta {wire.last_offset_delta} disagree"
+    return None

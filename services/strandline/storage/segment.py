@@ -1,0 +1,404 @@
+"""Decides how a run of batches lies in one file, and finds the batch that holds an offset.
+
+Invariant: bytes 0 to ``size_bytes`` are whole batches, dense in offsets from ``base_offset`` to
+``next_offset``; the two indexes only ever shorten the way to them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from strandline.core.types import BatchHeader, Offset
+from strandline.records.batch import HEADER_BYTES, crc_matches, parse_wire
+from strandline.storage.disk import Buffer, StorageDamaged, StorageFailed, remove, sync_data, truncate_file, write_at
+from strandline.storage.index import OffsetIndex, TimeIndex
+from strandline.storage.layout import segment_base, segment_path
+from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch, header_fault
+
+MAX_SEGMENT_BYTES = (1 << 31) - 1
+"""Positions and relative offsets are 32 bits wide in the index files."""
+
+
+class Segment:
+    """One ``<base offset>.log`` file with its ``.index`` and ``.timeindex``."""
+
+    __slots__ = (
+        "_first_timestamp_ms",
+        "_index",
+        "_index_interval_bytes",
+        "_index_is_ours",
+        "_max_timestamp_offset",
+        "_since_index_bytes",
+        "_times",
+        "base_offset",
+        "fd",
+        "max_timestamp_ms",
+        "next_offset",
+        "path",
+        "size_bytes",
+        "writes",
+    )
+
+    def __init__(self, path: Path, fd: int, index_interval_bytes: int) -> None:
+        self.path = path
+        self.fd = fd
+        self.base_offset = segment_base(path)
+        self._index_interval_bytes = index_interval_bytes
+        self.writes = 0
+        """Counts changes of the file, so that a finished sync knows whether it still covers everything."""
+        self._forget()
+
+    @classmethod
+    def create(cls, directory: Path, base_offset: Offset, index_interval_bytes: int) -> Segment:
+        """Make an empty segment.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        path = segment_path(directory, base_offset)
+        return cls(path, _open(path, os.O_CREAT | os.O_TRUNC), index_interval_bytes)
+
+    @classmethod
+    def open(cls, path: Path, index_interval_bytes: int) -> Segment:
+        """Open a segment whose batches are yet unknown: `resume` and `replay` come next.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        return cls(path, _open(path), index_interval_bytes)
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.base_offset}..{self.next_offset} {self.size_bytes} bytes>"
+
+    # --- writing -----------------------------------------------------------------------------------
+
+    def append(self, buffers: Sequence[Buffer], batches: Sequence[BatchHeader]) -> None:
+        """Write stamped batches behind the last one; ``batches`` are their headers.
+
+        Raises:
+            StorageFailed: the disk failed; the file may end torn.
+        """
+        write_at(self.fd, self.path, buffers, self.size_bytes)
+        self.writes += 1
+        for header in batches:
+            self._note(Offset(self.next_offset + header.record_count), header.max_timestamp_ms, header.size_bytes)
+
+    def truncate(self, position: int, next_offset: Offset, *, durable: bool) -> None:
+        """Cut the file at the batch border ``position``, where the next batch would be ``next_offset``.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        self.remove_indexes()
+        truncate_file(self.fd, self.path, position)
+        if durable:
+            sync_data(self.fd, self.path)
+        self.writes += 1
+        self._rewind(next_offset)
+        for _ in self.replay(ALL_OFFSETS):
+            pass
+        assert self.next_offset == next_offset, f"{self.path}, cut at {position}, ends at {self.next_offset}"
+
+    def save_indexes(self) -> None:
+        """Write both index files; they are rebuilt if a crash loses them.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        self._times.maybe_append(self.max_timestamp_ms, self._max_timestamp_offset)
+        self._index.save(self.path.with_suffix(".index"))
+        self._times.save(self.path.with_suffix(".timeindex"))
+
+    def close(self) -> None:
+        """Give the file descriptor back."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def detach(self) -> int:
+        """Hand the file descriptor over; it is the caller's to close."""
+        fd, self.fd = self.fd, -1
+        return fd
+
+    def remove(self) -> None:
+        """Unlink the segment and its indexes; the file stays open.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        self.remove_indexes()
+        remove(self.path)
+
+    def remove_indexes(self) -> None:
+        """Unlink the index files: what they say about a cut file would be wrong once it grows again.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        remove(self.path.with_suffix(".index"))
+        remove(self.path.with_suffix(".timeindex"))
+
+    # --- learning what a file holds ----------------------------------------------------------------
+
+    def resume(self, trusted_below: Offset) -> bool:
+        """Take over the index files as far as they lie below ``trusted_below``; `replay` learns the rest.
+
+        Returns whether anything could be taken over.
+        """
+        self._forget()
+        index = OffsetIndex.load(self.path.with_suffix(".index"), self.base_offset, self.file_bytes())
+        times = TimeIndex.load(self.path.with_suffix(".timeindex"), self.base_offset)
+        if index is None or times is None:
+            return False
+        self._index, self._times, self._index_is_ours = index, times, False
+        return self._rewind(trusted_below)
+
+    def replay(self, crc_from: Offset) -> Iterator[StoredBatch]:
+        """Learn the batches behind the known ones, yielding each; ends at the first that is not sound.
+
+        Batches that end above ``crc_from`` have their CRC checked.
+        """
+        for batch in self.scan(crc_from):
+            self._note(batch.next_offset, batch.wire.max_timestamp_ms, batch.wire.size_bytes)
+            yield batch
+
+    def scan(self, crc_from: Offset) -> BatchScan:
+        """A scan of the batches behind the known ones, up to the end of the file; it changes nothing here."""
+        return BatchScan(self.fd, self.size_bytes, self.next_offset, end=self.file_bytes(), crc_from=crc_from)
+
+    def note(self, batch: StoredBatch) -> None:
+        """Count a batch of `scan` among the known ones."""
+        assert batch.position == self.size_bytes, "batches are learned in their order"
+        self._note(batch.next_offset, batch.wire.max_timestamp_ms, batch.wire.size_bytes)
+
+    def file_bytes(self) -> int:
+        """Size of the file, whatever it holds."""
+        return os.fstat(self.fd).st_size
+
+    def _forget(self) -> None:
+        self._index, self._times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        self._index_is_ours = True
+        """Whether every index entry was made by this process, so that a mismatch is the log's fault."""
+        self._since_index_bytes = 0
+        self.size_bytes, self.next_offset = 0, self.base_offset
+        self.max_timestamp_ms, self._max_timestamp_offset = -1, self.base_offset
+        self._first_timestamp_ms: int | None = None
+
+    def _rewind(self, below: Offset) -> bool:
+        """Go back to the end of the last indexed batch that lies below ``below``; `replay` goes on from there."""
+        entry = self._index.last_entry_below(below)
+        batch = None if entry is None else self._batch_at(entry[1])
+        if entry is None or batch is None or batch.next_offset != entry[0] + 1:
+            self._forget()
+            return False
+        self._index.truncate(batch.end_position)
+        self._times.truncate(batch.next_offset)
+        self.size_bytes, self.next_offset = batch.end_position, batch.next_offset
+        self.max_timestamp_ms, self._max_timestamp_offset = self._times.last_entry() or (-1, self.base_offset)
+        self._since_index_bytes = batch.wire.size_bytes
+        if self._last_time_holds(batch):
+            return True
+        self._forget()
+        return False
+
+    def _last_time_holds(self, last: StoredBatch) -> bool:
+        """Whether the batch that the time index names as newest up to ``last`` is there and has that time."""
+        if last.wire.max_timestamp_ms > self.max_timestamp_ms:
+            # A power loss may also have left the file empty.
+            return False
+        if self.max_timestamp_ms < 0:
+            return True
+        offset = self._max_timestamp_offset
+        batch = self._walk_to(offset, self._index.floor(offset))
+        return batch is not None and batch.wire.max_timestamp_ms == self.max_timestamp_ms
+
+    def _note(self, next_offset: Offset, max_timestamp_ms: int, size_bytes: int) -> None:
+        if self.size_bytes == 0:
+            self._first_timestamp_ms = max_timestamp_ms
+        last_offset = Offset(next_offset - 1)
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms, self._max_timestamp_offset = max_timestamp_ms, last_offset
+        if self._since_index_bytes > self._index_interval_bytes:
+            self._index.append(last_offset, self.size_bytes)
+            self._times.maybe_append(self.max_timestamp_ms, self._max_timestamp_offset)
+            self._since_index_bytes = 0
+        self._since_index_bytes += size_bytes
+        self.size_bytes += size_bytes
+        self.next_offset = next_offset
+
+    # --- finding and reading -----------------------------------------------------------------------
+
+    def first_timestamp_ms(self) -> int | None:
+        """Maximal timestamp of the first batch, from which `roll` by time counts; ``None`` while empty."""
+        if self._first_timestamp_ms is None and self.size_bytes:
+            self._first_timestamp_ms = self._sound_batch_at(0).wire.max_timestamp_ms
+        return self._first_timestamp_ms
+
+    def locate(self, offset: Offset) -> int:
+        """Position of the batch that holds ``offset``, or the end of the segment.
+
+        Raises:
+            StorageDamaged: the batches on the way are not what was written.
+        """
+        if offset >= self.next_offset:
+            return self.size_bytes
+        return self.batch_holding(offset).position
+
+    def batch_holding(self, offset: Offset) -> StoredBatch:
+        """The batch that holds ``offset``, which must lie within the segment.
+
+        Raises:
+            StorageDamaged: the batches on the way are not what was written.
+        """
+        assert self.base_offset <= offset < self.next_offset, f"offset {offset} is not within {self}"
+        batch = self._walk_to(offset, self._index.floor(offset))
+        if batch is None:
+            self._distrust_index()
+            batch = self._walk_to(offset, self._index.floor(offset))
+        if batch is None:
+            raise StorageDamaged(self.path, 0, f"no batch holds offset {offset}")
+        return batch
+
+    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
+        """Whole batches from the one that holds ``start``, none ending above ``end``, CRCs checked.
+
+        Raises:
+            StorageDamaged: a batch is not what was written.
+        """
+        try:
+            return self._read(start, max_bytes, end, at_least_one=at_least_one)
+        except StorageDamaged:
+            if self._index_is_ours:
+                raise
+            # Perhaps only the index file was wrong.
+            self._distrust_index()
+            return self._read(start, max_bytes, end, at_least_one=at_least_one)
+
+    def _read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
+        guess = self._index.ceiling(start)
+        if guess is not None and guess < self.size_bytes - HEADER_BYTES:
+            # With batches above the index interval every batch is indexed, and the guess is right.
+            chunk = self._pread(max(max_bytes, HEADER_BYTES), guess)
+            wire = parse_wire(chunk)
+            holds = wire.base_offset <= start < wire.base_offset + wire.record_count
+            if holds and header_fault(wire, self.size_bytes - guess) is None:
+                return self._whole_batches(chunk, guess, max_bytes, end, at_least_one=at_least_one)
+        position = self.batch_holding(start).position
+        chunk = self._pread(max(max_bytes, HEADER_BYTES), position)
+        return self._whole_batches(chunk, position, max_bytes, end, at_least_one=at_least_one)
+
+    def first_batch_reaching(self, timestamp_ms: int, start: Offset, end: Offset) -> StoredBatch | None:
+        """The first batch with records in ``start`` to ``end`` whose maximal timestamp is ``timestamp_ms`` or later.
+
+        Raises:
+            StorageDamaged: a header on the way is not what was written.
+        """
+        for batch in self.batches(self._position_before(timestamp_ms)):
+            if batch.next_offset > end:
+                return None
+            if batch.next_offset > start and batch.wire.max_timestamp_ms >= timestamp_ms:
+                return batch
+        return None
+
+    def _position_before(self, timestamp_ms: int) -> int:
+        """A batch border in front of which no batch reaches ``timestamp_ms``."""
+        entry = self._times.floor(timestamp_ms)
+        if entry is None:
+            return 0
+        batch = self.batch_holding(entry[1]) if entry[1] < self.next_offset else None
+        if batch is not None and batch.wire.max_timestamp_ms == entry[0]:
+            return batch.position
+        self._distrust_index()
+        return 0
+
+    def batches(self, from_position: int = 0) -> Iterator[StoredBatch]:
+        """Headers of the batches from a batch border on.
+
+        Raises:
+            StorageDamaged: a header is not what was written.
+        """
+        scan = self._headers_from(from_position)
+        yield from scan
+        if scan.fault is not None:
+            raise StorageDamaged(self.path, scan.position, scan.fault)
+
+    def _headers_from(self, position: int) -> BatchScan:
+        return BatchScan(self.fd, position, None, end=self.size_bytes, crc_from=ALL_OFFSETS)
+
+    def _walk_to(self, offset: Offset, position: int) -> StoredBatch | None:
+        for batch in self._headers_from(position):
+            if batch.wire.base_offset > offset:
+                return None
+            if batch.next_offset > offset:
+                return batch
+        return None
+
+    def _batch_at(self, position: int) -> StoredBatch | None:
+        return next(iter(BatchScan(self.fd, position, None, end=self.file_bytes(), crc_from=ALL_OFFSETS)), None)
+
+    def _sound_batch_at(self, position: int) -> StoredBatch:
+        batch = self._batch_at(position)
+        if batch is None:
+            raise StorageDamaged(self.path, position, "no batch header is there")
+        return batch
+
+    def _distrust_index(self) -> None:
+        """The index led astray: read all headers again.
+
+        Raises:
+            StorageDamaged: the log itself leads astray.
+        """
+        known_end, known_offset = self.size_bytes, self.next_offset
+        self._forget()
+        scan = BatchScan(self.fd, 0, self.base_offset, end=known_end, crc_from=ALL_OFFSETS)
+        for batch in scan:
+            self.note(batch)
+        if self.next_offset != known_offset:
+            raise StorageDamaged(self.path, scan.position, scan.fault or "batches are missing")
+
+    def _pread(self, wanted: int, position: int) -> bytes:
+        size = min(wanted, self.size_bytes - position)
+        chunk = os.pread(self.fd, size, position)
+        if len(chunk) < size:
+            raise StorageDamaged(self.path, position + len(chunk), "the file is shorter than what was written")
+        return chunk
+
+    def _whole_batches(self, chunk: bytes, position: int, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
+        first = parse_wire(chunk)
+        if first.base_offset + first.record_count > end:
+            return b""
+        if first.size_bytes > max_bytes:
+            if not at_least_one:
+                return b""
+            if first.size_bytes > len(chunk):
+                chunk = self._pread(first.size_bytes, position)
+        taken = self._sound_bytes(memoryview(chunk), position, end)
+        return chunk if taken == len(chunk) else chunk[:taken]
+
+    def _sound_bytes(self, view: memoryview, position: int, end: Offset) -> int:
+        """How many bytes of ``view`` are whole batches that end at or below ``end``."""
+        taken, expected = 0, parse_wire(view).base_offset
+        while len(view) - taken >= HEADER_BYTES:
+            wire = parse_wire(view, taken)
+            size = wire.size_bytes
+            if wire.base_offset != expected:
+                # The base offset lies outside the CRC.
+                fault = f"base offset is {wire.base_offset}, expected {expected}"
+                raise StorageDamaged(self.path, position + taken, fault)
+            if wire.base_offset + wire.record_count > end or taken + size > len(view):
+                break
+            if size < HEADER_BYTES or not crc_matches(view[taken : taken + size], wire.crc):
+                raise StorageDamaged(
+                    self.path, position + taken, f"the CRC at offset {wire.base_offset} does not match"
+                )
+            taken, expected = taken + size, wire.base_offset + wire.record_count
+        return taken
+
+
+def _open(path: Path, flags: int = 0) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+    except OSError as error:
+        raise StorageFailed("open", path, error) from error

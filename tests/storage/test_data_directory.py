@@ -1,0 +1,276 @@
+"""Whose a data directory is, who may open it, and when its node is unclean (M58, M63)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.types import Durability, LeaderEpoch, NodeId, Offset
+from strandline.records.batch import check_produced
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.storage.directory import DataDirectory, DirectoryRefused
+
+NODE = NodeId(3)
+
+
+def start(path, **settings) -> DataDirectory:
+    """Open the directory as node 3 of cluster c."""
+    return DataDirectory.open(path, **{"node_id": NODE, "cluster_id": "c", **settings})
+
+
+def registered(path, **settings) -> DataDirectory:
+    """A directory whose first registration is over, so that the mark of a new one is gone."""
+    directory = start(path, **settings)
+    directory.clear_unclean()
+    return directory
+
+
+def append(log, batches: int = 5) -> None:
+    """Batches of one record each."""
+    for _ in range(batches):
+        log.append(check_produced(encode_batch([NewRecord(None, b"v" * 50, 1)])), log.leo, LeaderEpoch(1))
+
+
+def test_second_process_is_refused(tmp_path) -> None:
+    """One process at a time: the refusal names the path, the holder's pid and the way out."""
+    directory = start(tmp_path)
+
+    with pytest.raises(DirectoryRefused, match=rf"{tmp_path} is used by process {os.getpid()}; stop that one"):
+        start(tmp_path)
+    directory.close(clean=True)
+    start(tmp_path).close(clean=True)
+
+
+def test_directory_of_another_cluster_is_refused(tmp_path) -> None:
+    """A node never joins a cluster with another cluster's records."""
+    start(tmp_path).close(clean=True)
+    with pytest.raises(Refused, match="belongs to cluster c, not d") as refused:
+        start(tmp_path, cluster_id="d")
+
+    assert refused.value.refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_directory_of_another_node_is_refused(tmp_path) -> None:
+    """Two nodes never share one log."""
+    start(tmp_path).close(clean=True)
+
+    with pytest.raises(DirectoryRefused, match="belongs to node 3, not 4"):
+        start(tmp_path, node_id=NodeId(4))
+
+
+def test_cluster_may_be_learned_later_and_holds_for_ever(tmp_path) -> None:
+    """A node that meets its controller after it started binds its directory then."""
+    directory = start(tmp_path, cluster_id=None)
+    directory.adopt_cluster("c")
+    directory.adopt_cluster("c")
+
+    with pytest.raises(Refused):
+        directory.adopt_cluster("d")
+    directory.close(clean=True)
+    assert start(tmp_path, cluster_id=None).identity.cluster_id == "c"
+
+
+def test_directory_id_is_made_once(tmp_path) -> None:
+    """The id stays over restarts, and another directory has another."""
+    first = start(tmp_path / "a")
+    first.close(clean=True)
+    again, other = start(tmp_path / "a"), start(tmp_path / "b")
+
+    assert first.identity.directory_id == again.identity.directory_id != other.identity.directory_id
+
+
+def test_damaged_identity_is_refused(tmp_path) -> None:
+    """A directory that cannot say whose it is is not used."""
+    start(tmp_path).close(clean=True)
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=\n")
+
+    with pytest.raises(DirectoryRefused, match=r"meta\.properties is damaged"):
+        start(tmp_path)
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("clean", [True, False])
+def test_only_a_crash_under_page_cache_is_unclean(tmp_path, durability, clean) -> None:
+    """kill -9 or power loss under fsync alone is not unclean; under page-cache a missing mark is."""
+    registered(tmp_path, durability=durability).close(clean=clean)
+    directory = start(tmp_path)
+
+    assert directory.stopped_cleanly == clean
+    assert directory.is_unclean == (durability is Durability.PAGE_CACHE and not clean)
+
+
+def test_new_directory_is_unclean_until_registered(tmp_path) -> None:
+    """A replaced disk must leave every ISR; the mark stays until the controller has heard of it."""
+    start(tmp_path).close(clean=True)
+    directory = start(tmp_path)
+    before = directory.is_unclean
+    directory.clear_unclean()
+    directory.close(clean=False)
+
+    assert (before, start(tmp_path).is_unclean) == (True, False)
+
+
+def test_unclean_mark_survives_the_change_of_durability(tmp_path) -> None:
+    """A crash under page-cache is not forgotten by a start under fsync that crashes before it registered."""
+    registered(tmp_path, durability=Durability.PAGE_CACHE).close(clean=False)
+    start(tmp_path, durability=Durability.FSYNC).close(clean=False)
+
+    assert "page cache" in start(tmp_path).unclean_reason()
+
+
+def test_lost_durable_records_make_the_node_unclean(tmp_path) -> None:
+    """A log that ends below its recovery point sets the mark, and lowers the checkpoints after it."""
+    directory = registered(tmp_path)
+    log = directory.open_log("t", 0, "id").log
+    append(log)
+    log.note_durable(log.leo)
+    directory.save_checkpoints()
+    log.close(clean=False)
+    directory.close(clean=False)
+    path = log.active_segment.path
+    os.truncate(path, path.stat().st_size - 1)
+    directory = start(tmp_path)
+    opened = directory.open_log("t", 0, "id")
+
+    assert opened.recovery.ended_below_durable_point
+    assert directory.is_unclean
+    assert "t-0 ends at 4" in directory.unclean_reason()
+    assert directory.checkpoints.recovery_points.get(("t", 0)) == 4
+    opened.log.close(clean=False)
+
+
+def test_damage_met_in_service_is_repaired_at_the_next_start(tmp_path) -> None:
+    """With the mark set, the log is read as a whole and cut in front of the damage, below the recovery point."""
+    directory = registered(tmp_path)
+    log = directory.open_log("t", 0, "id").log
+    append(log)
+    log.note_durable(log.leo)
+    with open(log.active_segment.path, "r+b") as file:
+        file.seek(log.active_segment.size_bytes // 2)
+        file.write(b"XX")
+    directory.mark_unclean("t-0 is damaged")
+    log.close(clean=False)
+    directory.save_checkpoints()
+    directory.close(clean=False)
+    again = start(tmp_path).open_log("t", 0, "id")
+
+    assert again.log.leo == 2
+    assert again.recovery.lost_durable_records
+    again.log.close(clean=False)
+
+
+def test_clean_stop_is_trusted_once(tmp_path) -> None:
+    """After a clean stop nothing is checked; the mark is gone as soon as the next run begins."""
+    directory = registered(tmp_path)
+    log = directory.open_log("t", 0, "id").log
+    append(log)
+    log.close()
+    directory.close(clean=True)
+    directory = start(tmp_path)
+    opened = directory.open_log("t", 0, "id")
+    opened.log.close(clean=False)
+    directory.close(clean=False)
+
+    assert opened.recovery.was_clean
+    assert not start(tmp_path).stopped_cleanly
+
+
+def test_log_of_another_topic_id_is_set_aside(tmp_path) -> None:
+    """A topic deleted and made again under its name finds an empty log; the old one is kept, never served (M63)."""
+    directory = registered(tmp_path)
+    old = directory.open_log("t", 0, "old-id").log
+    append(old)
+    old.advance_log_start(Offset(2))
+    old.note_durable(old.leo)
+    directory.save_checkpoints()
+    old.close(clean=False)
+    opened = directory.open_log("t", 0, "new-id")
+
+    assert (opened.log.log_start_offset, opened.log.leo) == (0, 0)
+    assert opened.set_aside == tmp_path / "t-0.old-id.stray"
+    assert (opened.set_aside / f"{0:020}.log").stat().st_size > 0
+    assert not opened.recovery.lost_durable_records
+    assert directory.log_names() == [("t", 0)]
+    opened.log.close(clean=False)
+
+
+def test_log_without_a_topic_id_is_not_believed(tmp_path) -> None:
+    """Records whose topic nobody knows are set aside too."""
+    directory = registered(tmp_path)
+    log = directory.open_log("t", 0, "id").log
+    append(log)
+    log.close(clean=False)
+    (tmp_path / "t-0" / "partition.metadata").unlink()
+    opened = directory.open_log("t", 0, "id")
+
+    assert opened.set_aside == tmp_path / "t-0.unknown.stray"
+    opened.log.close(clean=False)
+
+
+def test_empty_log_without_a_topic_id_is_taken(tmp_path) -> None:
+    """A life that crashed while it made a log leaves nothing worth setting aside; the id is written once."""
+    directory = registered(tmp_path)
+    directory.open_log("t", 0, "id").log.close(clean=False)
+    (tmp_path / "t-0" / "partition.metadata").unlink()
+    opened = directory.open_log("t", 0, "id")
+    written = (tmp_path / "t-0" / "partition.metadata").stat().st_ino
+    opened.log.close(clean=False)
+    again = directory.open_log("t", 0, "id")
+    again.log.close(clean=False)
+
+    assert (opened.set_aside, again.set_aside) == (None, None)
+    assert (tmp_path / "t-0" / "partition.metadata").stat().st_ino == written
+
+
+def test_longest_topic_name_can_be_opened_set_aside_and_deleted(tmp_path) -> None:
+    """249 characters fit, with every suffix that a name may get."""
+    topic = "x" * 249
+    directory = registered(tmp_path)
+    old = directory.open_log(topic, 0, "0" * 36).log
+    append(old)
+    old.close(clean=False)
+    opened = directory.open_log(topic, 0, "1" * 36)
+    opened.log.delete()
+
+    assert opened.set_aside is not None
+    assert opened.set_aside.name.endswith(f".{'0' * 36}.stray")
+    assert directory.log_names() == []
+
+
+@pytest.mark.parametrize("topic", ["../../x", "", ".", "..", "a/b", "x" * 250, "ä", "a b"])
+def test_topic_names_cannot_leave_the_directory(tmp_path, topic) -> None:
+    """A name that is no topic name never becomes a path."""
+    directory = registered(tmp_path / "data")
+    with pytest.raises(Refused) as refused:
+        directory.open_log(topic, 0, "id")
+
+    assert refused.value.refusal.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_half_deleted_logs_are_removed_at_start(tmp_path) -> None:
+    """A crash during deletion leaves nothing for ever."""
+    start(tmp_path).close(clean=True)
+    (tmp_path / "t-0.deleted").mkdir()
+    (tmp_path / "t-0.deleted" / f"{0:020}.log").write_bytes(b"x")
+    start(tmp_path)
+
+    assert not (tmp_path / "t-0.deleted").exists()
+
+
+def test_low_space_is_asked_once_a_second(tmp_path, monkeypatch) -> None:
+    """Produce asks on every call; the file system is asked once a second."""
+    directory = start(tmp_path, low_space_bytes=1_000)
+    free = [500, 2_000]
+    asked = []
+
+    def statvfs(path: object) -> os.statvfs_result:
+        asked.append(path)
+        return os.statvfs_result((1, 1, 9, 9, free[len(asked) - 1], 9, 9, 9, 0, 255))
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+
+    assert [directory.disk_nearly_full(now) for now in (0, 500, 999, 1_000, 1_500)] == [True, True, True, False, False]
+    assert len(asked) == 2

@@ -1,0 +1,316 @@
+"""What a commit covers: everything before its issue, whatever is rolled, cut or deleted while it runs (M55)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from strandline.core.durability import DurablePoint
+from strandline.core.types import LeaderEpoch, Offset
+from strandline.records.batch import check_produced
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.storage.disk import StorageFailed
+from strandline.storage.log import Log, LogSettings
+
+
+class PowerCut:
+    """Knows what each file held and each directory listed when last synced: what a power loss leaves."""
+
+    def __init__(self) -> None:
+        self.files: dict[int, bytes] = {}
+        self.folders: dict[int, dict[str, int]] = {}
+        self._real_open = os.open
+        self._kept: list[int] = []
+
+    def sync(self, fd: int) -> None:
+        """Stands in for fsync and fdatasync."""
+        status = os.fstat(fd)
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            self.folders[status.st_ino] = {entry.name: entry.inode() for entry in os.scandir(f"/proc/self/fd/{fd}")}
+        else:
+            self.files[status.st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
+
+    def open(self, path: Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """Stands in for open: keeps new files, so that none gets the inode of a removed one."""
+        fd = self._real_open(path, flags, mode, dir_fd=dir_fd)
+        if flags & os.O_CREAT:
+            self._kept.append(os.dup(fd))
+        return fd
+
+    def forget(self) -> None:
+        """Let the files of one example go."""
+        for fd in self._kept:
+            os.close(fd)
+        self._kept.clear()
+        self.files.clear()
+        self.folders.clear()
+
+    def restore(self, folder: Path, into: Path) -> None:
+        """Write what survived of ``folder`` and its sub-folders to ``into``."""
+        into.mkdir(parents=True)
+        for name, inode in self.folders.get(folder.stat().st_ino, {}).items():
+            if (folder / name).is_dir():
+                self.restore(folder / name, into / name)
+            else:
+                (into / name).write_bytes(self.files.get(inode, b""))
+
+
+@pytest.fixture
+def power(monkeypatch) -> Iterator[PowerCut]:
+    """Every sync of the process goes to the model instead of the disk."""
+    cut = PowerCut()
+    monkeypatch.setattr(os, "fdatasync", cut.sync)
+    monkeypatch.setattr(os, "fsync", cut.sync)
+    monkeypatch.setattr(os, "open", cut.open)
+    yield cut
+    cut.forget()
+
+
+def append(log: Log, records: int, epoch: int) -> None:
+    """One batch whose bytes are its own."""
+    rows = [NewRecord(None, b"%d/%d" % (log.leo + at, epoch) + b"." * 60, 1) for at in range(records)]
+    log.append(check_produced(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
+
+
+def bytes_below(log: Log, offset: int) -> bytes:
+    """All batches below an offset, one behind the other."""
+    parts = []
+    at = log.log_start_offset
+    while at < offset:
+        part = log.read(at, 1 << 20, Offset(offset))
+        if not part:
+            break
+        parts.append(part)
+        at = Offset(check_produced(part)[-1].header.next_offset)
+    return b"".join(parts)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 6)),
+        st.tuples(st.just("append and commit"), st.integers(1, 6)),
+        st.tuples(st.just("issue"), st.just(0)),
+        st.tuples(st.just("finish"), st.just(0)),
+        st.tuples(st.just("truncate"), st.integers(0, 40)),
+        st.tuples(st.just("restart"), st.integers(0, 9)),
+        st.tuples(st.just("roll"), st.just(0)),
+        st.tuples(st.just("advance"), st.integers(0, 40)),
+    ),
+    min_size=4,
+    max_size=30,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=80)
+@given(steps=STEPS)
+def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, steps) -> None:
+    """Whenever the power goes, everything below the durable point is there, and nothing that was cut."""
+    data = tmp_path_factory.mktemp("data")
+    layout = LogSettings(segment_bytes=400, index_interval_bytes=100)
+    log, _ = Log.open(data / "t-0", settings=layout)
+    durable = DurablePoint(log.leo)
+    token, epoch = None, 1
+    for step, argument in steps:
+        if step.startswith("append"):
+            append(log, argument, epoch)
+        if step == "append and commit" and token is None and durable.maybe_issue(log.leo):
+            log.issue_flush().sync()
+            durable.complete(log.leo)
+        elif step == "issue" and token is None and durable.maybe_issue(log.leo):
+            token = log.issue_flush()
+        elif step == "finish" and token is not None:
+            token.sync()
+            durable.complete(token.leo_at_issue)
+            token = None
+        elif step == "truncate" and log.log_start_offset <= argument < log.leo:
+            leo = log.truncate_to(Offset(argument))
+            durable.truncated(leo)
+            epoch += 1
+        elif step == "restart":
+            log.truncate_fully_and_start_at(Offset(log.leo + argument))
+            durable.restarted(log.leo)
+        elif step == "roll":
+            log.roll()
+        elif step == "advance" and argument <= durable.point:
+            log.advance_log_start(Offset(argument))
+        power.restore(data, data / "after")
+        survivor, recovery = Log.open(data / "after" / "t-0", settings=layout)
+
+        assert survivor.leo >= durable.point
+        assert survivor.log_start_offset == log.log_start_offset
+        # A cut is durable when it returns, so nothing that was cut ever comes back.
+        assert bytes_below(survivor, survivor.leo) == bytes_below(log, survivor.leo)
+        assert not recovery.lost_durable_records
+        survivor.close(clean=False)
+        shutil.rmtree(data / "after")
+    if token is not None:
+        token.abandon()
+    log.close(clean=False)
+    power.forget()
+
+
+def test_token_covers_rolled_segments_and_their_entries(power, build, fill) -> None:
+    """One sync makes all segments of a long append durable, not only the active one."""
+    log = build.log()
+    fill(log, 60)
+    token = log.issue_flush()
+    token.sync()
+    synced = {inode: len(content) for inode, content in power.files.items()}
+
+    assert token.leo_at_issue == 120
+    assert len(log.segments) > 2
+    assert [synced[segment.path.stat().st_ino] for segment in log.segments] == [s.size_bytes for s in log.segments]
+    assert set(power.folders[build.path.stat().st_ino]) >= {segment.path.name for segment in log.segments}
+
+
+def test_finished_sync_leaves_no_work(build, fill) -> None:
+    """What a finished sync covered needs no second one."""
+    log = build.log()
+    fill(log, 60)
+    log.issue_flush().sync()
+    idle = log.issue_flush()
+    fill(log, 1)
+    busy = log.issue_flush()
+
+    assert (idle.has_work, busy.has_work) == (False, True)
+    busy.abandon()
+
+
+def test_unfinished_sync_counts_for_nothing(build, fill) -> None:
+    """A second commit covers again what the first has not finished."""
+    log = build.log()
+    fill(log, 60)
+    first = log.issue_flush()
+    second = log.issue_flush()
+
+    assert second.has_work
+    second.sync()
+    first.sync()
+
+
+def test_append_during_a_sync_needs_another(build, fill) -> None:
+    """Bytes written between issue and completion are not taken for durable."""
+    log = build.log()
+    fill(log, 1)
+    token = log.issue_flush()
+    fill(log, 1)
+    token.sync()
+    next_token = log.issue_flush()
+
+    assert token.leo_at_issue == 2
+    assert next_token.has_work
+    next_token.abandon()
+
+
+def test_segments_may_vanish_while_a_worker_syncs(build, fill) -> None:
+    """Truncation and deletion on the loop thread do not disturb a sync that was issued before."""
+    log = build.log()
+    fill(log, 100)
+    token = log.issue_flush()
+    log.truncate_fully_and_start_at(Offset(300))
+    fill(log, 10)
+
+    token.sync()
+    assert token.done
+
+
+def test_descriptors_are_given_back(build, fill) -> None:
+    """Neither a finished nor an abandoned token keeps files open."""
+    log = build.log()
+    fill(log, 100)
+    before = len(os.listdir("/proc/self/fd"))
+    log.issue_flush().abandon()
+    log.issue_flush().sync()
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_workers_sync_while_the_log_changes(build, fill, content) -> None:
+    """Real threads sync while batches are appended, rolled, cut and expired; nothing fails, nothing leaks."""
+    log = build.log()
+    before = len(os.listdir("/proc/self/fd"))
+    with ThreadPoolExecutor(2) as pool:
+        running = []
+        for turn in range(150):
+            fill(log, 4, epoch=turn + 1)
+            running.append(pool.submit(log.issue_flush().sync))
+            if turn % 7 == 3:
+                log.truncate_to(Offset(max(log.leo - 9, log.log_start_offset)))
+            if turn % 11 == 5:
+                log.advance_log_start(Offset(log.leo - 20))
+        for sync in running:
+            sync.result()
+    log.issue_flush().sync()
+
+    assert not log.issue_flush().has_work
+    assert len(os.listdir("/proc/self/fd")) == before + len(log.segments) - 1
+    assert content(build.log()) == content(log)
+
+
+def test_removed_segments_are_closed_by_the_worker(build, fill) -> None:
+    """Freeing a removed segment's blocks is slow, so the next token takes its descriptor along."""
+    log = build.log()
+    fill(log, 60)
+    log.issue_flush().sync()
+    before = len(os.listdir("/proc/self/fd"))
+    count = len(log.segments)
+    log.advance_log_start(log.active_segment.base_offset)
+    held = len(os.listdir("/proc/self/fd"))
+    log.issue_flush().sync()
+
+    assert (held, len(os.listdir("/proc/self/fd"))) == (before, before - count + 1)
+
+
+def test_failed_sync_is_told_and_not_retried(build, fill, monkeypatch) -> None:
+    """EIO from fdatasync becomes StorageFailed with operation, path and errno; the token is not done."""
+    log = build.log()
+    fill(log, 1)
+    calls = []
+
+    def fail(fd: int) -> None:
+        calls.append(fd)
+        raise OSError(errno.EIO, "Input/output error")
+
+    token = log.issue_flush()
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(
+        StorageFailed, match=r"fsync of .*\.log failed: Input/output error; the process stops"
+    ) as failed:
+        token.sync()
+
+    assert (failed.value.errno, len(calls), token.done) == (errno.EIO, 1, False)
+
+
+def test_failed_write_is_told(build, fill, monkeypatch) -> None:
+    """ENOSPC from an append becomes StorageFailed."""
+    log = build.log()
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwritev", fail)
+
+    with pytest.raises(StorageFailed, match=r"write of .*\.log failed: No space left on device"):
+        fill(log, 1)
+
+
+def test_short_write_is_completed(build, fill, content, monkeypatch) -> None:
+    """A write that took only a part is continued, not lost."""
+    log = build.log()
+    real = os.pwritev
+
+    def short(fd: int, buffers: list[bytes], position: int) -> int:
+        return real(fd, [buffers[0]], position)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    fill(log, 3)
+
+    assert len(content(log)) == 3

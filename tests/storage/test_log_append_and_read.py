@@ -1,0 +1,208 @@
+"""What a log gives back of what was appended, across segments and at its borders."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.types import LeaderEpoch, Offset
+from strandline.records.batch import check_produced, parse_header, split_batches
+from strandline.records.codec import NewRecord, decode_batches, encode_batch
+
+
+def test_new_log_is_empty(build) -> None:
+    """A new log starts and ends at 0 and gives nothing."""
+    log, recovery = build.recover()
+
+    assert (log.log_start_offset, log.leo, log.size_bytes) == (0, 0, 0)
+    assert log.read(Offset(0), 100, Offset(100)) == b""
+    assert (recovery.bytes_cut, recovery.epochs, recovery.lost_durable_records) == (0, (), False)
+
+
+def test_leader_append_stamps_offset_and_epoch(build, fill) -> None:
+    """Batches get consecutive base offsets and the leader's epoch, and stay sound."""
+    log = build.log()
+    fill(log, 2, records=3, epoch=7)
+    headers = [header for header, _ in check_produced(log.read(Offset(0), 10_000, log.leo))]
+
+    assert [(header.base_offset, header.leader_epoch) for header in headers] == [(0, 7), (3, 7)]
+
+
+def test_several_batches_of_one_payload_lie_one_behind_the_other(build) -> None:
+    """One append of a payload with several batches gives dense offsets."""
+    log = build.log()
+    payload = b"".join(encode_batch([NewRecord(None, b"v", 1)] * count) for count in (1, 2, 3))
+    leo = log.append(check_produced(payload), Offset(0), LeaderEpoch(1))
+
+    assert leo == 6
+    assert [header.base_offset for header, _ in split_batches(log.read(Offset(0), 9_999, leo))] == [0, 1, 3]
+
+
+def test_follower_keeps_the_very_bytes(build, fill, tmp_path) -> None:
+    """What a follower appends is byte for byte what the leader holds."""
+    leader = build.log()
+    fill(leader, 30)
+    (tmp_path / "other").mkdir()
+    follower = type(build)(tmp_path / "other")
+    copy = follower.log(segment_bytes=1_500)
+    while copy.leo < leader.leo:
+        copy.append_replicated(leader.read(copy.leo, 700, leader.leo))
+    mine = b"".join(segment.path.read_bytes() for segment in leader.segments)
+    theirs = b"".join(segment.path.read_bytes() for segment in copy.segments)
+    follower.close()
+
+    assert mine == theirs
+    assert len(copy.segments) > len(leader.segments) > 1
+
+
+def test_follower_refuses_what_does_not_continue_its_log(build, fill) -> None:
+    """Bytes for another offset change nothing."""
+    log = build.log()
+    fill(log, 2)
+    first = log.read(Offset(0), 1, log.leo)
+    with pytest.raises(Refused) as refused:
+        log.append_replicated(first)
+
+    assert refused.value.refusal.code is ErrorCode.CORRUPT_MESSAGE
+    assert log.leo == 4
+
+
+def test_read_gives_every_record_once_in_order(build, fill) -> None:
+    """Reading on from where each answer ends meets every record, whatever the sizes of log and answers."""
+    log = build.log()
+    fill(log, 100)
+    offsets = []
+    offset = log.log_start_offset
+    while offset < log.leo:
+        records = list(decode_batches(log.read(offset, 333, log.leo)))
+        offsets += [record.offset for record in records]
+        offset = Offset(records[-1].offset + 1)
+
+    assert len(log.segments) > 3
+    assert offsets == list(range(200))
+
+
+def test_read_inside_a_batch_gives_the_whole_batch(build, fill) -> None:
+    """An offset inside a batch is answered with that batch from its start, as Kafka does."""
+    log = build.log()
+    fill(log, 50, records=5)
+
+    assert [parse_header(log.read(Offset(offset), 10, log.leo)).base_offset for offset in (0, 4, 5, 123, 249)] == [
+        0,
+        0,
+        5,
+        120,
+        245,
+    ]
+
+
+def test_read_never_gives_a_batch_beyond_the_end(build, fill) -> None:
+    """A batch that crosses the exclusive end is not given, even as the first one."""
+    log = build.log()
+    fill(log, 3, records=4)
+
+    assert log.read(Offset(0), 10_000, Offset(3)) == b""
+    assert parse_header(log.read(Offset(0), 10_000, Offset(4))).next_offset == 4
+    assert [h.next_offset for h, _ in split_batches(log.read(Offset(0), 10_000, Offset(11)))] == [4, 8]
+
+
+def test_first_batch_is_given_whatever_its_size(build, fill) -> None:
+    """A fetch always makes progress (KIP-74), unless another partition already did."""
+    log = build.log()
+    fill(log, 2, size_bytes=1_000)
+
+    assert len(split_batches(log.read(Offset(0), 1, log.leo))) == 1
+    assert log.read(Offset(0), 1, log.leo, at_least_one=False) == b""
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 61, 200, 500, 4_000])
+def test_answers_respect_their_size(build, fill, max_bytes) -> None:
+    """Beyond the first batch no answer is larger than asked for."""
+    log = build.log()
+    fill(log, 20)
+    answer = log.read(Offset(6), max_bytes, log.leo)
+
+    assert len(answer) <= max_bytes or len(split_batches(answer)) == 1
+
+
+def test_offsets_outside_the_log_are_refused(build, fill) -> None:
+    """Below the log start and above the LEO there is nothing to read."""
+    log = build.log()
+    fill(log, 4)
+    log.advance_log_start(Offset(3))
+    codes = []
+    for offset in (0, 2, 9):
+        with pytest.raises(Refused) as refused:
+            log.read(Offset(offset), 100, log.leo)
+        codes.append(refused.value.refusal.code)
+
+    assert set(codes) == {ErrorCode.OFFSET_OUT_OF_RANGE}
+    assert log.read(log.leo, 100, log.leo) == b""
+
+
+def test_segments_roll_by_size_and_by_time(build, fill) -> None:
+    """A batch that would make the segment too large, or whose time has moved on too far, begins a new one."""
+    log = build.log(segment_bytes=1_000, segment_ms=500)
+    fill(log, 4, size_bytes=100)
+    by_size = [segment.base_offset for segment in log.segments]
+    fill(log, 1, start_ms=5_000)
+
+    assert by_size == [0, 6]
+    assert log.active_segment.base_offset == 8
+    assert log.rolled == 2
+
+
+def test_byte_distance_is_exact_at_batch_borders(build, fill) -> None:
+    """Lag in bytes is what a follower still has to fetch, across segments."""
+    log = build.log()
+    fill(log, 60)
+    total = log.size_bytes
+
+    assert log.bytes_between(Offset(0), log.leo) == total
+    for border in (0, 2, 44, 78, 118, 120):
+        assert log.bytes_between(Offset(0), Offset(border)) + log.bytes_between(Offset(border), log.leo) == total
+    assert log.bytes_between(log.leo, Offset(500)) == 0
+
+
+def test_headers_are_listed_from_any_offset(build, fill) -> None:
+    """Dump and recovery walk headers from the batch that holds an offset."""
+    log = build.log()
+    fill(log, 40, records=3)
+
+    assert [found.header.base_offset for found in log.batches()] == list(range(0, 120, 3))
+    assert [found.header.base_offset for found in log.batches(Offset(61))][:2] == [60, 63]
+    assert list(log.batches(log.leo)) == []
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_time_finds_the_first_batch_that_reaches_it(build, fill, reopened) -> None:
+    """Seeking by time lands on the first batch with a record at or after it, below the given end."""
+    log = build.log()
+    fill(log, 60)
+    if reopened:
+        log.close()
+        log = build.recover(clean=True)[0]
+
+    def base_at(timestamp_ms: int, end: Offset | None = None) -> int | None:
+        found = log.offset_for_timestamp(timestamp_ms, log.leo if end is None else end)
+        return None if found is None else found.header.base_offset
+
+    assert [base_at(ms) for ms in (0, 1_000, 1_001, 1_002, 1_077, 1_119, 1_120)] == [0, 0, 0, 2, 76, 118, None]
+    assert base_at(1_077, Offset(77)) is None
+    log.advance_log_start(Offset(30))
+    assert base_at(0) == 30
+
+
+def test_time_may_go_back(build, fill) -> None:
+    """A batch with an old timestamp does not hide a later one with a new."""
+    log = build.log(segment_bytes=100_000)
+    for start_ms in (5_000, 1_000, 9_000, 2_000, 3_000, 9_500, 1_000):
+        fill(log, 3, start_ms=start_ms)
+    log.close()
+    log = build.recover(clean=True)[0]
+    times = [(found.header.base_offset, found.header.max_timestamp_ms) for found in log.batches()]
+
+    for asked in range(900, 9_600, 50):
+        found = log.offset_for_timestamp(asked, log.leo)
+        expected = next((base for base, newest in times if newest >= asked), None)
+        assert (found.header.base_offset if found else None) == expected

@@ -1,0 +1,191 @@
+"""What is left of a log, and of what is remembered about it, after truncation, restart and expiry."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.types import Offset, ProducerBatch
+from strandline.storage.checkpoint import DirectoryCheckpoints
+
+NAME = ("t", 0)
+
+
+@pytest.mark.parametrize("cut", [0, 2, 30, 50, 98, 100, 200])
+def test_truncation_keeps_exactly_the_prefix(build, fill, content, cut) -> None:
+    """Whatever is below the cut stays as it was; appending goes on from there."""
+    log = build.log()
+    fill(log, 50)
+    before = content(log)
+    leo = log.truncate_to(Offset(cut))
+
+    assert leo == log.leo == min(cut, 100)
+    assert content(log) == before[: cut // 2]
+    fill(log, 3, epoch=2)
+    assert content(log)[: leo // 2] == before[: cut // 2]
+    assert log.leo == min(cut, 100) + 6
+
+
+def test_cut_inside_a_batch_takes_the_batch(build, fill) -> None:
+    """Half a batch cannot stay: the log ends before it, and says so."""
+    log = build.log()
+    fill(log, 4, records=5)
+
+    assert log.truncate_to(Offset(13)) == 10
+
+
+def test_truncation_survives_reopening(build, fill, content) -> None:
+    """No index of the longer log misleads the shorter one after it grew again."""
+    log = build.log()
+    fill(log, 40)
+    log.close()
+    log = build.recover(clean=True)[0]
+    log.truncate_to(Offset(50))
+    fill(log, 40, size_bytes=20, epoch=2)
+    expected = content(log)
+    again, recovery = build.recover()
+
+    assert content(again) == expected
+    assert recovery.bytes_cut == 0
+
+
+def test_truncation_brings_high_watermark_and_recovery_point_down(build, fill) -> None:
+    """A crash right after a cut must not find a HW or a durable point above the LEO (M41, M55)."""
+    checkpoints = DirectoryCheckpoints.load(build.data)
+    log = build.recover(checkpoints=checkpoints)[0]
+    fill(log, 10)
+    log.note_durable(log.leo)
+    checkpoints.high_watermarks.put(NAME, Offset(18))
+    checkpoints.high_watermarks.save()
+    checkpoints.recovery_points.save()
+    log.truncate_to(Offset(12))
+    on_disk = DirectoryCheckpoints.load(build.data)
+
+    assert on_disk.high_watermarks.get(NAME) == 12
+    assert on_disk.recovery_points.get(NAME) == 12
+    assert not build.recover()[1].lost_durable_records
+
+
+def test_truncation_drops_producer_snapshots_of_what_is_gone(build, fill) -> None:
+    """A snapshot above the cut tells of records that no longer exist (M61)."""
+    log = build.log()
+    fill(log, 10)
+    row = ProducerBatch(5, 0, 0, 1, Offset(8), Offset(9), 1)
+    log.save_producers(Offset(10), [row])
+    log.save_producers(Offset(20), [row])
+    log.truncate_to(Offset(14))
+
+    assert [path.name for path in build.path.glob("*.snapshot")] == [f"{10:020}.snapshot"]
+
+
+def test_restart_at_a_higher_log_start(build, fill) -> None:
+    """A follower that fell behind the leader's log start begins anew there, also after a crash (M30)."""
+    log = build.log()
+    fill(log, 30)
+    log.truncate_fully_and_start_at(Offset(500))
+    again = build.log()
+
+    assert (log.log_start_offset, log.leo, log.size_bytes) == (500, 500, 0)
+    assert (again.log_start_offset, again.leo) == (500, 500)
+    assert fill(again, 1) == 502
+
+
+def test_cut_below_the_log_start_begins_anew(build, fill) -> None:
+    """A leader that lost more than we keep leaves nothing of our log."""
+    log = build.log()
+    fill(log, 50)
+    log.advance_log_start(Offset(80))
+    log.truncate_to(Offset(20))
+
+    assert (log.log_start_offset, log.leo) == (20, 20)
+
+
+def test_log_start_removes_whole_segments_below_it(build, fill) -> None:
+    """Segments go only when no readable record is left in them; the start itself survives a crash."""
+    log = build.log()
+    fill(log, 60)
+    borders = [segment.base_offset for segment in log.segments]
+    log.advance_log_start(Offset(borders[2] + 4))
+
+    assert [segment.base_offset for segment in log.segments] == borders[2:]
+    assert build.log().log_start_offset == borders[2] + 4
+
+
+def test_log_start_at_the_end_keeps_the_active_segment(build, fill) -> None:
+    """Even an empty log has a segment to append to, and keeps its LEO."""
+    log = build.log()
+    fill(log, 60)
+    log.advance_log_start(log.leo)
+    again = build.log()
+
+    assert (len(log.segments), again.log_start_offset, again.leo) == (1, 120, 120)
+
+
+def test_log_start_never_passes_the_end(build, fill) -> None:
+    """A log start above the LEO is a broken invariant, not a request."""
+    log = build.log()
+    fill(log, 1)
+
+    with pytest.raises(AssertionError):
+        log.advance_log_start(Offset(3))
+
+
+def test_delete_records_moves_the_log_start_up_to_the_high_watermark(build, fill) -> None:
+    """DeleteRecords goes as far as asked, but never above the HW."""
+    log = build.log()
+    fill(log, 20)
+
+    assert log.delete_records(Offset(7), Offset(30)) == 7
+    assert log.delete_records(Offset(3), Offset(30)) == 7
+    assert log.delete_records(None, Offset(30)) == 30
+    with pytest.raises(Refused) as refused:
+        log.delete_records(Offset(31), Offset(30))
+    assert refused.value.refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_retention_by_size_keeps_at_least_the_size(build, fill) -> None:
+    """Old segments go as long as the rest still holds the bytes to keep; never above the HW."""
+    log = build.log(retention_bytes=6_000, retention_ms=None)
+    fill(log, 100)
+    borders = [segment.base_offset for segment in log.segments]
+    target = log.segments_expired(0, log.leo)
+
+    assert target in borders
+    assert log.bytes_between(target, log.leo) >= 6_000
+    assert log.bytes_between(Offset(borders[borders.index(target) + 1]), log.leo) < 6_000
+    assert log.segments_expired(0, Offset(borders[1])) == borders[1]
+    assert log.segments_expired(0, Offset(borders[1] - 1)) is None
+
+
+def test_retention_by_time_goes_by_the_newest_record(build, fill) -> None:
+    """A segment expires when its newest record is too old; the active one never does."""
+    log = build.log(retention_ms=1_000)
+    fill(log, 60)
+    first_newest = log.segments[0].max_timestamp_ms
+
+    assert log.segments_expired(first_newest + 1_000, log.leo) is None
+    assert log.segments_expired(first_newest + 1_001, log.leo) == log.segments[1].base_offset
+    assert log.segments_expired(1 << 50, log.leo) == log.active_segment.base_offset
+
+
+def test_nothing_expires_without_limits(build, fill) -> None:
+    """Without retention settings a log is kept for ever."""
+    log = build.log(retention_ms=None)
+    fill(log, 60)
+
+    assert log.segments_expired(1 << 50, log.leo) is None
+
+
+def test_deleted_log_leaves_nothing(build, fill) -> None:
+    """Directory and checkpoint lines go; a log made anew under the name begins at 0 and is not measured by the old."""
+    checkpoints = DirectoryCheckpoints.load(build.data)
+    log = build.recover(checkpoints=checkpoints)[0]
+    fill(log, 30)
+    log.advance_log_start(Offset(9))
+    log.note_durable(log.leo)
+    checkpoints.recovery_points.save()
+    log.delete()
+    again, recovery = build.recover()
+
+    assert (again.log_start_offset, again.leo) == (0, 0)
+    assert not recovery.lost_durable_records
