@@ -1,0 +1,164 @@
+"""Decides which log a request means: topics by name, by id, or by both; and whose cluster it is for.
+
+Invariant: past this file a topic is its id (M63); a topic that cannot be resolved is answered under the very
+name and id it was asked by, and never reaches the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.messages import ReplicaState
+from strandline.core.types import NodeEpoch, NodeId, TopicPartition
+from strandline.rpc.convert_errors import Addresses
+from strandline.v1 import partition_pb2
+
+
+class Topics(Addresses, Protocol):
+    """The names that metadata gives to topic ids, and the cluster they belong to."""
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Id of the cluster, None before the first registration."""
+        ...
+
+    def resolve(self, name: str, topic_id: str) -> str | Refusal:
+        """The topic's id, or why there is none."""
+        ...
+
+    def name_of(self, topic_id: str) -> str:
+        """The topic's name, empty if unknown."""
+        ...
+
+
+class Unresolved(NamedTuple):
+    """One partition that was asked for in vain, with its answer; ``name`` and ``topic_id`` as they were asked."""
+
+    name: str
+    topic_id: str
+    partition: int
+    refusal: Refusal
+
+
+_Part = TypeVar("_Part")
+_Partition = TypeVar("_Partition")
+
+
+class Asked(NamedTuple, Generic[_Part]):
+    """What a request asks of the core, and what is answered without it."""
+
+    parts: tuple[_Part, ...]
+    unresolved: tuple[Unresolved, ...]
+
+
+def gather(
+    topics: Iterable[tuple[str, str, Sequence[_Partition]]],
+    directory: Topics,
+    index_of: Callable[[_Partition], int],
+    build: Callable[[TopicPartition, _Partition], _Part],
+    *,
+    once_each: bool = True,
+) -> Asked[_Part]:
+    """Resolve topics given as (name, id, partitions) and build one part for each partition.
+
+    Raises:
+        Refused: INVALID_REQUEST when a partition is named twice though ``once_each`` is asked for.
+    """
+    parts: list[_Part] = []
+    unresolved: list[Unresolved] = []
+    seen: set[TopicPartition] = set()
+    for name, topic_id, partitions in topics:
+        found = directory.resolve(name, topic_id)
+        for partition in partitions:
+            index = index_of(partition)
+            if isinstance(found, Refusal):
+                unresolved.append(Unresolved(name, topic_id, index, found))
+                continue
+            tp = TopicPartition(found, index)
+            if once_each and tp in seen:
+                raise invalid(f"partition {index} of topic '{name or topic_id}' is named twice; name it once")
+            seen.add(tp)
+            parts.append(build(tp, partition))
+    return Asked(tuple(parts), tuple(unresolved))
+
+
+def invalid(message: str) -> Refused:
+    """The refusal of a request whose shape is wrong; for a produce that is definite."""
+    return Refused(ErrorCode.INVALID_REQUEST, message, Outcome.NOT_APPENDED)
+
+
+def check_cluster(given: str | None, directory: Topics, *, required: bool = False) -> None:
+    """Refuse a request for another cluster. ``given`` is None when the field is absent.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID, or INVALID_REQUEST for a replica that does not say.
+    """
+    ours = directory.cluster_id
+    if given is None:
+        if required:
+            raise invalid("cluster_id is absent; a replica must give it")
+    elif ours is not None and given != ours:
+        raise Refused(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"cluster_id '{given}' is not this cluster's; connect to the cluster the caller belongs to",
+            Outcome.NOT_APPENDED,
+            "cluster_id",
+        )
+
+
+class HasReplicaState(Protocol):
+    """Any request with ``replica_state``."""
+
+    @property
+    def replica_state(self) -> partition_pb2.ReplicaState:
+        """Who asks."""
+        ...
+
+
+def read_replica(state: partition_pb2.ReplicaState) -> ReplicaState:
+    """The replica that asks.
+
+    Raises:
+        Refused: INVALID_REQUEST when its id or its epoch is absent (`protocol-fields` 1.9).
+    """
+    if not state.HasField("replica_id") or not state.HasField("replica_epoch"):
+        raise invalid("replica_state needs replica_id and replica_epoch; leave it out altogether as a client")
+    if state.replica_id < 0:
+        raise invalid(f"replica_id {state.replica_id} must be a node's id; leave replica_state out as a client")
+    return ReplicaState(NodeId(state.replica_id), NodeEpoch(state.replica_epoch))
+
+
+def write_replica(target: partition_pb2.ReplicaState, replica: ReplicaState) -> None:
+    """Say who asks."""
+    target.replica_id, target.replica_epoch = replica
+
+
+_HasTp = TypeVar("_HasTp")
+
+
+def by_topic(parts: Iterable[_HasTp], tp_of: Callable[[_HasTp], TopicPartition]) -> Iterator[tuple[str, list[_HasTp]]]:
+    """Group parts by topic id, in the order in which topics first appear."""
+    groups: dict[str, list[_HasTp]] = {}
+    for part in parts:
+        groups.setdefault(tp_of(part).topic_id, []).append(part)
+    return iter(groups.items())
+
+
+def unresolved_by_topic(parts: Iterable[Unresolved]) -> Iterator[tuple[tuple[str, str], list[Unresolved]]]:
+    """Group vain parts by the name and id they were asked under."""
+    groups: dict[tuple[str, str], list[Unresolved]] = {}
+    for part in parts:
+        groups.setdefault((part.name, part.topic_id), []).append(part)
+    return iter(groups.items())
+
+
+def read_forgotten(topics: Iterable[partition_pb2.TopicPartitions], directory: Topics) -> tuple[TopicPartition, ...]:
+    """Partitions that a stream no longer wants; unknown ones have nothing parked and are left out."""
+    found: list[TopicPartition] = []
+    for topic in topics:
+        topic_id = directory.resolve(topic.topic, topic.topic_id)
+        if isinstance(topic_id, str):
+            found.extend(TopicPartition(topic_id, index) for index in topic.partitions)
+    return tuple(found)

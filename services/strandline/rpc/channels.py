@@ -1,0 +1,128 @@
+"""Decides how this process dials others: one channel per address, limits, keepalive, and back-off of our own.
+
+Invariant: every call made through here has a deadline, and a failed one comes back as a refusal; retrying is
+left to exactly one layer above.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable
+from typing import Any, Protocol, TypeVar
+
+import grpc
+
+from strandline.core.errors import Refused
+from strandline.core.messages import Endpoint
+from strandline.rpc import limits
+from strandline.rpc.status import refusal_of
+
+_Answer = TypeVar("_Answer", covariant=True)
+_Request = TypeVar("_Request", contravariant=True)
+
+
+class UnaryMethod(Protocol[_Request, _Answer]):
+    """A stub's unary method, as far as `call` needs it."""
+
+    def __call__(self, request: _Request, /, *, timeout: float | None = None) -> Awaitable[_Answer]:
+        """Start the call."""
+        ...
+
+
+async def call(method: UnaryMethod[_Request, _Answer], request: _Request, *, deadline_ms: int) -> _Answer:
+    """Make one unary call with a deadline.
+
+    Raises:
+        Refused: with the server's own refusal, or NETWORK_EXCEPTION / REQUEST_TIMED_OUT when there is none.
+            After either of these the request may have been carried out: a deadline is an indefinite outcome.
+    """
+    try:
+        return await method(request, timeout=deadline_ms / 1000)
+    except grpc.aio.AioRpcError as error:
+        refusal = refusal_of(error)
+        raise Refused.of(refusal) from error
+
+
+def open_channel(endpoint: Endpoint, *, keepalive: limits.Keepalive | None = None) -> grpc.aio.Channel:
+    """A channel to one address with both message limits; ``keepalive`` for internal ones only (5.2)."""
+    options = limits.message_limits() + limits.reconnection()
+    options.append(("grpc.use_local_subchannel_pool", 1))
+    if keepalive is not None:
+        options += limits.keepalive_pings(keepalive)
+    return grpc.aio.insecure_channel(target(endpoint), options=options)
+
+
+def target(endpoint: Endpoint) -> str:
+    """``host:port`` as gRPC dials and binds it, IPv6 in brackets."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{host}:{endpoint.port}"
+
+
+class Channels:
+    """One channel per address, opened when first asked for, closed together."""
+
+    def __init__(self, *, keepalive: limits.Keepalive | None = None) -> None:
+        self._keepalive = keepalive
+        self._open: dict[Endpoint, grpc.aio.Channel] = {}
+
+    def to(self, endpoint: Endpoint) -> grpc.aio.Channel:
+        """The channel to this address."""
+        channel = self._open.get(endpoint)
+        if channel is None:
+            channel = self._open[endpoint] = open_channel(endpoint, keepalive=self._keepalive)
+        return channel
+
+    @property
+    def endpoints(self) -> frozenset[Endpoint]:
+        """The addresses with an open channel."""
+        return frozenset(self._open)
+
+    async def drop(self, endpoints: frozenset[Endpoint]) -> None:
+        """Close the channels to these addresses."""
+        for endpoint in endpoints:
+            channel = self._open.pop(endpoint, None)
+            if channel is not None:
+                await channel.close()
+
+    async def close(self) -> None:
+        """Close them all."""
+        await self.drop(self.endpoints)
+
+
+class Backoff:
+    """Waits that double from ``first_ms`` to ``most_ms``, each jittered to 50-100 % of itself.
+
+    A channel that lost its peer fails at once; without these waits a retry loop spins (`reliability` 4.1).
+    """
+
+    def __init__(self, first_ms: int = 50, most_ms: int = 1_000, *, draw: random.Random | None = None) -> None:
+        self._first_ms = first_ms
+        self._most_ms = most_ms
+        self._next_ms = first_ms
+        self._draw = draw or random.Random()
+
+    def next_s(self) -> float:
+        """The next wait in seconds."""
+        wait_ms = self._next_ms * (0.5 + self._draw.random() / 2)
+        self._next_ms = min(self._next_ms * 2, self._most_ms)
+        return wait_ms / 1000
+
+    def reset(self) -> None:
+        """Something worked: start small again."""
+        self._next_ms = self._first_ms
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """``host:port`` or ``[v6]:port`` as an endpoint.
+
+    Raises:
+        ValueError: with one sentence that quotes the text.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"'{text}' is not an address; write host:port, for example 127.0.0.1:9092")
+    return Endpoint(host.strip("[]"), int(port))
+
+
+Stub = Any
+"""A generated async stub: mypy-protobuf types them per service; here only their methods matter."""

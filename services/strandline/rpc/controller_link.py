@@ -1,0 +1,119 @@
+"""Decides how this process reaches the controller: one of several bootstrap addresses, the next one on failure.
+
+Invariant: every call has a deadline; a call without an answer is a `Refused` and is not repeated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, TypeVar, cast
+
+import grpc
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Endpoint,
+    Heartbeat,
+    HeartbeatAnswer,
+    MetadataImage,
+    NodeRegistered,
+    RegisterNode,
+)
+from strandline.core.types import NodeEpoch, NodeId
+from strandline.rpc import convert_controller as convert
+from strandline.rpc.channels import Channels, UnaryMethod, call
+from strandline.rpc.convert_metadata import read_watch_answer
+from strandline.rpc.limits import Keepalive
+from strandline.rpc.status import refusal_of
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import controller_service_pb2_grpc as pb_grpc
+
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
+
+_ELSEWHERE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
+"""Answers after which the next address is asked."""
+
+
+class ControllerLink:
+    """The controller as a node sees it (`runtime.ports.Controller`)."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Endpoint],
+        *,
+        register_deadline_ms: int = 5_000,
+        alter_deadline_ms: int = 5_000,
+        keepalive: Keepalive | None = None,
+    ) -> None:
+        assert bootstrap, "at least one bootstrap address is needed"
+        self._bootstrap = tuple(bootstrap)
+        self._at = 0
+        self._channels = Channels(keepalive=keepalive or Keepalive())
+        self._register_deadline_ms = register_deadline_ms
+        self._alter_deadline_ms = alter_deadline_ms
+
+    async def close(self) -> None:
+        """Close the channels."""
+        await self._channels.close()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The address that is asked now."""
+        return self._bootstrap[self._at]
+
+    async def register(self, request: RegisterNode) -> NodeRegistered:
+        """RegisterNode; a refusal of the registration comes back inside the answer or is raised."""
+        message = convert.write_registration(request)
+        return convert.read_registered(await self._call(self._stub().RegisterNode, message, self._register_deadline_ms))
+
+    async def heartbeat(self, request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+        """Heartbeat."""
+        message = convert.write_heartbeat(request)
+        return convert.read_heartbeat_answer(await self._call(self._stub().Heartbeat, message, deadline_ms))
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+        """AlterPartition."""
+        message = convert.write_alter_partition(request)
+        return convert.read_alter_partition_answer(
+            await self._call(self._stub().AlterPartition, message, self._alter_deadline_ms)
+        )
+
+    async def watch(
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+    ) -> AsyncGenerator[MetadataImage | None, None]:
+        """WatchMetadata until it breaks."""
+        request = pb.WatchMetadataRequest(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch)
+        stream = self._stub().WatchMetadata(request)
+        try:
+            async for message in stream:
+                yield read_watch_answer(message)
+        except grpc.aio.AioRpcError as error:
+            raise self._failed(error) from error
+        finally:
+            stream.cancel()
+
+    def _stub(self) -> pb_grpc.ControllerServiceAsyncStub:
+        return cast("pb_grpc.ControllerServiceAsyncStub", _new_stub(self._channels.to(self.endpoint)))
+
+    async def _call(self, method: UnaryMethod[_Request, _Answer], request: _Request, deadline_ms: int) -> _Answer:
+        try:
+            return await call(method, request, deadline_ms=deadline_ms)
+        except Refused as error:
+            self._maybe_turn(error.refusal.code)
+            raise
+
+    def _failed(self, error: grpc.aio.AioRpcError) -> Refused:
+        refusal = refusal_of(error)
+        self._maybe_turn(refusal.code)
+        return Refused.of(refusal)
+
+    def _maybe_turn(self, code: ErrorCode) -> None:
+        if code in _ELSEWHERE:
+            self._at = (self._at + 1) % len(self._bootstrap)
+
+
+def _new_stub(channel: grpc.aio.Channel) -> Any:
+    return pb_grpc.ControllerServiceStub(channel)

@@ -1,0 +1,284 @@
+"""Decides how administration stands on the wire at the controller: topics, elections, producer ids, nodes.
+
+Invariant: every element of a request gets its own entry in the answer; a count that is not given is None and
+never 0, so that the controller's default applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from strandline.core.controller_messages import (
+    AlterTopicConfigs,
+    ConfigChange,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    DescribeTopics,
+    ElectionKind,
+    ElectLeaders,
+    GetMetadata,
+    GrowingTopic,
+    InitProducerId,
+    LeadersElected,
+    ListNodes,
+    MetadataTold,
+    NewTopic,
+    NodeShutdownBegun,
+    NodesListed,
+    PartitionsRef,
+    ProducerIdGiven,
+    ShutdownNode,
+    TopicRef,
+    TopicResult,
+    TopicsChanged,
+    TopicsCreated,
+    TopicsDescribed,
+    WatchMetadata,
+)
+from strandline.core.types import NodeEpoch, NodeId
+from strandline.rpc.addressing import by_topic
+from strandline.rpc.convert_errors import write_error
+from strandline.rpc.convert_metadata import CONTROLLER_ID, write_image, write_node, write_topic
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import partition_pb2
+
+_HasCluster = (
+    pb.CreateTopicsRequest
+    | pb.DeleteTopicsRequest
+    | pb.DescribeTopicsRequest
+    | pb.AlterTopicConfigsRequest
+    | pb.CreatePartitionsRequest
+    | pb.ElectLeadersRequest
+    | pb.InitProducerIdRequest
+    | pb.ListNodesRequest
+    | pb.ShutdownNodeRequest
+    | pb.GetMetadataRequest
+    | pb.WatchMetadataRequest
+)
+
+
+def _cluster(message: _HasCluster) -> str | None:
+    return message.cluster_id if message.HasField("cluster_id") else None
+
+
+def _ref(message: partition_pb2.TopicReference | pb.TopicConfigChange | pb.GrowingTopic) -> TopicRef:
+    return TopicRef(message.name, message.topic_id)
+
+
+def _assignments(given: Iterable[pb.ReplicaAssignment]) -> tuple[tuple[int, tuple[NodeId, ...]], ...]:
+    return tuple((one.partition_index, tuple(NodeId(node_id) for node_id in one.node_ids)) for one in given)
+
+
+def _configs(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(given))
+
+
+# --- topics ---------------------------------------------------------------------------------------------
+
+
+def read_create_topics(message: pb.CreateTopicsRequest, draw_id: Callable[[], str]) -> CreateTopics:
+    """Topics to create, each with a fresh id."""
+    return CreateTopics(
+        cluster_id=_cluster(message),
+        topics=tuple(_read_new(topic, draw_id()) for topic in message.topics),
+        validate_only=message.validate_only,
+    )
+
+
+def _read_new(message: pb.CreatableTopic, topic_id: str) -> NewTopic:
+    return NewTopic(
+        name=message.name,
+        topic_id=topic_id,
+        num_partitions=message.num_partitions if message.HasField("num_partitions") else None,
+        replication_factor=message.replication_factor if message.HasField("replication_factor") else None,
+        assignments=_assignments(message.assignments),
+        configs=_configs(message.configs.items()),
+    )
+
+
+def write_topics_created(answer: TopicsCreated) -> pb.CreateTopicsResponse:
+    """What became of the topics to create."""
+    message = pb.CreateTopicsResponse()
+    for created in answer.topics:
+        entry = message.topics.add(
+            name=created.name,
+            num_partitions=created.num_partitions,
+            replication_factor=created.replication_factor,
+        )
+        write_error(entry, created.refusal)
+        if created.topic is not None:
+            entry.topic_id = created.topic.topic_id
+            entry.configs.update(created.topic.configs)
+    return message
+
+
+def read_delete_topics(message: pb.DeleteTopicsRequest) -> DeleteTopics:
+    """Topics to delete."""
+    return DeleteTopics(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
+
+
+def read_describe_topics(message: pb.DescribeTopicsRequest) -> DescribeTopics:
+    """Topics to describe."""
+    return DescribeTopics(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
+
+
+def write_topics_described(answer: TopicsDescribed) -> pb.DescribeTopicsResponse:
+    """The topics described; one that is not known has only what it was asked by."""
+    message = pb.DescribeTopicsResponse()
+    for described in answer.topics:
+        entry = message.topics.add()
+        write_error(entry, described.refusal)
+        if described.topic is not None:
+            entry.topic.CopyFrom(write_topic(described.topic))
+        else:
+            entry.topic.name, entry.topic.topic_id = described.asked
+    return message
+
+
+def read_alter_configs(message: pb.AlterTopicConfigsRequest) -> AlterTopicConfigs:
+    """Settings to change."""
+    changes = (
+        ConfigChange(_ref(topic), _configs(topic.set_configs.items()), tuple(topic.delete_configs))
+        for topic in message.topics
+    )
+    return AlterTopicConfigs(cluster_id=_cluster(message), topics=tuple(changes), validate_only=message.validate_only)
+
+
+def read_create_partitions(message: pb.CreatePartitionsRequest) -> CreatePartitions:
+    """Topics that grow."""
+    growing = (GrowingTopic(_ref(topic), topic.count, _assignments(topic.assignments)) for topic in message.topics)
+    return CreatePartitions(cluster_id=_cluster(message), topics=tuple(growing), validate_only=message.validate_only)
+
+
+def write_topics_deleted(answer: TopicsChanged) -> pb.DeleteTopicsResponse:
+    """What became of the topics to delete."""
+    return pb.DeleteTopicsResponse(responses=_results(answer.topics))
+
+
+def write_configs_altered(answer: TopicsChanged) -> pb.AlterTopicConfigsResponse:
+    """What became of the settings to change."""
+    return pb.AlterTopicConfigsResponse(responses=_results(answer.topics))
+
+
+def write_partitions_created(answer: TopicsChanged) -> pb.CreatePartitionsResponse:
+    """What became of the topics that grow."""
+    return pb.CreatePartitionsResponse(results=_results(answer.topics))
+
+
+def _results(results: Iterable[TopicResult]) -> list[pb.TopicResult]:
+    messages = []
+    for (name, topic_id), refusal in results:
+        message = pb.TopicResult(name=name, topic_id=topic_id)
+        write_error(message, refusal)
+        messages.append(message)
+    return messages
+
+
+# --- elections, producers -------------------------------------------------------------------------------
+
+
+def read_elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
+    """Elections to hold."""
+    is_unclean = message.election_type == pb.ELECTION_TYPE_UNCLEAN
+    return ElectLeaders(
+        cluster_id=_cluster(message),
+        kind=ElectionKind.UNCLEAN if is_unclean else ElectionKind.PREFERRED,
+        partitions=tuple(
+            PartitionsRef(TopicRef(topic.topic, topic.topic_id), tuple(topic.partitions))
+            for topic in message.topic_partitions
+        ),
+    )
+
+
+def write_leaders_elected(answer: LeadersElected) -> pb.ElectLeadersResponse:
+    """What became of the elections, by topic."""
+    message = pb.ElectLeadersResponse()
+    entries: dict[TopicRef, pb.ElectionTopicResult] = {}
+    for result in answer.results:
+        if result.topic not in entries:
+            name, topic_id = result.topic
+            entries[result.topic] = message.replica_election_results.add(topic=name, topic_id=topic_id)
+        entry = entries[result.topic].partition_result.add(
+            partition_index=result.partition, leader_id=result.leader, leader_epoch=result.leader_epoch
+        )
+        write_error(entry, result.refusal)
+    return message
+
+
+def read_init_producer_id(message: pb.InitProducerIdRequest) -> InitProducerId:
+    """A producer's request for an identity."""
+    return InitProducerId(
+        cluster_id=_cluster(message),
+        producer_id=message.producer_id if message.HasField("producer_id") else None,
+        producer_epoch=message.producer_epoch if message.HasField("producer_epoch") else None,
+    )
+
+
+def write_producer_id(answer: ProducerIdGiven) -> pb.InitProducerIdResponse:
+    """A producer's identity."""
+    message = pb.InitProducerIdResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+    write_error(message, answer.refusal)
+    return message
+
+
+# --- nodes, metadata ------------------------------------------------------------------------------------
+
+
+def read_list_nodes(message: pb.ListNodesRequest) -> ListNodes:
+    """A question for the nodes."""
+    return ListNodes(cluster_id=_cluster(message))
+
+
+def write_nodes_listed(answer: NodesListed) -> pb.ListNodesResponse:
+    """The registered nodes and their sessions."""
+    message = pb.ListNodesResponse(
+        cluster_id=answer.cluster_id, controller_id=CONTROLLER_ID, controller_epoch=answer.controller_epoch
+    )
+    for listed in answer.nodes:
+        entry = message.nodes.add(
+            node=write_node(listed.node),
+            directory_id=listed.directory_id,
+            last_heartbeat_age_ms=listed.last_heartbeat_age_ms,
+            current_metadata_offset=listed.metadata_offset,
+        )
+        entry.feature_levels.min_level = listed.feature_min
+        entry.feature_levels.max_level = listed.feature_max
+    return message
+
+
+def read_shutdown_node(message: pb.ShutdownNodeRequest) -> ShutdownNode:
+    """A controlled shutdown to begin."""
+    return ShutdownNode(
+        cluster_id=_cluster(message),
+        node_id=NodeId(message.node_id),
+        node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
+    )
+
+
+def write_shutdown_begun(answer: NodeShutdownBegun) -> pb.ShutdownNodeResponse:
+    """How far the shutdown is."""
+    message = pb.ShutdownNodeResponse()
+    write_error(message, answer.refusal)
+    for topic_id, partitions in by_topic(answer.remaining, lambda tp: tp):
+        message.remaining_partitions.add(topic_id=topic_id, partitions=[tp.partition for tp in partitions])
+    return message
+
+
+def read_get_metadata(message: pb.GetMetadataRequest) -> GetMetadata:
+    """A client's question for the state."""
+    return GetMetadata(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
+
+
+def write_metadata(answer: MetadataTold) -> pb.GetMetadataResponse:
+    """The state, whole."""
+    return pb.GetMetadataResponse(metadata=write_image(answer.image))
+
+
+def read_watch(message: pb.WatchMetadataRequest) -> WatchMetadata:
+    """A subscription."""
+    return WatchMetadata(
+        cluster_id=_cluster(message),
+        node_id=NodeId(message.node_id) if message.HasField("node_id") else None,
+        node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
+    )

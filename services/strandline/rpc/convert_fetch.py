@@ -1,0 +1,178 @@
+"""Decides how Fetch stands on the wire, in both directions: what a server reads and answers.
+
+Invariant: a request without ``replica_state`` is a consumer's and can never acknowledge anything; one with it
+must name its epoch, its cluster and the leader epoch it knows (`protocol-fields` 1.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReplicaState
+from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.rpc.addressing import (
+    Asked,
+    Topics,
+    Unresolved,
+    by_topic,
+    check_cluster,
+    gather,
+    invalid,
+    read_replica,
+    unresolved_by_topic,
+)
+from strandline.rpc.convert_errors import wants_leader, write_error, write_leader
+from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2, record_pb2
+
+DEFAULT_REPLICA_WAIT_MS = 500
+MAX_WAIT_MS = 60_000
+DEFAULT_MAX_BYTES = 1 << 20
+"""Default and cap of ``max_bytes`` and ``partition_max_bytes``."""
+
+FetchMessage = (
+    leader_service_pb2.FetchRequest
+    | leader_service_pb2.FetchStreamRequest
+    | follower_service_pb2.FollowerServiceFetchRequest
+)
+
+DecodeRecords = Callable[[bytes, Offset], Sequence[record_pb2.SimpleRecord]]
+"""Takes batches apart into records as messages, from an offset on."""
+
+
+class FetchAsked(NamedTuple):
+    """A fetch message as the core takes it, and what is answered without the core."""
+
+    request: FetchRequest
+    unresolved: tuple[Unresolved, ...]
+    starts: dict[TopicPartition, Offset] | None
+    """Where each partition's decoded records begin; None unless the caller asked for decoding."""
+
+
+class ServedPartition(NamedTuple):
+    """One partition's answer with the bytes that were read for it."""
+
+    result: FetchResult
+    payload: bytes
+
+
+def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
+    """Take a fetch message apart.
+
+    Raises:
+        Refused: for the message as a whole: INVALID_REQUEST, INCONSISTENT_CLUSTER_ID,
+            FETCH_SESSION_ID_NOT_FOUND for a session on unary Fetch.
+    """
+    replica = _replica_of(message)
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=replica is not None)
+    if isinstance(message, leader_service_pb2.FetchRequest) and message.session_id != 0:
+        raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session_id {message.session_id} must be 0")
+    asked: Asked[FetchPartition] = gather(
+        [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics],
+        topics,
+        lambda partition: partition.partition,
+        _read_partition,
+    )
+    if replica is not None:
+        _check_replica_partitions(message, asked.parts)
+    request = FetchRequest(
+        asked.parts, replica, _wait_ms(message, replica), _min_bytes(message), _cap(message, "max_bytes")
+    )
+    starts = {part.tp: part.fetch_offset for part in asked.parts} if message.decode else None
+    return FetchAsked(request, asked.unresolved, starts)
+
+
+def _replica_of(message: FetchMessage) -> ReplicaState | None:
+    if isinstance(message, follower_service_pb2.FollowerServiceFetchRequest) or not message.HasField("replica_state"):
+        return None
+    return read_replica(message.replica_state)
+
+
+def _check_replica_partitions(message: FetchMessage, parts: Sequence[FetchPartition]) -> None:
+    for topic in message.topics:
+        if not topic.topic_id:
+            raise invalid(f"topic '{topic.topic}' is named without topic_id; a replica must give it")
+    for part in parts:
+        if part.current_leader_epoch is None:
+            raise invalid(f"partition {part.tp.partition} lacks current_leader_epoch; a replica must give it")
+
+
+def _read_partition(tp: TopicPartition, partition: partition_pb2.FetchPartition) -> FetchPartition:
+    return FetchPartition(
+        tp,
+        Offset(partition.fetch_offset),
+        LeaderEpoch(partition.current_leader_epoch) if partition.HasField("current_leader_epoch") else None,
+        LeaderEpoch(partition.last_fetched_epoch) if partition.HasField("last_fetched_epoch") else None,
+        Offset(partition.log_start_offset) if partition.HasField("log_start_offset") else None,
+        _cap(partition, "partition_max_bytes"),
+    )
+
+
+def _wait_ms(message: FetchMessage, replica: ReplicaState | None) -> int:
+    if message.HasField("max_wait_ms"):
+        return min(max(message.max_wait_ms, 0), MAX_WAIT_MS)
+    return 0 if replica is None else DEFAULT_REPLICA_WAIT_MS
+
+
+def _min_bytes(message: FetchMessage) -> int:
+    return max(message.min_bytes, 0) if message.HasField("min_bytes") else 1
+
+
+def _cap(message: FetchMessage | partition_pb2.FetchPartition, field: str) -> int:
+    # HasField's stub takes literals only; both callers name a field of their message.
+    present: Callable[[str], bool] = message.HasField  # type: ignore[assignment]
+    if not present(field):
+        return DEFAULT_MAX_BYTES
+    return min(max(int(getattr(message, field)), 1), DEFAULT_MAX_BYTES)
+
+
+def fetch_topics(
+    served: Iterable[ServedPartition],
+    unresolved: Iterable[Unresolved],
+    topics: Topics,
+    starts: dict[TopicPartition, Offset] | None = None,
+    decode: DecodeRecords | None = None,
+) -> list[partition_pb2.FetchTopicResponse]:
+    """The answers of a fetch, by topic. With ``starts`` and ``decode`` records go out as messages."""
+    answers = []
+    for topic_id, parts in by_topic(served, lambda part: part.result.tp):
+        answer = partition_pb2.FetchTopicResponse(topic=topics.name_of(topic_id), topic_id=topic_id)
+        for part in parts:
+            row = answer.partitions.add()
+            _write_result(row, part.result, topics)
+            if starts is not None and decode is not None and part.payload:
+                _write_decoded(row, part, starts[part.result.tp], decode)
+            elif part.payload:
+                row.records = part.payload
+        answers.append(answer)
+    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+        answer = partition_pb2.FetchTopicResponse(topic=name, topic_id=topic_id)
+        for lost in vain:
+            write_error(answer.partitions.add(partition_index=lost.partition), lost.refusal)
+        answers.append(answer)
+    return answers
+
+
+def _write_decoded(
+    row: partition_pb2.FetchPartitionResponse, part: ServedPartition, start: Offset, decode: DecodeRecords
+) -> None:
+    """Records as messages; a batch that only its producer can read is an error of its partition alone."""
+    try:
+        row.simple_records.extend(decode(part.payload, start))
+    except Refused as error:
+        write_error(row, error.refusal)
+
+
+def _write_result(row: partition_pb2.FetchPartitionResponse, result: FetchResult, topics: Topics) -> None:
+    row.partition_index = result.tp.partition
+    if result.refusal is not None:
+        write_error(row, result.refusal)
+        if result.leader_hint is not None and wants_leader(result.refusal):
+            write_leader(row.current_leader, result.leader_hint, topics)
+    if result.high_watermark is not None:
+        row.high_watermark = row.last_stable_offset = result.high_watermark
+    if result.log_start_offset is not None:
+        row.log_start_offset = result.log_start_offset
+    if result.diverging is not None:
+        row.diverging_epoch.epoch, row.diverging_epoch.end_offset = result.diverging

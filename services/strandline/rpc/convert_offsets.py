@@ -1,0 +1,200 @@
+"""Decides how OffsetForLeaderEpoch and ListOffsets stand on the wire, in both directions.
+
+Invariant: "undefined" is absence of both epoch and end on the wire and None here; it is never offset 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from strandline.core.messages import (
+    LATEST,
+    EpochEndAnswer,
+    EpochEndQuestion,
+    OffsetAnswer,
+    OffsetQuestion,
+    ReplicaState,
+)
+from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
+from strandline.rpc.addressing import (
+    Asked,
+    Topics,
+    Unresolved,
+    by_topic,
+    check_cluster,
+    gather,
+    invalid,
+    read_replica,
+    unresolved_by_topic,
+    write_replica,
+)
+from strandline.rpc.convert_errors import read_error, write_error
+from strandline.v1 import leader_service_pb2 as pb
+
+# --- as the server reads and answers ----------------------------------------------------------------
+
+
+def read_asker(message: pb.OffsetForLeaderEpochRequest | pb.ListOffsetsRequest, topics: Topics) -> ReplicaState | None:
+    """Who asks; None for a client.
+
+    Raises:
+        Refused: INVALID_REQUEST or INCONSISTENT_CLUSTER_ID.
+    """
+    replica = read_replica(message.replica_state) if message.HasField("replica_state") else None
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=replica is not None)
+    if replica is not None:
+        for topic in message.topics:
+            if not topic.topic_id:
+                raise invalid("a topic is named without topic_id; a replica must give it")
+    return replica
+
+
+def read_epoch_questions(message: pb.OffsetForLeaderEpochRequest, topics: Topics) -> Asked[EpochEndQuestion]:
+    """The questions of an OffsetForLeaderEpoch request.
+
+    Raises:
+        Refused: INVALID_REQUEST, a partition is named twice, or a replica names no current epoch.
+    """
+
+    def build(tp: TopicPartition, partition: pb.OffsetForLeaderPartition) -> EpochEndQuestion:
+        if not partition.HasField("current_leader_epoch") and message.HasField("replica_state"):
+            raise invalid(f"partition {tp.partition} lacks current_leader_epoch; a replica must give it")
+        return EpochEndQuestion(
+            tp,
+            LeaderEpoch(partition.leader_epoch) if partition.HasField("leader_epoch") else None,
+            LeaderEpoch(partition.current_leader_epoch) if partition.HasField("current_leader_epoch") else None,
+        )
+
+    asked = [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics]
+    return gather(asked, topics, lambda partition: partition.partition, build)
+
+
+def read_offset_questions(message: pb.ListOffsetsRequest, topics: Topics) -> Asked[OffsetQuestion]:
+    """The questions of a ListOffsets request; an absent timestamp asks for the latest offset.
+
+    Raises:
+        Refused: INVALID_REQUEST, a replica names no current epoch.
+    """
+
+    def build(tp: TopicPartition, partition: pb.ListOffsetsPartition) -> OffsetQuestion:
+        if not partition.HasField("current_leader_epoch") and message.HasField("replica_state"):
+            raise invalid(f"partition {tp.partition} lacks current_leader_epoch; a replica must give it")
+        return OffsetQuestion(
+            tp,
+            partition.timestamp if partition.HasField("timestamp") else LATEST,
+            LeaderEpoch(partition.current_leader_epoch) if partition.HasField("current_leader_epoch") else None,
+        )
+
+    asked = [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics]
+    # A follower asks for the latest and the earliest offset of a partition in one request (M30).
+    return gather(asked, topics, lambda partition: partition.partition_index, build, once_each=False)
+
+
+def epoch_ends_response(
+    answers: Iterable[EpochEndAnswer], unresolved: Iterable[Unresolved], topics: Topics
+) -> pb.OffsetForLeaderEpochResponse:
+    """The answers of OffsetForLeaderEpoch, by topic."""
+    response = pb.OffsetForLeaderEpochResponse()
+    for topic_id, parts in by_topic(answers, lambda answer: answer.tp):
+        topic = response.topics.add(topic=topics.name_of(topic_id), topic_id=topic_id)
+        for answer in parts:
+            row = topic.partitions.add(partition=answer.tp.partition)
+            write_error(row, answer.refusal)
+            if answer.end is not None:
+                row.leader_epoch, row.end_offset = answer.end
+    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+        topic = response.topics.add(topic=name, topic_id=topic_id)
+        for lost in vain:
+            write_error(topic.partitions.add(partition=lost.partition), lost.refusal)
+    return response
+
+
+def offsets_response(
+    answers: Iterable[OffsetAnswer], unresolved: Iterable[Unresolved], topics: Topics
+) -> pb.ListOffsetsResponse:
+    """The answers of ListOffsets, by topic; every lookup has been made."""
+    response = pb.ListOffsetsResponse()
+    for topic_id, parts in by_topic(answers, lambda answer: answer.tp):
+        topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
+        for answer in parts:
+            row = topic.partitions.add(
+                partition_index=answer.tp.partition,
+                offset=answer.offset,
+                timestamp=answer.timestamp,
+                leader_epoch=answer.leader_epoch,
+            )
+            write_error(row, answer.refusal)
+    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+        topic = response.topics.add(name=name, topic_id=topic_id)
+        for lost in vain:
+            write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+    return response
+
+
+# --- as a follower or a client asks and reads -------------------------------------------------------
+
+
+def epoch_ends_request(
+    questions: Iterable[EpochEndQuestion], *, cluster_id: str, replica: ReplicaState | None
+) -> pb.OffsetForLeaderEpochRequest:
+    """OffsetForLeaderEpoch by topic ids."""
+    request = pb.OffsetForLeaderEpochRequest(cluster_id=cluster_id)
+    if replica is not None:
+        write_replica(request.replica_state, replica)
+    for topic_id, parts in by_topic(questions, lambda question: question.tp):
+        topic = request.topics.add(topic_id=topic_id)
+        for question in parts:
+            topic.partitions.add(
+                partition=question.tp.partition,
+                leader_epoch=question.leader_epoch,
+                current_leader_epoch=question.current_leader_epoch,
+            )
+    return request
+
+
+def read_epoch_ends(response: pb.OffsetForLeaderEpochResponse) -> tuple[EpochEndAnswer, ...]:
+    """The leader's answers."""
+    return tuple(
+        EpochEndAnswer(TopicPartition(topic.topic_id, row.partition), _read_end(row), read_error(row))
+        for topic in response.topics
+        for row in topic.partitions
+    )
+
+
+def _read_end(row: pb.OffsetForLeaderPartitionResult) -> EpochEnd | None:
+    if not row.HasField("end_offset") or not row.HasField("leader_epoch"):
+        return None
+    return EpochEnd(LeaderEpoch(row.leader_epoch), Offset(row.end_offset))
+
+
+def list_offsets_request(
+    questions: Iterable[OffsetQuestion], *, cluster_id: str | None, replica: ReplicaState | None
+) -> pb.ListOffsetsRequest:
+    """ListOffsets by topic ids."""
+    request = pb.ListOffsetsRequest(cluster_id=cluster_id)
+    if replica is not None:
+        write_replica(request.replica_state, replica)
+    for topic_id, parts in by_topic(questions, lambda question: question.tp):
+        topic = request.topics.add(topic_id=topic_id)
+        for question in parts:
+            topic.partitions.add(
+                partition_index=question.tp.partition,
+                timestamp=question.timestamp,
+                current_leader_epoch=question.current_leader_epoch,
+            )
+    return request
+
+
+def read_offsets(response: pb.ListOffsetsResponse) -> tuple[OffsetAnswer, ...]:
+    """The leader's answers."""
+    return tuple(
+        OffsetAnswer(
+            TopicPartition(topic.topic_id, row.partition_index),
+            Offset(row.offset) if row.HasField("offset") else None,
+            row.timestamp if row.HasField("timestamp") else None,
+            LeaderEpoch(row.leader_epoch) if row.HasField("leader_epoch") else None,
+            read_error(row),
+        )
+        for topic in response.topics
+        for row in topic.partitions
+    )

@@ -1,0 +1,171 @@
+"""Decides how Produce stands on the wire, in both directions; unary and stream carry the same topics.
+
+Invariant: absent ``acks`` is -1, never 0 (an omitted field must not become fire-and-forget), and records
+stay the very bytes that came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.types import Acks, BatchHeader, Offset, TopicPartition
+from strandline.rpc.addressing import (
+    Asked,
+    Topics,
+    Unresolved,
+    by_topic,
+    check_cluster,
+    gather,
+    invalid,
+    unresolved_by_topic,
+)
+from strandline.rpc.convert_errors import (
+    outcome_to_wire,
+    read_error,
+    read_leader,
+    wants_leader,
+    write_error,
+    write_leader,
+)
+from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import record_pb2
+
+DEFAULT_TIMEOUT_MS = 30_000
+MAX_TIMEOUT_MS = 600_000
+"""Longest a produce may wait in the purgatory, whatever it asks for."""
+
+ProduceMessage = pb.ProduceRequest | pb.ProduceStreamRequest
+
+CheckBatch = Callable[[bytes], BatchHeader]
+"""Checks that the bytes are one whole valid batch; raises `Refused` otherwise (`records.batch`)."""
+
+EncodeRecords = Callable[[Sequence[record_pb2.SimpleRecord]], bytes]
+"""Builds one uncompressed batch from records given as messages."""
+
+_NO_HEADER = BatchHeader(Offset(0), -1, 0, 0, -1)
+
+
+class ProduceAsked(NamedTuple):
+    """A produce message as the core takes it, and what is answered without the core."""
+
+    acks: Acks
+    timeout_ms: int
+    parts: tuple[ProducePartition, ...]
+    unresolved: tuple[Unresolved, ...]
+
+
+def read_produce(message: ProduceMessage, topics: Topics, check: CheckBatch, encode: EncodeRecords) -> ProduceAsked:
+    """Take a produce message apart.
+
+    Raises:
+        Refused: INVALID_REQUIRED_ACKS or INVALID_REQUEST for the message as a whole, both NOT_APPENDED.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    acks = _read_acks(message.acks) if message.HasField("acks") else Acks.ALL
+    timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else DEFAULT_TIMEOUT_MS
+    if timeout_ms < 0:
+        raise invalid(f"timeout_ms {timeout_ms} must not be negative")
+
+    def build(tp: TopicPartition, partition: pb.ProducePartition) -> ProducePartition:
+        return _read_part(tp, partition, check, encode)
+
+    asked: Asked[ProducePartition] = gather(
+        [(topic.name, topic.topic_id, topic.partition_data) for topic in message.topic_data],
+        topics,
+        lambda partition: partition.index,
+        build,
+    )
+    if not asked.parts and not asked.unresolved:
+        raise invalid("topic_data names no partition; give at least one")
+    return ProduceAsked(acks, min(timeout_ms, MAX_TIMEOUT_MS), asked.parts, asked.unresolved)
+
+
+def _read_acks(number: int) -> Acks:
+    try:
+        return Acks(number)
+    except ValueError:
+        message = f"acks {number} must be 0, 1 or -1 (all in-sync replicas)"
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, message, Outcome.NOT_APPENDED) from None
+
+
+def _read_part(
+    tp: TopicPartition, partition: pb.ProducePartition, check: CheckBatch, encode: EncodeRecords
+) -> ProducePartition:
+    try:
+        payload = partition.records
+        if partition.simple_records:
+            if payload:
+                raise invalid("records and simple_records are both given; give one of them")
+            payload = encode(partition.simple_records)
+        return ProducePartition(tp, check(payload), memoryview(payload))
+    except Refused as error:
+        return ProducePartition(tp, _NO_HEADER, b"", error.refusal)
+
+
+def produce_topics(
+    results: Iterable[ProduceResult], unresolved: Iterable[Unresolved], topics: Topics, acks: Acks
+) -> list[pb.ProduceTopicResponse]:
+    """The answers of a produce, by topic; with acks=0 the base offset stays absent (1.9)."""
+    answers = []
+    for topic_id, parts in by_topic(results, lambda result: result.tp):
+        answer = pb.ProduceTopicResponse(name=topics.name_of(topic_id), topic_id=topic_id)
+        for result in parts:
+            _write_result(answer.partition_responses.add(), result, topics, acks)
+        answers.append(answer)
+    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+        answer = pb.ProduceTopicResponse(name=name, topic_id=topic_id)
+        for part in vain:
+            row = answer.partition_responses.add(index=part.partition)
+            write_error(row, part.refusal)
+            row.outcome = pb.PRODUCE_OUTCOME_NOT_APPENDED
+        answers.append(answer)
+    return answers
+
+
+def _write_result(row: pb.ProducePartitionResponse, result: ProduceResult, topics: Topics, acks: Acks) -> None:
+    row.index = result.tp.partition
+    if result.refusal is not None:
+        write_error(row, result.refusal)
+        row.outcome = outcome_to_wire(result.refusal.outcome)
+        if result.leader_hint is not None and wants_leader(result.refusal):
+            write_leader(row.current_leader, result.leader_hint, topics)
+    elif result.base_offset is not None and acks is not Acks.NONE:
+        row.base_offset = result.base_offset
+    if result.log_start_offset is not None:
+        row.log_start_offset = result.log_start_offset
+
+
+class ProduceAnswered(NamedTuple):
+    """One partition's answer as a client reads it; ``name`` and ``topic_id`` as the server gave them."""
+
+    name: str
+    result: ProduceResult
+
+
+def read_produce_topics(responses: Iterable[pb.ProduceTopicResponse]) -> list[ProduceAnswered]:
+    """The answers of a produce, as a client reads them."""
+    return [
+        ProduceAnswered(topic.name, _read_result(TopicPartition(topic.topic_id, row.index), row))
+        for topic in responses
+        for row in topic.partition_responses
+    ]
+
+
+def _read_result(tp: TopicPartition, row: pb.ProducePartitionResponse) -> ProduceResult:
+    return ProduceResult(
+        tp,
+        Offset(row.base_offset) if row.HasField("base_offset") else None,
+        Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
+        read_error(row, row.outcome),
+        read_leader(row.current_leader) if row.HasField("current_leader") else None,
+    )
+
+
+def refused_stream_answer(correlation_id: int, refusal: Refusal) -> pb.ProduceStreamResponse:
+    """The answer to a stream message that was refused as a whole; its stream goes on."""
+    answer = pb.ProduceStreamResponse(correlation_id=correlation_id)
+    write_error(answer, refusal)
+    return answer

@@ -1,0 +1,165 @@
+"""Decides how a servicer's failure looks to its caller, and how long a call without a deadline may last.
+
+Invariant: a `Refused` becomes its own status; everything else becomes INTERNAL with a request id and its
+text stays in this process, bytes that are no message included; a unary call never outlives `UNARY_CAP_S`,
+whatever the caller forgot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, cast
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.rpc import status
+
+UNARY_CAP_S = 60.0
+"""Longest life of a unary call that came without a deadline (`protocol-fields` 1.9)."""
+
+_log = structlog.get_logger("strandline.rpc")
+
+NO_MESSAGE = Refusal(ErrorCode.INVALID_REQUEST, "the bytes are no message of this method; encode it anew")
+"""The answer to bytes that do not decode; on a stream its reader gives it, and the stream goes on."""
+
+Handler = Any
+"""One of gRPC's RpcMethodHandlers; types-grpcio cannot spell the four kinds."""
+
+
+class RefusalInterceptor(grpc.aio.ServerInterceptor):
+    """Maps refusals, hides the rest, caps unary calls. One per server, first in its list.
+
+    ``name`` begins every request id, so that a reader of the node's log finds the line a caller quotes.
+    """
+
+    def __init__(self, name: str, *, unary_cap_s: float = UNARY_CAP_S) -> None:
+        self._name = name
+        self._unary_cap_s = unary_cap_s
+        self._ids = itertools.count(1)
+        # By method: only methods that exist get here, so it is no larger than the contract.
+        self._wrapped: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = str(handler_call_details.method)
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            wrapped = self._wrapped[method] = self._wrap(method, handler)
+        return wrapped
+
+    def _wrap(self, method: str, handler: Handler) -> Handler:
+        handler = handler._replace(request_deserializer=_kept(handler.request_deserializer))
+        if handler.unary_unary is not None:
+            return handler._replace(unary_unary=self._unary(method, handler.unary_unary))
+        if handler.unary_stream is not None:
+            return handler._replace(unary_stream=self._stream(method, handler.unary_stream))
+        return handler._replace(stream_stream=self._stream(method, handler.stream_stream))
+
+    def _unary(self, method: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            try:
+                _raise_kept(request)
+                if context.time_remaining() is not None:
+                    return await inner(request, context)
+                async with asyncio.timeout(self._unary_cap_s):
+                    return await inner(request, context)
+            except Exception as error:
+                await self._fail(method, error, context)
+
+        return guarded
+
+    def _stream(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.isasyncgenfunction(inner):
+            return self._generator(method, inner)
+
+        async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            try:
+                _raise_kept(request)
+                await inner(request, context)
+            except Exception as error:
+                if _is_peer_gone(error):
+                    _log.info("a stream's peer is gone", method=method)
+                    return
+                await self._fail(method, error, context)
+
+        return guarded
+
+    def _generator(self, method: str, inner: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+        async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            try:
+                _raise_kept(request)
+                async for answer in inner(request, context):
+                    yield answer
+            except Exception as error:
+                await self._fail(method, error, context)
+
+        return guarded
+
+    async def _fail(self, method: str, error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            # A stream's pump runs its parts in a TaskGroup; the failure of one part is the stream's own.
+            error = error.exceptions[0]
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        if isinstance(error, Refused):
+            await abort(context, error.refusal)
+        if isinstance(error, DecodeError):
+            await abort(context, NO_MESSAGE)
+        if isinstance(error, TimeoutError):
+            refusal = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the call had no deadline and met the server's cap")
+            await abort(context, refusal)
+        request_id = f"{self._name}-{next(self._ids)}"
+        _log.error("unexpected failure in a call", method=method, request_id=request_id, exc_info=error)
+        refusal = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"internal failure; request id {request_id}")
+        await abort(context, refusal, request_id=request_id)
+
+
+def _is_peer_gone(error: BaseException) -> bool:
+    """Whether a stream failed only because its peer went away, or this server stops: nobody is left to answer."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_peer_gone, error.exceptions))
+    own = isinstance(error, grpc.aio.AbortError | grpc.aio.UsageError)
+    return isinstance(error, grpc.aio.BaseError) and not own
+
+
+def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """``decode`` that returns its failure: raised where gRPC decodes, its text would reach the caller.
+
+    Whoever reads a stream's messages meets the `DecodeError` in place of the message.
+    """
+
+    def decode_or_keep(content: bytes) -> Any:
+        try:
+            return decode(content)
+        except DecodeError as error:
+            return error
+
+    return decode_or_keep
+
+
+def _raise_kept(request: Any) -> None:
+    if isinstance(request, DecodeError):
+        raise request
+
+
+async def abort(
+    context: grpc.aio.ServicerContext[Any, Any], refusal: Refusal, *, request_id: str | None = None
+) -> NoReturn:
+    """End the call with the refusal's status and ErrorInfo."""
+    extra = {"request_id": request_id} if request_id else None
+    trailing = status.trailing_details(refusal, extra=extra)
+    await context.abort(status.status_code(refusal), str(refusal), cast(Any, trailing))
+    raise AssertionError("abort always raises")

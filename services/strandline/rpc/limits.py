@@ -1,0 +1,64 @@
+"""Decides the channel arguments both ends share: message limits, keepalive, reconnection.
+
+Invariant: limits and keepalive are set on both ends together; a client that pings faster than its server
+allows is cut off with too_many_pings, and a limit on one side alone is gRPC's 4 MB on the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_MESSAGE_BYTES = (8 << 20) + (64 << 10)
+"""Largest gRPC message, in both directions on both ports (`protocol-fields` 1.8)."""
+
+MAX_METADATA_BYTES = 16 << 10
+MAX_CONCURRENT_STREAMS = 100
+"""Open calls per connection (`reliability` 5.2)."""
+
+Options = list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keepalive:
+    """How soon a silent peer is given up. All three are needed: a stopped process still acks TCP (4.1)."""
+
+    ping_every_ms: int = 2_000
+    ping_timeout_ms: int = 2_000
+
+
+def message_limits() -> Options:
+    """Both limits, for servers and channels alike."""
+    return [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+    ]
+
+
+def keepalive_pings(keepalive: Keepalive) -> Options:
+    """Pings as both ends of an internal connection send them."""
+    return [
+        ("grpc.keepalive_time_ms", keepalive.ping_every_ms),
+        ("grpc.keepalive_timeout_ms", keepalive.ping_timeout_ms),
+        ("grpc.http2.ping_timeout_ms", keepalive.ping_timeout_ms),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def keepalive_tolerance(keepalive: Keepalive) -> Options:
+    """What a server must allow so that `keepalive_pings` are welcome; half the interval leaves slack."""
+    return [
+        ("grpc.http2.min_ping_interval_without_data_ms", keepalive.ping_every_ms // 2),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive.ping_every_ms // 2),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def reconnection(first_ms: int = 50, most_ms: int = 1_000) -> Options:
+    """How soon a channel dials again; gRPC's own default of up to two minutes would be an outage."""
+    return [
+        ("grpc.initial_reconnect_backoff_ms", first_ms),
+        ("grpc.min_reconnect_backoff_ms", first_ms),
+        ("grpc.max_reconnect_backoff_ms", most_ms),
+    ]

@@ -1,0 +1,38 @@
+"""Decides how a node keeps the newest metadata in a file: its wire form behind a checksum.
+
+Invariant: bytes that are not exactly what was written read as nothing, never as older or other metadata.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import crc32c
+from google.protobuf.message import DecodeError
+
+from strandline.core.messages import MetadataImage
+from strandline.rpc.convert_metadata import read_image, write_image
+from strandline.v1 import metadata_pb2
+
+_HEAD = struct.Struct(">4sI")
+_MAGIC = b"SLM1"
+
+
+def image_to_bytes(image: MetadataImage) -> bytes:
+    """A whole snapshot as file content."""
+    body = write_image(image).SerializeToString()
+    return _HEAD.pack(_MAGIC, crc32c.crc32c(body)) + body
+
+
+def image_from_bytes(content: bytes) -> MetadataImage | None:
+    """The snapshot in a file's content; None if it is damaged."""
+    if len(content) < _HEAD.size:
+        return None
+    magic, crc = _HEAD.unpack_from(content)
+    body = content[_HEAD.size :]
+    if magic != _MAGIC or crc32c.crc32c(body) != crc:
+        return None
+    try:
+        return read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
+    except DecodeError:
+        return None

@@ -1,0 +1,96 @@
+"""Decides what every server of ours is: its limits, its keepalive, its health and reflection, its port.
+
+Invariant: a port belongs to one server. gRPC's default lets a second server share it in silence, so
+so_reuseport is off and a taken port is a clear error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from strandline.core.messages import Endpoint
+from strandline.rpc import limits
+from strandline.rpc.channels import target
+from strandline.rpc.interceptors import RefusalInterceptor
+
+
+class PortTaken(OSError):
+    """The address cannot be bound: another process has it, or it is not ours."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(f"cannot listen on {target(endpoint)}: the port is taken or the address is not local")
+        self.endpoint = endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """What differs between servers. ``internal_keepalive`` is for ports that only our own processes dial."""
+
+    name: str
+    reflection: bool = True
+    internal_keepalive: limits.Keepalive | None = None
+    max_concurrent_streams: int = limits.MAX_CONCURRENT_STREAMS
+    max_concurrent_rpcs: int | None = 10_000
+
+
+def server_options(settings: ServerSettings) -> limits.Options:
+    """The channel arguments of a server with these settings."""
+    options = limits.message_limits()
+    options += [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
+    ]
+    if settings.internal_keepalive is not None:
+        options += limits.keepalive_pings(settings.internal_keepalive)
+        options += limits.keepalive_tolerance(settings.internal_keepalive)
+    return options
+
+
+def build_server(settings: ServerSettings, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
+    """A server without services; refusals mapped and everything else hidden before any other interceptor."""
+    return grpc.aio.server(
+        interceptors=[RefusalInterceptor(settings.name), *interceptors],
+        options=server_options(settings),
+        maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
+    )
+
+
+def bind(server: grpc.aio.Server, endpoint: Endpoint) -> Endpoint:
+    """Bind the address (port 0: the kernel chooses) and return it with the port it really has.
+
+    Raises:
+        PortTaken: another server has the port.
+    """
+    try:
+        port = server.add_insecure_port(target(endpoint))
+    except RuntimeError as error:
+        raise PortTaken(endpoint) from error
+    if port == 0:
+        raise PortTaken(endpoint)
+    return Endpoint(endpoint.host, port)
+
+
+class RoleHealth:
+    """Health of the services of one process, under their full names and, for all of them, under ``""``."""
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self._services = ("", *services)
+        self._servicer = health.aio.HealthServicer()
+
+    def attach(self, server: grpc.aio.Server, *, with_reflection: bool = True) -> None:
+        """Serve health, and reflection over it and the role's services, on this server."""
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+        if with_reflection:
+            names = (*self._services[1:], health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, server)
+
+    async def set_serving(self, serving: bool) -> None:
+        """Tell watchers whether calls are welcome."""
+        kind = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for service in self._services:
+            await self._servicer.set(service, kind)

@@ -1,0 +1,100 @@
+"""Decides which gRPC status a refused call ends with, and how a caller reads it back.
+
+Invariant: what leaves a server is a refusal from the closed table of `core.errors`, with its number, name and
+remedy in an ErrorInfo; nothing else about the inside of the process is ever sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from strandline.core.errors import RULES, ErrorCode, Outcome, Refusal
+
+DOMAIN = "strandline"
+"""The ErrorInfo domain of every refusal."""
+
+DETAILS_KEY = "grpc-status-details-bin"
+"""Trailing metadata key that carries a google.rpc.Status, as all gRPC languages read it."""
+
+_STATUS: dict[ErrorCode, grpc.StatusCode] = {
+    ErrorCode.REQUEST_TIMED_OUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorCode.INCONSISTENT_CLUSTER_ID: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.INVALID_CONFIG: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.UNSUPPORTED_VERSION: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.STALE_BROKER_EPOCH: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.STALE_CONTROLLER_EPOCH: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.NOT_CONTROLLER: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.LEADER_NOT_AVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.UNKNOWN_SERVER_ERROR: grpc.StatusCode.INTERNAL,
+}
+"""Whole-call refusals; a code that is not here is the caller's mistake: INVALID_ARGUMENT."""
+
+_FALLBACK: dict[grpc.StatusCode, ErrorCode] = {
+    grpc.StatusCode.UNAVAILABLE: ErrorCode.NETWORK_EXCEPTION,
+    grpc.StatusCode.CANCELLED: ErrorCode.NETWORK_EXCEPTION,
+    grpc.StatusCode.DEADLINE_EXCEEDED: ErrorCode.REQUEST_TIMED_OUT,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    grpc.StatusCode.UNIMPLEMENTED: ErrorCode.UNSUPPORTED_VERSION,
+    grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_REQUEST,
+}
+"""How a status without an ErrorInfo is read: it comes from gRPC itself or from something in between."""
+
+
+def status_code(refusal: Refusal) -> grpc.StatusCode:
+    """The gRPC status of a call that was refused as a whole."""
+    return _STATUS.get(refusal.code, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def trailing_details(refusal: Refusal, *, extra: dict[str, str] | None = None) -> tuple[tuple[str, bytes], ...]:
+    """Trailing metadata with the refusal as ErrorInfo {reason, domain, metadata}.
+
+    ``metadata`` holds Kafka's number, the remedy, whether it is retriable and, where there is one, the field
+    that is wrong and, for produce, the outcome.
+    """
+    metadata = {
+        "code": str(int(refusal.code)),
+        "remedy": RULES[refusal.code].remedy,
+        "retriable": str(refusal.retriable).lower(),
+    }
+    if refusal.outcome is not None:
+        metadata["outcome"] = refusal.outcome.value
+    if refusal.field is not None:
+        metadata["field"] = refusal.field
+    metadata.update(extra or {})
+    info = error_details_pb2.ErrorInfo(reason=refusal.code.name, domain=DOMAIN, metadata=metadata)
+    status = status_pb2.Status(code=status_code(refusal).value[0], message=str(refusal))
+    status.details.add().Pack(info)
+    return ((DETAILS_KEY, status.SerializeToString()),)
+
+
+def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
+    """Read a failed call back: the ErrorInfo if one came, else the status, as a refusal of ours."""
+    info = _error_info(error.trailing_metadata() or ())
+    detail = error.details() or ""
+    if info is None or info.domain != DOMAIN or info.reason not in ErrorCode.__members__:
+        return Refusal(_FALLBACK.get(error.code(), ErrorCode.UNKNOWN_SERVER_ERROR), detail)
+    outcome = info.metadata.get("outcome")
+    code = ErrorCode[info.reason]
+    message = detail.removeprefix(f"{code.name}: ")
+    known = Outcome(outcome) if outcome in set(Outcome) else None
+    return Refusal(code, message, known, info.metadata.get("field"))
+
+
+def _error_info(metadata: Iterable[tuple[str, str | bytes]]) -> error_details_pb2.ErrorInfo | None:
+    for key, value in metadata:
+        if key != DETAILS_KEY or not isinstance(value, bytes):
+            continue
+        status = status_pb2.Status.FromString(value)
+        for detail in status.details:
+            info = error_details_pb2.ErrorInfo()
+            if detail.Unpack(info):
+                return info
+    return None

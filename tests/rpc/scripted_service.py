@@ -1,0 +1,47 @@
+"""A server with LeaderService whose handlers a test writes: for whatever stands between gRPC and a servicer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import grpc
+
+from strandline.core.messages import Endpoint
+from strandline.rpc.channels import open_channel
+from strandline.rpc.interceptors import RefusalInterceptor
+from strandline.rpc.limits import message_limits
+from strandline.rpc.server import bind
+from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+class Scripted:
+    """LeaderService with the given handlers; every other method is missing."""
+
+    def __init__(self, **handlers: Handler) -> None:
+        for name in ("Produce", "ProduceStream", "Fetch", "FetchStream", "OffsetForLeaderEpoch", "ListOffsets"):
+            setattr(self, name, handlers.get(name))
+        self.DescribePartitions = handlers.get("DescribePartitions")
+
+
+@asynccontextmanager
+async def serving(*, unary_cap_s: float = 60.0, **handlers: Handler) -> AsyncIterator[Any]:
+    """A stub of a served `Scripted`."""
+    server = grpc.aio.server(
+        interceptors=[RefusalInterceptor("test", unary_cap_s=unary_cap_s)],
+        options=[*message_limits(), ("grpc.so_reuseport", 0)],
+    )
+    pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, Scripted(**handlers)), server)
+    endpoint = bind(server, Endpoint("127.0.0.1", 0))
+    await server.start()
+    channel = open_channel(endpoint)
+    try:
+        stub: Any = pb_grpc.LeaderServiceStub(channel)
+        stub.endpoint = endpoint
+        yield stub
+    finally:
+        await channel.close()
+        await server.stop(0)

@@ -1,0 +1,49 @@
+"""Addresses, and the waits between two tries."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.messages import Endpoint
+from strandline.rpc.channels import Backoff, call, open_channel, parse_endpoint, target
+from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+
+
+def test_waits_double_up_to_the_most_and_start_small_after_a_success() -> None:
+    """Each wait lies between half of its step and all of it."""
+    backoff = Backoff(100, 400, draw=random.Random(7))
+    waits = [backoff.next_s() for _ in range(4)]
+    backoff.reset()
+
+    assert all(step / 2 <= wait <= step for wait, step in zip(waits, (0.1, 0.2, 0.4, 0.4), strict=True))
+    assert backoff.next_s() <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"), [("localhost:9", Endpoint("localhost", 9)), ("[::1]:80", Endpoint("::1", 80))]
+)
+def test_an_address_is_read_and_written_alike(text: str, endpoint: Endpoint) -> None:
+    """`target` writes what `parse_endpoint` reads."""
+    assert parse_endpoint(text) == endpoint
+    assert target(endpoint) == text
+
+
+@pytest.mark.parametrize("text", ["", "host", ":1", "host:", "host:x", "host:70000"])
+def test_what_is_no_address_is_refused_by_name(text: str) -> None:
+    """The sentence quotes what was given."""
+    with pytest.raises(ValueError, match="is not an address"):
+        parse_endpoint(text)
+
+
+async def test_a_call_to_nobody_is_a_network_exception() -> None:
+    """A refused connection comes back as a refusal, not as a gRPC error."""
+    async with open_channel(Endpoint("127.0.0.1", 1)) as channel:
+        stub = pb_grpc.LeaderServiceStub(channel)
+        with pytest.raises(Refused) as caught:
+            await call(stub.Produce, pb.ProduceRequest(), deadline_ms=2_000)
+
+    assert caught.value.refusal.code is ErrorCode.NETWORK_EXCEPTION

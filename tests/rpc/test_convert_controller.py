@@ -1,0 +1,243 @@
+"""Registration, heartbeats, AlterPartition and metadata survive the wire; absence stays absence."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Endpoint,
+    EpochsSeen,
+    Heartbeat,
+    HeartbeatAnswer,
+    IsrDecision,
+    IsrMember,
+    MetadataImage,
+    NodeImage,
+    NodeRegistered,
+    PartitionImage,
+    ProposedIsr,
+    RegisterNode,
+    TopicImage,
+)
+from strandline.core.types import (
+    Durability,
+    FetchHw,
+    IsrJoin,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    PartitionEpoch,
+    Role,
+    Rules,
+    TopicPartition,
+    Truncation,
+)
+from strandline.rpc import convert_controller as convert
+from strandline.rpc import convert_metadata as metadata
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import metadata_pb2
+
+ids = st.integers(0, 2**31 - 1)
+epochs = st.integers(0, 2**31 - 1)
+node_epochs = st.integers(0, 2**63 - 1).map(NodeEpoch)
+several = st.lists(ids.map(NodeId), max_size=4, unique=True).map(tuple)
+words = st.text(max_size=12)
+endpoints = st.builds(Endpoint, st.text(min_size=1, max_size=12), st.integers(1, 65_535))
+roles = st.frozensets(st.sampled_from(Role), min_size=1)
+tps = st.builds(TopicPartition, st.uuids().map(str), st.integers(0, 9_999))
+rules = st.builds(
+    Rules,
+    truncation=st.sampled_from(Truncation),
+    fetch_hw=st.sampled_from(FetchHw),
+    isr_join=st.sampled_from(IsrJoin),
+    durability=st.sampled_from(Durability),
+)
+registrations = st.builds(
+    RegisterNode,
+    node_id=ids.map(NodeId),
+    cluster_id=st.none() | words,
+    incarnation_id=st.text(min_size=1, max_size=12),
+    directory_id=st.text(min_size=1, max_size=12),
+    roles=roles,
+    rules=rules,
+    client_endpoint=endpoints,
+    internal_endpoint=endpoints,
+    rack=st.none() | words,
+    feature_min=st.just(1),
+    feature_max=st.integers(1, 9),
+    unclean=st.booleans(),
+    controller_epoch_seen=st.none() | epochs,
+    epochs_seen=st.lists(
+        st.builds(EpochsSeen, tps, epochs.map(LeaderEpoch), epochs.map(PartitionEpoch)), max_size=3
+    ).map(tuple),
+)
+nodes = st.builds(
+    NodeImage,
+    node_id=ids.map(NodeId),
+    node_epoch=node_epochs,
+    roles=roles,
+    client_endpoint=st.none() | endpoints,
+    internal_endpoint=st.none() | endpoints,
+    rack=st.none() | words,
+    fenced=st.booleans(),
+    shutting_down=st.booleans(),
+)
+
+
+def partition(topic_id: str, index: int, leader: int | None, unclean: int | None, isr: tuple[NodeId, ...]) -> object:
+    """A partition whose optional parts are drawn."""
+    return PartitionImage(
+        tp=TopicPartition(topic_id, index),
+        replicas=isr,
+        isr=isr,
+        elr=isr[:1],
+        leader=None if leader is None else NodeId(leader),
+        leader_epoch=LeaderEpoch(3),
+        partition_epoch=PartitionEpoch(0),
+        min_isr=2,
+        recovering=leader == 0,
+        last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(unclean),
+        observers=isr[1:],
+    )
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> TopicImage:
+    """A topic with up to three partitions in order."""
+    topic_id = str(draw(st.uuids()))
+    optional = st.none() | epochs
+    drawn = [partition(topic_id, i, draw(optional), draw(optional), draw(several)) for i in range(draw(ids) % 4)]
+    configs = draw(st.dictionaries(words, words, max_size=2))
+    return TopicImage(
+        name=draw(words), topic_id=topic_id, configs=tuple(sorted(configs.items())), partitions=tuple(drawn)
+    )
+
+
+@given(registrations)
+def test_registration_round_trips(request: RegisterNode) -> None:
+    """A registration reads back equal, whatever the controller's own rules are."""
+    other = Rules(durability=Durability.PAGE_CACHE)
+
+    assert convert.read_registration(convert.write_registration(request), other) == request
+
+
+@given(rules)
+def test_rules_that_are_not_given_are_the_controllers(ours: Rules) -> None:
+    """An unspecified rule has the controller's value; an unknown number is refused, not guessed."""
+    assert metadata.read_rules(metadata_pb2.Rules(), ours) == ours
+    with pytest.raises(Refused) as caught:
+        metadata.read_rules(metadata_pb2.Rules(truncation=77), ours)
+    assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
+
+
+@given(
+    image=st.builds(
+        MetadataImage,
+        cluster_id=words,
+        controller_epoch=epochs,
+        metadata_offset=st.integers(0, 2**62),
+        is_snapshot=st.booleans(),
+        rules=rules,
+        feature_level=st.integers(1, 9),
+        nodes=st.lists(nodes, max_size=3).map(tuple),
+        topics=st.lists(topics(), max_size=3).map(tuple),
+        deleted_topic_ids=st.lists(st.uuids().map(str), max_size=2).map(tuple),
+        to_node_epoch=st.none() | node_epochs,
+    )
+)
+def test_metadata_round_trips(image: MetadataImage) -> None:
+    """A snapshot or change reads back equal, with its address and its deletions; no leader stays no leader."""
+    message = metadata.write_watch_answer(image, image.to_node_epoch)
+    parsed = pb.WatchMetadataResponse.FromString(message.SerializeToString())
+
+    assert metadata.read_watch_answer(parsed) == image
+
+
+def test_sign_of_life_carries_no_image() -> None:
+    """A watch message without metadata is None, never an empty cluster."""
+    assert metadata.read_watch_answer(metadata.write_watch_answer(None, NodeEpoch(1))) is None
+
+
+@given(
+    st.builds(
+        Heartbeat,
+        cluster_id=words,
+        node_id=ids.map(NodeId),
+        node_epoch=node_epochs,
+        metadata_offset=st.integers(-1, 2**62),
+        want_fence=st.booleans(),
+        want_shut_down=st.booleans(),
+    )
+)
+def test_heartbeat_round_trips(request: Heartbeat) -> None:
+    """-1, for "no metadata yet", is absence on the wire."""
+    message = convert.write_heartbeat(request)
+
+    assert convert.read_heartbeat(message) == request
+    assert message.HasField("current_metadata_offset") is (request.metadata_offset >= 0)
+
+
+def test_answers_round_trip() -> None:
+    """Answers keep their refusals, and an empty heartbeat answer means fenced."""
+    refusal = Refusal(ErrorCode.STALE_BROKER_EPOCH, "stop")
+    beat = HeartbeatAnswer(refusal=refusal, controller_epoch=3, is_fenced=False, session_timeout_ms=7)
+    registered = NodeRegistered(node_epoch=NodeEpoch(0), controller_epoch=2, cluster_id="c", feature_level=1)
+
+    assert convert.read_heartbeat_answer(convert.write_heartbeat_answer(beat)) == beat
+    assert convert.read_heartbeat_answer(pb.HeartbeatResponse()).is_fenced
+    assert convert.read_registered(convert.write_registered(registered)) == registered
+    assert convert.read_registered(convert.write_registered(NodeRegistered(refusal=refusal))).node_epoch is None
+
+
+def test_alter_partition_round_trips() -> None:
+    """Proposals and decisions keep partition, epochs, members with and without epoch, and recovery state."""
+    a, b = TopicPartition("a", 0), TopicPartition("b", 3)
+    request = AlterPartitionRequest(
+        cluster_id="c",
+        controller_epoch=2,
+        node_id=NodeId(0),
+        node_epoch=NodeEpoch(5),
+        request_sequence=9,
+        partitions=(
+            ProposedIsr(a, LeaderEpoch(1), PartitionEpoch(2), (IsrMember(NodeId(0), NodeEpoch(5)),), True),
+            ProposedIsr(b, LeaderEpoch(0), PartitionEpoch(0), (IsrMember(NodeId(1), None),)),
+        ),
+    )
+    answer = AlterPartitionAnswer(
+        partitions=(
+            IsrDecision(a, None, NodeId(0), LeaderEpoch(1), (NodeId(0),), PartitionEpoch(3), True),
+            IsrDecision(b, Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")),
+        )
+    )
+
+    assert convert.read_alter_partition(convert.write_alter_partition(request)) == request
+    assert convert.read_alter_partition_answer(convert.write_alter_partition_answer(answer)) == answer
+
+
+def test_missing_node_epoch_is_stale() -> None:
+    """Kafka's -1 as node epoch is refused, for heartbeats and proposals alike."""
+    with pytest.raises(Refused) as beat:
+        convert.read_heartbeat(pb.HeartbeatRequest(node_id=1))
+    with pytest.raises(Refused) as proposal:
+        convert.read_alter_partition(pb.AlterPartitionRequest(node_id=1))
+
+    assert beat.value.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+    assert proposal.value.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_partition_named_twice_is_refused() -> None:
+    """Two proposals for one partition could not be answered once each."""
+    twice = pb.AlterPartitionProposal(partition_index=0)
+    message = pb.AlterPartitionRequest(
+        node_id=1, node_epoch=1, topics=[pb.AlterPartitionTopic(topic_id="t", partitions=[twice, twice])]
+    )
+
+    with pytest.raises(Refused) as caught:
+        convert.read_alter_partition(message)
+
+    assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST

@@ -1,0 +1,142 @@
+"""Fetch on the wire: who asks, what is absent, and that a leader's bytes are trusted for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fixed_topics import CLUSTER, ID, NAME, FixedTopics
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResult, ReplicaState
+from strandline.core.types import BatchHeader, EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
+from strandline.rpc.addressing import read_forgotten
+from strandline.rpc.convert_fetch import ServedPartition, fetch_topics, read_fetch
+from strandline.rpc.convert_fetch_asking import fetch_stream_message, forget_message, read_fetched
+from strandline.v1 import follower_service_pb2, partition_pb2
+from strandline.v1 import leader_service_pb2 as pb
+
+TP = TopicPartition(ID, 0)
+REPLICA = ReplicaState(NodeId(2), NodeEpoch(7))
+
+
+def _message(*, replica: bool = False, without: str = "", **fields: Any) -> pb.FetchRequest:
+    row = partition_pb2.FetchPartition(partition=0, fetch_offset=5, current_leader_epoch=3, last_fetched_epoch=2)
+    message = pb.FetchRequest(
+        topics=[partition_pb2.FetchTopic(topic=NAME, topic_id=ID, partitions=[row])], cluster_id=CLUSTER, **fields
+    )
+    if replica:
+        message.replica_state.replica_id, message.replica_state.replica_epoch = REPLICA
+    for target in (message, message.topics[0], message.topics[0].partitions[0], message.replica_state):
+        if without in target.DESCRIPTOR.fields_by_name and (replica or target is not message.replica_state):
+            target.ClearField(without)  # type: ignore[arg-type]
+    return message
+
+
+def test_a_consumers_defaults_are_a_consumers() -> None:
+    """Without replica_state: no wait, 1 byte, 1 MiB."""
+    request = read_fetch(_message(), FixedTopics()).request
+
+    assert request == FetchRequest(
+        (FetchPartition(TP, Offset(5), LeaderEpoch(3), LeaderEpoch(2), None, 1 << 20),), None, 0, 1, 1 << 20
+    )
+
+
+def test_a_replicas_wait_is_500_ms_by_default() -> None:
+    """A replica that does not say waits as Kafka's does."""
+    request = read_fetch(_message(replica=True), FixedTopics()).request
+
+    assert (request.replica, request.max_wait_ms) == (REPLICA, 500)
+
+
+@pytest.mark.parametrize("without", ["replica_id", "replica_epoch", "current_leader_epoch", "topic_id", "cluster_id"])
+def test_a_replica_that_leaves_out_an_identity_is_an_invalid_request(without: str) -> None:
+    """A proto3 zero never stands in for an id or an epoch of a replica."""
+    with pytest.raises(Refused) as caught:
+        read_fetch(_message(replica=True, without=without), FixedTopics())
+
+    assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
+    assert without in caught.value.refusal.message
+
+
+def test_sessions_are_refused_on_unary_fetch() -> None:
+    """session_id other than 0 is FETCH_SESSION_ID_NOT_FOUND."""
+    with pytest.raises(Refused) as caught:
+        read_fetch(_message(session_id=8), FixedTopics())
+
+    assert caught.value.refusal.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_sizes_are_capped_and_a_large_wait_is_too() -> None:
+    """No caller makes an answer larger than 1 MiB or a wait longer than a minute."""
+    request = read_fetch(_message(max_bytes=1 << 30, max_wait_ms=1 << 30), FixedTopics()).request
+
+    assert (request.max_bytes, request.max_wait_ms) == (1 << 20, 60_000)
+
+
+def test_a_followers_service_fetch_is_always_a_consumers() -> None:
+    """The message of FollowerService has no place for a replica."""
+    message = follower_service_pb2.FollowerServiceFetchRequest(topics=_message().topics)
+
+    assert read_fetch(message, FixedTopics()).request.replica is None
+
+
+def test_what_a_follower_asks_is_what_a_leader_reads() -> None:
+    """Through the stream message and back."""
+    part = FetchPartition(TP, Offset(9), LeaderEpoch(4), LeaderEpoch(4), Offset(1), 1000)
+    request = FetchRequest((part,), REPLICA, 500, 1, 1 << 20)
+    message = fetch_stream_message(request, cluster_id=CLUSTER, correlation_id=77)
+
+    assert message.correlation_id == 77
+    assert read_fetch(message, FixedTopics()).request == request
+
+
+def test_forgotten_partitions_come_through() -> None:
+    """A message that only forgets names what it forgets."""
+    message = forget_message((TP, TopicPartition(ID, 4)), cluster_id=CLUSTER, correlation_id=1)
+
+    assert read_forgotten(message.forgotten_topics_data, FixedTopics()) == (TP, TopicPartition(ID, 4))
+
+
+def _split(payload: memoryview) -> list[BatchHeader]:
+    if payload == b"torn":
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, "crc", Outcome.NOT_APPENDED)
+    return [BatchHeader(Offset(5), 3, 1, len(payload), 0)]
+
+
+def test_what_a_leader_answers_is_what_a_follower_reads() -> None:
+    """HW, log start, divergence, refusal and bytes."""
+    refusal = Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")
+    served = [
+        ServedPartition(FetchResult(TP, Offset(4), Offset(1)), b"bytes"),
+        ServedPartition(FetchResult(TopicPartition(ID, 1), diverging=EpochEnd(LeaderEpoch(2), Offset(3))), b""),
+        ServedPartition(FetchResult(TopicPartition(ID, 2), refusal=refusal), b""),
+    ]
+    fetched = read_fetched(fetch_topics(served, (), FixedTopics()), _split)
+
+    assert fetched[0] == FetchedPartition(
+        TP, None, Offset(4), Offset(1), None, tuple(_split(memoryview(b"bytes"))), memoryview(b"bytes"), None
+    )
+    assert fetched[1].diverging == EpochEnd(LeaderEpoch(2), Offset(3)) and fetched[1].high_watermark is None
+    assert fetched[2].error == refusal
+
+
+def test_damaged_bytes_are_reported_and_dropped() -> None:
+    """A batch whose CRC does not hold leaves neither headers nor bytes."""
+    answers = fetch_topics([ServedPartition(FetchResult(TP, Offset(4)), b"torn")], (), FixedTopics())
+    fetched = read_fetched(answers, _split)[0]
+
+    assert fetched.corrupt == "CORRUPT_MESSAGE: crc"
+    assert (fetched.batches, bytes(fetched.payload)) == ((), b"")  # type: ignore[call-overload]
+
+
+def test_records_that_cannot_be_decoded_are_an_error_of_their_partition() -> None:
+    """With decode, a batch that only its producer understands refuses one partition, not the call."""
+
+    def decode(payload: bytes, start: Offset) -> list[Any]:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, "no records")
+
+    served = [ServedPartition(FetchResult(TP, Offset(4)), b"garbage")]
+    answers = fetch_topics(served, (), FixedTopics(), {TP: Offset(0)}, decode)
+
+    assert answers[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE

@@ -1,0 +1,134 @@
+"""Produce on the wire: defaults, refusals of the whole, and answers that say what the core said."""
+
+from __future__ import annotations
+
+import pytest
+from fixed_topics import ID, NAME, FixedTopics
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.messages import LeaderHint, ProduceResult
+from strandline.core.types import Acks, BatchHeader, LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.rpc.convert_produce import ProduceAsked, produce_topics, read_produce, read_produce_topics
+from strandline.v1 import leader_service_pb2 as pb
+
+TP = TopicPartition(ID, 3)
+HEADER = BatchHeader(Offset(0), -1, 2, 5, 7)
+
+
+def _check(payload: bytes) -> BatchHeader:
+    if payload == b"bad":
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, "crc", Outcome.NOT_APPENDED)
+    return HEADER
+
+
+def _read(message: pb.ProduceRequest) -> ProduceAsked:
+    return read_produce(message, FixedTopics(), _check, lambda records: b"built-%d" % len(records))
+
+
+def _message(records: bytes = b"batch", *, name: str = NAME, **fields: object) -> pb.ProduceRequest:
+    part = pb.ProducePartition(index=3, records=records)
+    return pb.ProduceRequest(topic_data=[pb.ProduceTopic(name=name, partition_data=[part])], **fields)  # type: ignore[arg-type]
+
+
+def test_absent_acks_mean_all_and_absent_timeout_30_s() -> None:
+    """An omitted acks never becomes acks=0."""
+    asked = _read(_message())
+
+    assert (asked.acks, asked.timeout_ms) == (Acks.ALL, 30_000)
+    assert [(part.tp, part.header, bytes(part.payload)) for part in asked.parts] == [(TP, HEADER, b"batch")]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(("number", "acks"), [(0, Acks.NONE), (1, Acks.LEADER), (-1, Acks.ALL)])
+def test_acks_are_read_as_given(number: int, acks: Acks) -> None:
+    """0, 1 and -1 are the three values there are."""
+    assert _read(_message(acks=number)).acks is acks
+
+
+def test_other_acks_are_refused_definitely() -> None:
+    """acks=2 is INVALID_REQUIRED_ACKS, and nothing was appended."""
+    with pytest.raises(Refused) as caught:
+        _read(_message(acks=2))
+
+    assert caught.value.refusal.code is ErrorCode.INVALID_REQUIRED_ACKS
+    assert caught.value.refusal.outcome is Outcome.NOT_APPENDED
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pb.ProduceRequest(),
+        _message(timeout_ms=-1),
+        pb.ProduceRequest(
+            topic_data=[pb.ProduceTopic(name=NAME, partition_data=[pb.ProducePartition(), pb.ProducePartition()])]
+        ),
+    ],
+    ids=["nothing named", "negative timeout", "partition named twice"],
+)
+def test_a_wrong_shape_is_an_invalid_request(message: pb.ProduceRequest) -> None:
+    """Shape is checked before the core sees anything."""
+    with pytest.raises(Refused) as caught:
+        _read(message)
+
+    assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_request_for_another_cluster_is_refused() -> None:
+    """cluster_id, when given, must be this cluster's."""
+    with pytest.raises(Refused) as caught:
+        _read(_message(cluster_id="another"))
+
+    assert caught.value.refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_a_bad_batch_marks_only_its_partition() -> None:
+    """The refusal travels to the core beside the partition it belongs to."""
+    part = _read(_message(b"bad")).parts[0]
+
+    assert part.invalid == Refusal(ErrorCode.CORRUPT_MESSAGE, "crc", Outcome.NOT_APPENDED)
+
+
+def test_simple_records_become_one_batch() -> None:
+    """Records given as messages are encoded; giving both kinds is refused for the partition."""
+    message = _message(b"")
+    message.topic_data[0].partition_data[0].simple_records.add(value=b"v")
+    both = _message(b"batch")
+    both.topic_data[0].partition_data[0].simple_records.add(value=b"v")
+
+    assert bytes(_read(message).parts[0].payload) == b"built-1"  # type: ignore[call-overload]
+    refusal = _read(both).parts[0].invalid
+    assert refusal is not None and refusal.code is ErrorCode.INVALID_REQUEST
+
+
+def test_an_unknown_topic_is_answered_under_the_name_it_was_asked_by() -> None:
+    """It never reaches the core, and it is definite."""
+    asked = _read(_message(name="nosuch"))
+    answers = produce_topics((), asked.unresolved, FixedTopics(), Acks.ALL)
+
+    assert asked.parts == ()
+    row = answers[0].partition_responses[0]
+    assert (answers[0].name, row.index, row.error_code) == ("nosuch", 3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert row.outcome == pb.PRODUCE_OUTCOME_NOT_APPENDED
+
+
+def test_an_answer_is_read_back_as_the_core_gave_it() -> None:
+    """Offset, log start, refusal with outcome, and the leader to ask instead."""
+    results = (
+        ProduceResult(TP, Offset(40), Offset(2)),
+        ProduceResult(
+            TopicPartition(ID, 4),
+            refusal=Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "node 2 leads it", Outcome.MAY_APPEAR),
+            leader_hint=LeaderHint(NodeId(2), LeaderEpoch(9)),
+        ),
+    )
+    answers = produce_topics(results, (), FixedTopics(), Acks.ALL)
+
+    assert tuple(answered.result for answered in read_produce_topics(answers)) == results
+    endpoint = answers[0].partition_responses[1].current_leader.endpoint
+    assert (endpoint.host, endpoint.port) == ("10.0.0.2", 9092)
+
+
+def test_acks_0_are_answered_without_an_offset() -> None:
+    """The offset of an append nobody waited for is not told."""
+    answers = produce_topics([ProduceResult(TP, Offset(40))], (), FixedTopics(), Acks.NONE)
+
+    assert not answers[0].partition_responses[0].HasField("base_offset")
