@@ -1,0 +1,77 @@
+"""Decides nothing: FollowerService's calls become events of the core, and its answers messages.
+
+Invariant: a consumer reads here only what this replica knows to be committed; the core sees to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import grpc
+
+from strandline.core.events import FetchArrived
+from strandline.core.types import Offset, TopicPartition
+from strandline.records.batch import split_batches
+from strandline.rpc.addressing import check_cluster
+from strandline.rpc.convert_describe import DescribedSelf, NotDescribed, not_held, replicas_response, selected
+from strandline.rpc.convert_fetch import ServedPartition, fetch_topics, read_fetch
+from strandline.rpc.convert_records import decoder
+from strandline.runtime.host import Host
+from strandline.v1 import follower_service_pb2 as pb
+from strandline.v1 import follower_service_pb2_grpc as pb_grpc
+from strandline.v1 import record_pb2
+
+SERVICE = pb.DESCRIPTOR.services_by_name["FollowerService"].full_name
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def decode_records(payload: bytes, start: Offset) -> Sequence[record_pb2.SimpleRecord]:
+    """Records of fetched batches from an offset on, as messages.
+
+    Raises:
+        Refused: CORRUPT_MESSAGE.
+    """
+    # Imported here: the codec is large, and the hot path never needs it.
+    from strandline.records.codec import decode_batch
+
+    return decoder(split_batches, decode_batch)(payload, start)
+
+
+class FollowerServicer:
+    """FollowerService of one data node."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._driver = host.driver
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on ``server``."""
+        pb_grpc.add_FollowerServiceServicer_to_server(cast(Any, self), server)
+
+    async def Fetch(self, request: pb.FollowerServiceFetchRequest, context: Context) -> pb.FollowerServiceFetchResponse:
+        """Reads committed records from this replica."""
+        asked = read_fetch(request, self._host.topics)
+        served: list[ServedPartition] = []
+        if asked.request.partitions:
+            served = await self._driver.ask(
+                lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), list
+            )
+        topics = fetch_topics(served, asked.unresolved, self._host.topics, asked.starts, decode_records)
+        return pb.FollowerServiceFetchResponse(responses=topics)
+
+    async def DescribeReplicas(
+        self, request: pb.DescribeReplicasRequest, context: Context
+    ) -> pb.DescribeReplicasResponse:
+        """Tells this node's own view of its replicas."""
+        check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
+        tps, vain = selected(request.topics, self._host.topics, self._host.sizes.held())
+        described = [self._describe(tp) for tp in tps]
+        return replicas_response(
+            described, vain, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch
+        )
+
+    def _describe(self, tp: TopicPartition) -> DescribedSelf | NotDescribed:
+        view = self._driver.core.describe_replica(tp)
+        return not_held(tp) if view is None else DescribedSelf(view, self._host.sizes.size_bytes(tp))

@@ -1,0 +1,137 @@
+"""Decides nothing: LeaderService's calls become events of the core, and its answers messages.
+
+Invariant: a handler holds no state and takes no decision of the protocol; who may lead and what is committed
+is the core's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import grpc
+
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.events import EpochEndsAsked, FetchArrived, OffsetsAsked, ProduceArrived
+from strandline.core.messages import LeaderHint, ProduceResult
+from strandline.core.types import TopicPartition
+from strandline.leader.reading import Reading
+from strandline.leader.settings import LeaderSettings
+from strandline.leader.tasks import Context, FetchPump, ProducePump
+from strandline.rpc.addressing import check_cluster
+from strandline.rpc.convert_describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
+from strandline.rpc.convert_fetch import ServedPartition, fetch_topics
+from strandline.rpc.convert_offsets import (
+    epoch_ends_response,
+    offsets_response,
+    read_asker,
+    read_epoch_questions,
+    read_offset_questions,
+)
+from strandline.rpc.convert_produce import produce_topics
+from strandline.runtime.host import Host
+from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+
+SERVICE = pb.DESCRIPTOR.services_by_name["LeaderService"].full_name
+
+
+class LeaderServicer:
+    """LeaderService of one data node."""
+
+    def __init__(self, host: Host, reading: Reading, settings: LeaderSettings | None = None) -> None:
+        self._host = host
+        self._driver = host.driver
+        self._reading = reading
+        self._settings = settings or LeaderSettings()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on ``server``."""
+        # The generated base class types streams as generators; ours write as answers become ready.
+        pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, self), server)
+
+    async def Produce(self, request: pb.ProduceRequest, context: Context) -> pb.ProduceResponse:
+        """Appends records."""
+        asked = self._reading.produce(request)
+        results: tuple[ProduceResult, ...] = ()
+        if asked.parts:
+            results = await self._driver.ask(
+                lambda now, call: ProduceArrived(now, call, asked.acks, asked.timeout_ms, asked.parts), tuple
+            )
+            _refuse_if_throttled(results)
+        return pb.ProduceResponse(responses=produce_topics(results, asked.unresolved, self._host.topics, asked.acks))
+
+    async def ProduceStream(self, _: object, context: Context) -> None:
+        """Appends records; several requests may be outstanding."""
+        await ProducePump(self._host, self._reading, self._settings, context).run()
+
+    async def Fetch(self, request: pb.FetchRequest, context: Context) -> pb.FetchResponse:
+        """Reads records."""
+        asked = self._reading.fetch(request)
+        served: list[ServedPartition] = []
+        if asked.request.partitions:
+            served = await self._driver.ask(lambda now, call: FetchArrived(now, call, asked.request), list)
+        return pb.FetchResponse(
+            responses=fetch_topics(served, asked.unresolved, self._host.topics, asked.starts, self._reading.decode)
+        )
+
+    async def FetchStream(self, _: object, context: Context) -> None:
+        """Reads records continuously."""
+        await FetchPump(self._host, self._reading, self._settings, context).run()
+
+    async def OffsetForLeaderEpoch(
+        self, request: pb.OffsetForLeaderEpochRequest, context: Context
+    ) -> pb.OffsetForLeaderEpochResponse:
+        """Answers where epochs ended."""
+        replica = read_asker(request, self._host.topics)
+        asked = read_epoch_questions(request, self._host.topics)
+        answers = await self._driver.ask(lambda now, call: EpochEndsAsked(now, call, asked.parts, replica), tuple)
+        return epoch_ends_response(answers, asked.unresolved, self._host.topics)
+
+    async def ListOffsets(self, request: pb.ListOffsetsRequest, context: Context) -> pb.ListOffsetsResponse:
+        """Answers the offset for a time, or the log's ends."""
+        replica = read_asker(request, self._host.topics)
+        asked = read_offset_questions(request, self._host.topics)
+        answers = await self._driver.ask(lambda now, call: OffsetsAsked(now, call, asked.parts, replica), tuple)
+        return offsets_response(answers, asked.unresolved, self._host.topics)
+
+    async def DescribePartitions(
+        self, request: pb.DescribePartitionsRequest, context: Context
+    ) -> pb.DescribePartitionsResponse:
+        """Tells the leader's own view."""
+        check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
+        tps, vain = selected(request.topics, self._host.topics, self._led())
+        described = [self._describe(tp) for tp in tps]
+        return partitions_response(
+            described, vain, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch
+        )
+
+    def _led(self) -> Iterator[TopicPartition]:
+        now_ms = self._driver.clock()
+        return (tp for tp in self._host.sizes.held() if self._driver.core.describe_partition(tp, now_ms) is not None)
+
+    def _describe(self, tp: TopicPartition) -> DescribedLead | NotDescribed:
+        view = self._driver.core.describe_partition(tp, self._driver.clock())
+        if view is None:
+            return self._not_led(tp)
+        sizes = self._host.sizes
+        lags = {
+            replica.node_id: sizes.bytes_between(tp, replica.remote_leo, view.leo)
+            for replica in view.replicas
+            if replica.remote_leo is not None
+        }
+        return DescribedLead(view, sizes.size_bytes(tp), lags)
+
+    def _not_led(self, tp: TopicPartition) -> NotDescribed:
+        own = self._driver.core.describe_replica(tp)
+        if own is None:
+            return not_held(tp)
+        refusal = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this node does not lead partition {tp.partition}")
+        return NotDescribed(tp, refusal, LeaderHint(own.leader, own.leader_epoch))
+
+
+def _refuse_if_throttled(results: tuple[ProduceResult, ...]) -> None:
+    """A unary produce that met the purgatory's bound is refused as a whole: RESOURCE_EXHAUSTED (1.9)."""
+    refusal = results[0].refusal
+    if refusal is not None and refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        raise Refused.of(refusal)

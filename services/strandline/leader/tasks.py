@@ -1,0 +1,219 @@
+"""Decides how a stream becomes single requests and their answers messages again: the pumps of both streams.
+
+Invariant: messages of one stream are stepped in arrival order, each is answered under its own correlation id
+and a malformed one with INVALID_REQUEST, and nothing of a stream outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from strandline.core.errors import Refusal, Refused
+from strandline.core.events import FetchArrived, FetchForgotten, ProduceArrived
+from strandline.core.messages import FetchRequest, ProduceResult
+from strandline.core.types import Offset, TopicPartition
+from strandline.leader.reading import Reading
+from strandline.leader.settings import LeaderSettings
+from strandline.rpc.addressing import read_forgotten
+from strandline.rpc.convert_errors import write_error
+from strandline.rpc.convert_fetch import FetchAsked, ServedPartition, fetch_topics
+from strandline.rpc.convert_produce import ProduceAsked, produce_topics, refused_stream_answer
+from strandline.rpc.interceptors import NO_MESSAGE
+from strandline.runtime.host import Host
+from strandline.runtime.outbox import Outbox
+from strandline.v1 import leader_service_pb2 as pb
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_NO_CORRELATION = 0
+"""Under which a message is refused whose own correlation id cannot be read."""
+
+_GRACE_MS = 200
+"""Beyond its longest wait, how long a half-closed FetchStream is kept for its last answers."""
+
+
+class ProducePump:
+    """One ProduceStream: several messages outstanding, answers as they become ready."""
+
+    def __init__(self, host: Host, reading: Reading, settings: LeaderSettings, context: Context) -> None:
+        self._host = host
+        self._reading = reading
+        self._most = settings.produce_stream_outstanding
+        self._backlog = settings.stream_backlog_answers
+        self._context = context
+        self._outbox: Outbox[pb.ProduceStreamResponse] = Outbox(settings.stream_backlog_bytes)
+        self._outstanding: set[int] = set()
+        self._answered = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve the stream to its end."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._outbox.write_all(self._context.write))
+                await self._read_all()
+                self._outbox.close()
+        finally:
+            for request_id in tuple(self._outstanding):
+                self._host.driver.gone(request_id)
+
+    async def _read_all(self) -> None:
+        driver = self._host.driver
+        while True:
+            if driver.core.purgatory_full:
+                await driver.wait_for_room()
+            await self._until_below(self._most)
+            await self._outbox.until_shorter_than(self._backlog)
+            message = await self._context.read()
+            if message is grpc.aio.EOF:
+                break
+            self._take(message)
+        await self._until_below(1)
+
+    async def _until_below(self, count: int) -> None:
+        while len(self._outstanding) >= count:
+            self._answered.clear()
+            await self._answered.wait()
+
+    def _take(self, message: pb.ProduceStreamRequest | DecodeError) -> None:
+        driver = self._host.driver
+        if isinstance(message, DecodeError):
+            self._outbox.put(refused_stream_answer(_NO_CORRELATION, NO_MESSAGE))
+            return
+        try:
+            asked = self._reading.produce(message)
+            if not asked.parts:
+                self._put(message.correlation_id, asked, ())
+                return
+            request_id = driver.calls.new_id()
+            driver.calls.wait(request_id, partial(self._complete, request_id, message.correlation_id, asked))
+        except Refused as error:
+            self._outbox.put(refused_stream_answer(message.correlation_id, error.refusal))
+            return
+        self._outstanding.add(request_id)
+        driver.step(ProduceArrived(driver.clock(), request_id, asked.acks, asked.timeout_ms, asked.parts))
+
+    def _complete(
+        self, request_id: int, correlation_id: int, asked: ProduceAsked, results: tuple[ProduceResult, ...]
+    ) -> bool:
+        self._outstanding.discard(request_id)
+        self._put(correlation_id, asked, results)
+        self._answered.set()
+        return True
+
+    def _put(self, correlation_id: int, asked: ProduceAsked, results: tuple[ProduceResult, ...]) -> None:
+        topics = produce_topics(results, asked.unresolved, self._host.topics, asked.acks)
+        self._outbox.put(pb.ProduceStreamResponse(correlation_id=correlation_id, responses=topics))
+
+
+class FetchPump:
+    """One FetchStream: one outstanding fetch per named partition, each answered once."""
+
+    def __init__(self, host: Host, reading: Reading, settings: LeaderSettings, context: Context) -> None:
+        self._host = host
+        self._reading = reading
+        self._context = context
+        self._outbox: Outbox[pb.FetchStreamResponse] = Outbox(settings.stream_backlog_bytes)
+        self._backlog = settings.stream_backlog_answers
+        self._stream_id = host.driver.calls.new_id()
+        # Which request each outstanding partition belongs to, and how many each request still awaits.
+        self._named: dict[TopicPartition, int] = {}
+        self._awaited: dict[int, int] = {}
+        self._longest_wait_ms = 0
+        self._idle = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve the stream to its end."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._outbox.write_all(self._context.write))
+                await self._read_all()
+                self._outbox.close()
+        finally:
+            driver = self._host.driver
+            for request_id in self._awaited:
+                driver.calls.drop(request_id)
+            driver.step(FetchForgotten(driver.clock(), self._stream_id))
+
+    async def _read_all(self) -> None:
+        while True:
+            await self._outbox.until_shorter_than(self._backlog)
+            message = await self._context.read()
+            if message is grpc.aio.EOF:
+                break
+            self._take(message)
+        try:
+            async with asyncio.timeout((self._longest_wait_ms + _GRACE_MS) / 1000):
+                while self._awaited:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            return
+
+    def _take(self, message: pb.FetchStreamRequest | DecodeError) -> None:
+        driver = self._host.driver
+        if isinstance(message, DecodeError):
+            self._refuse(_NO_CORRELATION, NO_MESSAGE)
+            return
+        try:
+            asked = self._reading.fetch(message)
+            self._forget(read_forgotten(message.forgotten_topics_data, self._host.topics))
+            if asked.unresolved:
+                self._put(message.correlation_id, asked, ())
+            if not asked.request.partitions:
+                return
+            request_id = driver.calls.new_id()
+            sink = partial(self._complete, request_id, message.correlation_id, asked)
+            driver.calls.wait(request_id, sink, self._outbox.room_bytes)
+        except Refused as error:
+            self._refuse(message.correlation_id, error.refusal)
+            return
+        self._name(request_id, asked.request)
+        driver.step(FetchArrived(driver.clock(), request_id, asked.request, self._stream_id))
+
+    def _refuse(self, correlation_id: int, refusal: Refusal) -> None:
+        answer = pb.FetchStreamResponse(correlation_id=correlation_id)
+        write_error(answer, refusal)
+        self._outbox.put(answer)
+
+    def _name(self, request_id: int, request: FetchRequest) -> None:
+        self._longest_wait_ms = max(self._longest_wait_ms, request.max_wait_ms)
+        self._awaited[request_id] = len(request.partitions)
+        for part in request.partitions:
+            self._settle(part.tp)
+            self._named[part.tp] = request_id
+
+    def _settle(self, tp: TopicPartition) -> None:
+        """The outstanding fetch of a partition is answered, replaced or forgotten."""
+        request_id = self._named.pop(tp, None)
+        if request_id is None:
+            return
+        self._awaited[request_id] -= 1
+        if not self._awaited[request_id]:
+            del self._awaited[request_id]
+            self._host.driver.calls.drop(request_id)
+            self._idle.set()
+
+    def _forget(self, partitions: tuple[TopicPartition, ...]) -> None:
+        if partitions:
+            for tp in partitions:
+                self._settle(tp)
+            driver = self._host.driver
+            driver.step(FetchForgotten(driver.clock(), self._stream_id, partitions))
+
+    def _complete(self, request_id: int, correlation_id: int, asked: FetchAsked, served: list[ServedPartition]) -> bool:
+        for part in served:
+            if self._named.get(part.result.tp) == request_id:
+                self._settle(part.result.tp)
+        self._put(correlation_id, asked._replace(unresolved=()), served)
+        return request_id not in self._awaited
+
+    def _put(self, correlation_id: int, asked: FetchAsked, served: list[ServedPartition] | tuple[()]) -> None:
+        starts: dict[TopicPartition, Offset] | None = asked.starts
+        topics = fetch_topics(served, asked.unresolved, self._host.topics, starts, self._reading.decode)
+        answer = pb.FetchStreamResponse(correlation_id=correlation_id, responses=topics)
+        self._outbox.put(answer, sum(len(part.payload) for part in served))

@@ -1,0 +1,71 @@
+"""Runs a data node: `python -m strandline.replica --node-id 1 --data-dir DIR --controllers HOST:PORT`.
+
+Invariant: every way to end has its exit code (`runtime.exit_codes`) and one line that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from strandline.core.errors import Refused
+from strandline.core.types import NodeId
+from strandline.replica.node import ReplicaNode
+from strandline.replica.settings import ReplicaSettings
+from strandline.rpc.server import PortTaken
+from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.process import run_service
+from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
+from strandline.storage.directory import DataDirectory, DirectoryRefused
+from strandline.storage.disk import StorageDamaged, StorageFailed
+
+
+async def run_node(settings: ReplicaSettings, directory: DataDirectory, stop_asked: asyncio.Event) -> ExitCode:
+    """Run a node until it is asked to stop."""
+    node = ReplicaNode(settings, directory)
+    starting = asyncio.create_task(node.start())
+    asked = asyncio.create_task(stop_asked.wait())
+    await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # Nothing was acknowledged yet, so there is nothing to hand over.
+        stop_process(ExitCode.CLEAN, "asked to stop before the node was registered")
+    try:
+        starting.result()
+    except PortTaken as error:
+        stop_process(ExitCode.PORT_TAKEN, str(error))
+    except StorageFailed as error:
+        stop_process(ExitCode.STORAGE_FAILED, str(error))
+    except StorageDamaged as error:
+        directory.mark_unclean(str(error))
+        stop_process(ExitCode.STORAGE_DAMAGED, str(error))
+    released = asyncio.create_task(node.session.released())
+    await asyncio.wait({asked, released}, return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    released.cancel()
+    return await node.shut_down()
+
+
+def main(arguments: Sequence[str]) -> ExitCode:
+    """Read the settings, lock the directory, run; returns the exit code."""
+    flags, file = parse_flags(ReplicaSettings, "strandline replica", arguments)
+    try:
+        settings = load_settings(ReplicaSettings, flags=flags, file=file).settings
+    except SettingsWrong as error:
+        stop_process(ExitCode.USAGE, str(error))
+    try:
+        directory = DataDirectory.open(
+            settings.data_dir,
+            node_id=NodeId(settings.node_id),
+            durability=settings.durability,
+            low_space_bytes=settings.low_space_bytes,
+        )
+    except (DirectoryRefused, Refused) as error:
+        stop_process(ExitCode.DIRECTORY_IN_USE, str(error))
+    except StorageFailed as error:
+        stop_process(ExitCode.STORAGE_FAILED, str(error))
+    return run_service(lambda stop_asked: run_node(settings, directory, stop_asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,234 @@
+"""Decides nothing of a log: one data directory's logs, as the performers know them, by topic id and partition.
+
+Invariant: a log is opened once per process and only under its own topic id; a log that lies in another's
+place is closed before it is set aside (M63).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
+from strandline.core.messages import MetadataImage, OffsetAnswer, TopicImage
+from strandline.core.types import EpochEntry, Offset, ProducerBatch, TopicPartition
+from strandline.leader.lookup import look_up
+from strandline.leader.sent import end_of_batches
+from strandline.replica.log_settings import log_settings
+from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
+from strandline.runtime.clock import wall_ms
+from strandline.runtime.ports import Chunk, Opened
+from strandline.storage.checkpoint import CheckpointDamaged, LogName, read_topic_id
+from strandline.storage.directory import DataDirectory, OpenedLog
+from strandline.storage.disk import replace_file
+from strandline.storage.flush import FlushToken
+from strandline.storage.log import Log, LogSettings
+
+METADATA_NAME = "metadata.snapshot"
+_OPENING_THREADS = 4
+
+Progress = Callable[[int, int, OpenedLog], None]
+"""Called after each log: how many are open, of how many, and what was found."""
+
+
+class DirectoryLogs:
+    """`runtime.ports.Logs` and `runtime.host.LogSizes` over one `DataDirectory`."""
+
+    def __init__(self, directory: DataDirectory, defaults: LogSettings) -> None:
+        self.directory = directory
+        self._defaults = defaults
+        self._configs: dict[str, Mapping[str, str]] = {}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._found: dict[TopicPartition, OpenedLog] = {}
+        # The lowest cut since the commit under way was issued: it covers nothing above (M55).
+        self._cuts: dict[TopicPartition, Offset] = {}
+
+    # --- start and stop ------------------------------------------------------------------------------
+
+    def stored_metadata(self) -> MetadataImage | None:
+        """The newest metadata an earlier life kept, and with it the settings of its topics."""
+        try:
+            image = image_from_bytes((self.directory.path / METADATA_NAME).read_bytes())
+        except FileNotFoundError:
+            return None
+        if image is not None:
+            self.learn_configs(image)
+        return image
+
+    def open_all(self, progress: Progress) -> None:
+        """Open and recover every log that says whose it is; several at once after a clean stop.
+
+        After an unclean one they are opened in turn: recovery may have to change files that all share.
+        """
+        known = [(name, topic_id) for name in self.directory.log_names() if (topic_id := self._topic_id(name))]
+
+        def open_one(item: tuple[LogName, str]) -> OpenedLog:
+            (topic, partition), topic_id = item
+            return self.directory.open_log(topic, partition, topic_id, self._settings(topic_id))
+
+        threads = _OPENING_THREADS if self.directory.stopped_cleanly else 1
+        with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
+            opened = pool.map(open_one, known)
+            for count, ((name, topic_id), found) in enumerate(zip(known, opened, strict=True), 1):
+                self._take(TopicPartition(topic_id, name[1]), found)
+                progress(count, len(known), found)
+
+    def _topic_id(self, name: LogName) -> str | None:
+        try:
+            return read_topic_id(self.directory.path / f"{name[0]}-{name[1]}")
+        except CheckpointDamaged:
+            return None
+
+    def _take(self, tp: TopicPartition, found: OpenedLog) -> None:
+        self._logs[tp] = found.log
+        self._found[tp] = found
+
+    def close(self, *, clean: bool) -> None:
+        """Close every log, then the directory; only a clean close sets the clean-shutdown mark."""
+        for log in self._logs.values():
+            log.close(clean=clean)
+        self.directory.close(clean=clean)
+
+    def learn_configs(self, image: MetadataImage) -> None:
+        """Take over the settings of the topics in an image."""
+        for topic in image.topics:
+            self._learn(topic)
+        for topic_id in image.deleted_topic_ids:
+            self._configs.pop(topic_id, None)
+
+    def _learn(self, topic: TopicImage) -> None:
+        configs = dict(topic.configs)
+        if self._configs.get(topic.topic_id) == configs:
+            return
+        self._configs[topic.topic_id] = configs
+        for tp, log in self._logs.items():
+            if tp.topic_id == topic.topic_id:
+                log.settings = self._settings(topic.topic_id)
+
+    def _settings(self, topic_id: str) -> LogSettings:
+        return log_settings(self._configs.get(topic_id, {}), self._defaults)
+
+    # --- runtime.ports.Logs --------------------------------------------------------------------------
+
+    def open(self, tp: TopicPartition, topic: str) -> Opened:
+        """The log of a partition, recovered at start or opened or made now."""
+        if tp in self._logs and tp not in self._found:
+            # The core has let go of it since: what its files hold now is found by opening it again.
+            self._logs.pop(tp).close(clean=True)
+        if tp not in self._logs:
+            self._close_predecessor(tp, topic)
+            self._take(tp, self.directory.open_log(topic, tp.partition, tp.topic_id, self._settings(tp.topic_id)))
+        log, recovery = self._logs[tp], self._found.pop(tp).recovery
+        high_watermark = self.directory.checkpoints.high_watermarks.get(log.name) or Offset(0)
+        return Opened(log.log_start_offset, log.leo, high_watermark, recovery.epochs, log.producer_rows())
+
+    def _close_predecessor(self, tp: TopicPartition, topic: str) -> None:
+        for other, log in tuple(self._logs.items()):
+            if log.name == (topic, tp.partition) and other != tp:
+                log.close(clean=False)
+                del self._logs[other]
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Remove a log for good."""
+        log = self._logs.pop(tp, None)
+        self._found.pop(tp, None)
+        if log is not None:
+            log.delete()
+
+    def append(self, effect: Append) -> bool:
+        """Write a batch as leader; returns whether it began a new segment."""
+        log = self._logs[effect.tp]
+        rolled = log.rolled
+        # The payload is opaque to the core; whoever raised the event made it a view of one batch.
+        log.append(((effect.header, effect.payload),), effect.base_offset, effect.leader_epoch)  # type: ignore[arg-type]
+        return log.rolled != rolled
+
+    def append_replicated(self, effect: AppendReplicated) -> bool:
+        """Write the leader's bytes; returns whether they began a new segment."""
+        log = self._logs[effect.tp]
+        rolled = log.rolled
+        log.append_replicated(effect.payload, effect.batches)  # type: ignore[arg-type]  # as above
+        return log.rolled != rolled
+
+    def truncate(
+        self, tp: TopicPartition, offset: Offset, *, durable: bool
+    ) -> tuple[Offset, tuple[ProducerBatch, ...]]:
+        """Cut a log; returns its LEO and the producer state of what is left."""
+        log = self._logs[tp]
+        leo = log.truncate_to(offset, durable=durable)
+        self._note_cut(tp, leo)
+        return leo, log.producer_rows()
+
+    def restart(self, tp: TopicPartition, offset: Offset) -> None:
+        """Throw a log's records away and begin at ``offset``."""
+        self._logs[tp].truncate_fully_and_start_at(offset)
+        self._note_cut(tp, Offset(0))
+
+    def _note_cut(self, tp: TopicPartition, offset: Offset) -> None:
+        if tp in self._cuts:
+            self._cuts[tp] = min(self._cuts[tp], offset)
+
+    def advance_log_start(self, effect: AdvanceLogStart) -> None:
+        """Move a log's start up."""
+        self._logs[effect.tp].advance_log_start(effect.offset)
+
+    def expired(self, tp: TopicPartition, high_watermark: Offset) -> Offset | None:
+        """Where retention allows the log start to move."""
+        return self._logs[tp].segments_expired(wall_ms(), high_watermark)
+
+    def save_epochs(self, tp: TopicPartition, entries: Sequence[EpochEntry]) -> None:
+        """Write the epoch checkpoint."""
+        self._logs[tp].save_epochs(entries)
+
+    def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset], *, durable: bool) -> None:
+        """Write the HW checkpoint, and with it what is known to be durable."""
+        for tp, offset in high_watermarks.items():
+            log = self._logs.get(tp)
+            if log is not None:
+                self.directory.checkpoints.high_watermarks.put(log.name, offset)
+        self.directory.save_checkpoints(durable=durable)
+
+    def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
+        """Write the producer state."""
+        self._logs[tp].save_producers(offset, rows)
+
+    def save_metadata(self, image: MetadataImage) -> None:
+        """Keep the newest metadata, durably."""
+        replace_file(self.directory.path / METADATA_NAME, image_to_bytes(image))
+
+    def issue_flush(self, tp: TopicPartition) -> FlushToken:
+        """A commit over all that was appended."""
+        token = self._logs[tp].issue_flush()
+        self._cuts[tp] = token.leo_at_issue
+        return token
+
+    def note_durable(self, tp: TopicPartition, offset: Offset) -> None:
+        """Recovery may trust the log up to ``offset``."""
+        log = self._logs.get(tp)
+        if log is not None:
+            log.note_durable(min(offset, self._cuts.get(tp, offset)))
+
+    def read(self, tp: TopicPartition, start: Offset, end: Offset, max_bytes: int, *, at_least_one: bool) -> Chunk:
+        """Whole batches from the one that holds ``start``, none that ends above ``end``."""
+        payload = self._logs[tp].read(start, max_bytes, end, at_least_one=at_least_one)
+        return Chunk(payload, end_of_batches(payload) if payload else start)
+
+    def look_up(self, answer: OffsetAnswer) -> OffsetAnswer:
+        """Find the offset for a time."""
+        return look_up(self._logs[answer.tp], answer)
+
+    # --- runtime.host.LogSizes -----------------------------------------------------------------------
+
+    def held(self) -> Iterable[TopicPartition]:
+        """Every partition with an open log that the core knows."""
+        return [tp for tp in self._logs if tp not in self._found]
+
+    def size_bytes(self, tp: TopicPartition) -> int:
+        """Bytes of a log's segments, 0 without one."""
+        log = self._logs.get(tp)
+        return log.size_bytes if log is not None else 0
+
+    def bytes_between(self, tp: TopicPartition, start: Offset, end: Offset) -> int:
+        """Bytes of the batches between two offsets."""
+        log = self._logs.get(tp)
+        return log.bytes_between(start, end) if log is not None else 0

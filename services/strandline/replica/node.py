@@ -1,0 +1,289 @@
+"""Wires one data node together and decides the order of its start and its stop.
+
+Invariant: a node registers only after every log is recovered and durable (M56, TR17), serves only after it is
+registered, and marks its directory clean only after everything in it is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import Coroutine
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+
+from strandline.core.effects import Emit
+from strandline.core.errors import Refused
+from strandline.core.events import StopRequested
+from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
+from strandline.core.node import NodeCore
+from strandline.core.truncation import loss_warning
+from strandline.core.types import Durability, NodeId
+from strandline.export.sink import EventSink
+from strandline.follower.servicer import SERVICE as FOLLOWER_SERVICE
+from strandline.follower.servicer import FollowerServicer
+from strandline.follower.settings import FollowerSettings
+from strandline.follower.tasks import LeaderLinks
+from strandline.leader.reading import Reading
+from strandline.leader.servicer import SERVICE as LEADER_SERVICE
+from strandline.leader.servicer import LeaderServicer
+from strandline.replica.logs import DirectoryLogs
+from strandline.replica.settings import ReplicaSettings, advertised
+from strandline.rpc.channels import Backoff, parse_endpoint, target
+from strandline.rpc.controller_link import ControllerLink
+from strandline.rpc.limits import Keepalive
+from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
+from strandline.runtime.clock import monotonic_ms
+from strandline.runtime.driver import Driver, Stop
+from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.flusher import Flusher
+from strandline.runtime.host import Host
+from strandline.runtime.performers import Performers
+from strandline.runtime.session import Session
+from strandline.runtime.topics import TopicDirectory
+from strandline.storage.directory import DataDirectory, OpenedLog
+from strandline.storage.disk import StorageDamaged, StorageFailed, replace_file
+from strandline.storage.log import LogSettings
+
+ENDPOINT_NAME = "endpoint.json"
+_SERVERS_GRACE_S = 0.5
+_FLUSH_DEADLINE_S = 5.0
+
+_log = structlog.get_logger("strandline.replica")
+
+
+class ReplicaNode:
+    """A data node in this process, from its directory to its ports."""
+
+    def __init__(self, settings: ReplicaSettings, directory: DataDirectory, *, stop: Stop = stop_process) -> None:
+        self.settings = settings
+        self.directory = directory
+        self._stop_process = stop
+        self.logs = DirectoryLogs(
+            directory,
+            LogSettings(segment_bytes=settings.segment_bytes, durable=settings.durability is Durability.FSYNC),
+        )
+        self.client: Endpoint | None = None
+        self.internal: Endpoint | None = None
+        self._servers: list[grpc.aio.Server] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- start ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover, register, serve.
+
+        Raises:
+            PortTaken: an address is taken.
+        """
+        if warning := loss_warning(self.settings.rules()):
+            _log.warning(warning, node_id=self.settings.node_id)
+        seen = self.logs.stored_metadata()
+        await asyncio.to_thread(self.logs.open_all, _say_progress)
+        self._wire(seen)
+        self._bind()
+        answer = await self.session.register(self._registration(seen))
+        self._adopt(answer)
+        for server in self._servers:
+            await server.start()
+        self._write_endpoint()
+        self.session.begin(answer)
+        self._own(self.driver.tick_forever(self.settings.tick_ms))
+        self._own(self.session.beat_forever())
+        self._own(self.session.watch_forever())
+        await self.health.set_serving(True)
+        _log.info("serving", node_id=self.settings.node_id, node_epoch=answer.node_epoch, **self._addresses())
+
+    def _wire(self, seen: MetadataImage | None) -> None:
+        settings = self.settings
+        core = NodeCore(node_id=NodeId(settings.node_id), rules=settings.rules(), timings=settings.timings(), seen=seen)
+        self.driver = Driver(
+            core,
+            fatal={StorageFailed: ExitCode.STORAGE_FAILED, StorageDamaged: ExitCode.STORAGE_DAMAGED},
+            stop=self._stop,
+        )
+        self.host = Host(
+            node_id=core.state.node_id,
+            driver=self.driver,
+            topics=TopicDirectory(),
+            sizes=self.logs,
+            disk_nearly_full=self.directory.disk_nearly_full,
+        )
+        keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
+        self.flusher = Flusher(
+            self.logs, self.driver.step, self.driver.fail, monotonic_ms, threads=settings.fsync_threads
+        )
+        self.controller = ControllerLink(settings.bootstrap(), keepalive=keepalive)
+        self.session = Session(
+            self.controller,
+            self.host,
+            stop=self._stop,
+            backoff=Backoff,
+            on_image=self._learn,
+            oldest_sync_ms=self.flusher.oldest_ms,
+        )
+        self.peers = LeaderLinks(
+            self.host,
+            FollowerSettings(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms),
+        )
+        self.sink = EventSink(self.directory.path, {"node_id": settings.node_id})
+        self.driver.attach(
+            Performers(
+                logs=self.logs,
+                flusher=self.flusher,
+                peers=self.peers,
+                calls=self.driver.calls,
+                reporter=_Reporter(self.sink),
+                clock=monotonic_ms,
+                alter_partition=self.session.alter_partition,
+                refresh=self.session.refresh,
+            ).table
+        )
+
+    def _learn(self, image: MetadataImage) -> None:
+        self.logs.learn_configs(image)
+        self.peers.drop_stale_channels()
+
+    def _bind(self) -> None:
+        settings = self.settings
+        keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
+        self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE])
+        name = f"node-{settings.node_id}"
+        client = build_server(ServerSettings(name=name, reflection=settings.reflection))
+        internal = build_server(ServerSettings(name=name, reflection=settings.reflection, internal_keepalive=keepalive))
+        for server in (client, internal):
+            LeaderServicer(self.host, Reading(self.host)).add_to(server)
+            FollowerServicer(self.host).add_to(server)
+            self.health.attach(server, with_reflection=settings.reflection)
+        self._servers = [client, internal]
+        self.client = bind(client, parse_endpoint(settings.bind))
+        self.internal = bind(internal, parse_endpoint(settings.internal_bind))
+
+    def _registration(self, seen: MetadataImage | None) -> RegisterNode:
+        assert self.client is not None and self.internal is not None, "ports are bound before registration"
+        identity = self.directory.identity
+        return RegisterNode(
+            node_id=identity.node_id,
+            cluster_id=identity.cluster_id,
+            incarnation_id=str(uuid.uuid4()),
+            directory_id=identity.directory_id,
+            roles=self.settings.role_set(),
+            rules=self.settings.rules(),
+            client_endpoint=advertised(self.settings.advertise, self.client),
+            internal_endpoint=advertised(self.settings.internal_advertise, self.internal),
+            rack=self.settings.rack or None,
+            unclean=self.directory.is_unclean,
+            controller_epoch_seen=seen.controller_epoch if seen else None,
+            epochs_seen=_epochs_seen(seen),
+        )
+
+    def _adopt(self, answer: NodeRegistered) -> None:
+        """The controller has heard of this directory: bind it to the cluster, drop the unclean mark."""
+        try:
+            self.directory.adopt_cluster(answer.cluster_id)
+        except Refused as error:
+            self._stop(ExitCode.REFUSED, str(error))
+        if self.directory.is_unclean:
+            self.directory.clear_unclean()
+
+    def _write_endpoint(self) -> None:
+        content = {"pid": os.getpid(), **self._addresses(), "node_id": self.settings.node_id}
+        replace_file(self.directory.path / ENDPOINT_NAME, (json.dumps(content) + "\n").encode(), durable=False)
+
+    def _addresses(self) -> dict[str, str]:
+        assert self.client is not None and self.internal is not None, "ports are bound before they are told"
+        return {"client": target(self.client), "internal": target(self.internal)}
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a background task; its end by an exception is the process's end."""
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.driver.fail(error)
+
+    def _stop(self, code: ExitCode, line: str) -> NoReturn:
+        """A fail-stop: remember damage in the directory, then end the process."""
+        if code is ExitCode.STORAGE_DAMAGED:
+            try:
+                self.directory.mark_unclean(line)
+            except StorageFailed as error:
+                line = f"{line}; and the unclean mark could not be set: {error}"
+        self._stop_process(code, line)
+
+    # --- stop ----------------------------------------------------------------------------------------
+
+    async def shut_down(self) -> ExitCode:
+        """Hand leadership over, make everything durable, mark the directory clean."""
+        await self.health.set_serving(False)
+        agreed = await self.session.say_farewell(self.settings.shutdown_deadline_ms)
+        if not agreed:
+            _log.warning("stopping without the controller's consent", node_id=self.settings.node_id)
+        await asyncio.gather(*(server.stop(_SERVERS_GRACE_S) for server in self._servers))
+        await self._stop_asking()
+        self.driver.step(StopRequested(self.driver.clock()))
+        is_durable = await self._flushed()
+        self.flusher.close()
+        self.sink.close()
+        self.logs.close(clean=is_durable)
+        _log.info("stopped", node_id=self.settings.node_id, clean=is_durable)
+        return ExitCode.CLEAN if is_durable else ExitCode.STOP_TOOK_TOO_LONG
+
+    async def _stop_asking(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.peers.close()
+        await self.session.close()
+        await self.controller.close()
+
+    async def _flushed(self) -> bool:
+        """Whether all commits ended before the deadline."""
+        try:
+            async with asyncio.timeout(_FLUSH_DEADLINE_S):
+                await self.flusher.until_idle()
+        except TimeoutError:
+            return False
+        return True
+
+
+class _Reporter:
+    """`runtime.ports.Reporter` over the event sink."""
+
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+
+    def emit(self, effect: Emit) -> None:
+        """Take one event."""
+        self._sink.take(effect.event_type, effect.tp, effect.fields)
+
+
+def _epochs_seen(seen: MetadataImage | None) -> tuple[EpochsSeen, ...]:
+    if seen is None:
+        return ()
+    return tuple(
+        EpochsSeen(image.tp, image.leader_epoch, image.partition_epoch)
+        for topic in seen.topics
+        for image in topic.partitions
+    )
+
+
+def _say_progress(count: int, total: int, found: OpenedLog) -> None:
+    """A line per log that needed anything, and one for the last."""
+    recovery = found.recovery
+    if recovery.bytes_cut or recovery.fault or found.set_aside:
+        _log.warning(
+            "log recovered",
+            log=str(found.log),
+            bytes_cut=recovery.bytes_cut,
+            fault=recovery.fault or "",
+            set_aside=str(found.set_aside or ""),
+        )
+    if count == total or count % 100 == 0:
+        _log.info("logs opened", opened=count, of=total, clean=recovery.was_clean)

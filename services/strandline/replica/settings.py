@@ -1,0 +1,116 @@
+"""Decides what can be set on a data node, and turns it into the frozen values that the rooms take.
+
+Invariant: a node starts with settings that are right as a whole, or not at all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from strandline.core.messages import Endpoint
+from strandline.core.timings import NodeTimings
+from strandline.core.types import Durability, FetchHw, IsrJoin, Role, Rules, Truncation
+from strandline.rpc.channels import parse_endpoint
+from strandline.runtime.settings import ServiceSettings, split_commas
+
+Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
+Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+
+_WILDCARDS = frozenset({"0.0.0.0", "::", "*"})
+
+
+class ReplicaSettings(ServiceSettings):
+    """Settings of a data node (`strandline replica`)."""
+
+    node_id: int = Field(ge=0, description="identity of the node, kept over restarts")
+    data_dir: Path = Field(description="data directory; one process at a time")
+    controllers: Words = Field(description="bootstrap addresses of the controller, host:port with commas", min_length=1)
+    bind: Address = Field("127.0.0.1:0", description="address clients are served on; port 0: the kernel chooses")
+    internal_bind: Address = Field("127.0.0.1:0", description="address nodes are served on")
+    advertise: str = Field("", description="address clients are told, if it is not the bound one; host or host:port")
+    internal_advertise: str = Field("", description="address nodes are told, if it is not the bound one")
+    roles: Words = Field(("leader", "follower"), description="leader,follower or, for an observer, follower")
+    rack: str = Field("", description="rack of the node")
+    reflection: bool = Field(True, description="serve gRPC reflection")
+
+    truncation: Truncation = Field(Truncation.LEADER_EPOCH, description="how a returning follower finds its cut")
+    fetch_hw: FetchHw = Field(FetchHw.SNAPSHOT, description="which HW an immediate fetch answer carries")
+    isr_join: IsrJoin = Field(IsrJoin.CAUGHT_UP, description="when a follower may join the ISR")
+    durability: Durability = Field(Durability.FSYNC, description="what an acknowledgement means")
+
+    replica_lag_time_max_ms: int = Field(30_000, ge=100, description="lag after which a follower leaves the ISR")
+    replica_fetch_wait_max_ms: int = Field(500, ge=1, description="longest wait of a parked replica fetch")
+    replica_fetch_max_bytes: int = Field(1 << 20, ge=1024, le=8 << 20, description="bytes per partition and fetch")
+    high_watermark_checkpoint_interval_ms: int = Field(5_000, ge=100, description="how often HWs are written")
+    retention_check_interval_ms: int = Field(300_000, ge=100, description="how often retention is looked at")
+    purgatory_max_entries: int = Field(20_000, ge=1, description="produce calls that may wait for their commit")
+    purgatory_max_bytes: int = Field(256 << 20, ge=1, description="bytes of batches that may wait")
+
+    segment_bytes: int = Field(1 << 30, ge=1, le=(1 << 31) - 1, description="size at which a segment is full")
+    low_space_bytes: int = Field(256 << 20, ge=0, description="free space below which produce is refused")
+    tick_ms: int = Field(50, ge=1, le=1_000, description="how often deadlines are looked at")
+    fsync_threads: int = Field(4, ge=1, le=64, description="logs that may be synced at the same time")
+    shutdown_deadline_ms: int = Field(10_000, ge=0, description="longest wait for a controlled shutdown")
+    ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
+    ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a peer is given up")
+
+    @field_validator("controllers")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            parse_endpoint(text)
+        return value
+
+    @field_validator("roles")
+    @classmethod
+    def _known_roles(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if set(value) not in ({"leader", "follower"}, {"follower"}):
+            raise ValueError("must be 'leader,follower' or 'follower'")
+        return value
+
+    @model_validator(mode="after")
+    def _timings_agree(self) -> ReplicaSettings:
+        self.timings()
+        for bound, told in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
+            if parse_endpoint(getattr(self, bound)).host in _WILDCARDS and not getattr(self, told):
+                raise ValueError(f"{bound} is every address of this machine; name the one to be told by {told}")
+        return self
+
+    def rules(self) -> Rules:
+        """The four cluster-wide settings in which history differs."""
+        return Rules(
+            truncation=self.truncation, fetch_hw=self.fetch_hw, isr_join=self.isr_join, durability=self.durability
+        )
+
+    def timings(self) -> NodeTimings:
+        """The durations and bounds of the core."""
+        return NodeTimings(
+            replica_lag_time_max_ms=self.replica_lag_time_max_ms,
+            replica_fetch_wait_max_ms=self.replica_fetch_wait_max_ms,
+            replica_fetch_max_bytes=self.replica_fetch_max_bytes,
+            high_watermark_checkpoint_interval_ms=self.high_watermark_checkpoint_interval_ms,
+            retention_check_interval_ms=self.retention_check_interval_ms,
+            purgatory_max_entries=self.purgatory_max_entries,
+            purgatory_max_bytes=self.purgatory_max_bytes,
+        )
+
+    def role_set(self) -> frozenset[Role]:
+        """The roles as the protocol names them."""
+        return frozenset(Role(role) for role in self.roles)
+
+    def bootstrap(self) -> tuple[Endpoint, ...]:
+        """The controller's addresses."""
+        return tuple(parse_endpoint(text) for text in self.controllers)
+
+
+def advertised(setting: str, bound: Endpoint) -> Endpoint:
+    """The address others are told: the setting, with the bound port if it names none; else the bound address."""
+    if not setting:
+        return bound
+    if ":" in setting and setting.rpartition(":")[2].isdecimal():
+        named = parse_endpoint(setting)
+        return named if named.port else Endpoint(named.host, bound.port)
+    return Endpoint(setting, bound.port)

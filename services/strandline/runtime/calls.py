@@ -1,0 +1,71 @@
+"""Decides who gets an answer: the table from the driver's request ids to the callers that wait.
+
+Invariant: a request id is used once in a process's life; a call leaves the table when it is complete or its
+caller is gone, so the table is never larger than what is waiting, and that is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from strandline.core.errors import ErrorCode, Outcome, Refused
+
+Sink = Callable[[Any], bool]
+"""Takes an answer and says whether the call is complete. Runs inside a step: it only hands over."""
+
+Room = Callable[[], int]
+"""How many bytes the caller's own queue can still take; a slow reader is sent empty answers, not more memory."""
+
+
+class _Call(NamedTuple):
+    sink: Sink
+    room: Room | None
+
+
+class Calls:
+    """Calls that wait for the core's answer, at most ``limit`` of them."""
+
+    def __init__(self, limit: int = 50_000) -> None:
+        self._limit = limit
+        self._waiting: dict[int, _Call] = {}
+        self._last_id = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def new_id(self) -> int:
+        """A request id that was never used in this process."""
+        self._last_id += 1
+        return self._last_id
+
+    def wait(self, request_id: int, sink: Sink, room: Room | None = None) -> None:
+        """Register a caller before its event is stepped.
+
+        Raises:
+            Refused: THROTTLING_QUOTA_EXCEEDED, too many wait already; nothing was done for this one.
+        """
+        if len(self._waiting) >= self._limit:
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"{self._limit} calls wait on this node; back off and send again",
+                Outcome.NOT_APPENDED,
+            )
+        self._waiting[request_id] = _Call(sink, room)
+
+    def room_bytes(self, request_id: int, wanted: int) -> int | None:
+        """How many bytes the caller can take, at most ``wanted``; None if nobody waits for this answer."""
+        call = self._waiting.get(request_id)
+        if call is None:
+            return None
+        return wanted if call.room is None else min(wanted, call.room())
+
+    def answer(self, request_id: int, answer: Any) -> None:
+        """Hand an answer over; an answer nobody waits for is dropped."""
+        call = self._waiting.get(request_id)
+        if call is not None and call.sink(answer):
+            self._waiting.pop(request_id, None)
+
+    def drop(self, request_id: int) -> bool:
+        """The caller is gone; returns whether it was still waiting."""
+        return self._waiting.pop(request_id, None) is not None

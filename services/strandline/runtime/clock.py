@@ -1,0 +1,22 @@
+"""Decides what time it is: monotonic ms for the core, wall-clock ms for retention and for people.
+
+Invariant: the core is only ever given monotonic time; a clock that is set back never reaches it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], int]
+"""Returns ms."""
+
+
+def monotonic_ms() -> int:
+    """Milliseconds of a clock that never runs backwards; its zero means nothing."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970, UTC."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,153 @@
+"""Decides the order in which things happen in a process: one event at a time, its effects in order, then next.
+
+Invariant: effects of a step are performed completely, in list order, before anything else is stepped; a
+follow-up event is stepped right after the effects it arose from. The first failure ends the process: what
+could not be done is never retried and never answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
+
+from strandline.core.events import CallGone, Event, Ticked
+from strandline.runtime.calls import Calls
+from strandline.runtime.clock import Clock, monotonic_ms
+from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.performers import Halted, Perform
+from strandline.runtime.ports import Core
+
+Stop = Callable[[ExitCode, str], NoReturn]
+_Answer = TypeVar("_Answer")
+
+
+class DriverFailed(Exception):
+    """The process is ending; raised only where a test stands in for the end of the process."""
+
+
+class Driver:
+    """Steps the core. Called in the RPC handler itself: no queue, no other task, no thread between."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        calls: Calls | None = None,
+        clock: Clock = monotonic_ms,
+        fatal: Mapping[type[BaseException], ExitCode] | None = None,
+        stop: Stop = stop_process,
+    ) -> None:
+        self.core = core
+        self.calls = calls or Calls()
+        self.clock = clock
+        self._fatal: dict[type[BaseException], ExitCode] = {
+            AssertionError: ExitCode.INVARIANT_BROKEN,
+            Halted: ExitCode.FENCED,
+            **(fatal or {}),
+        }
+        self._stop = stop
+        self._perform: Mapping[type[object], Perform] = {}
+        self._stepping = False
+        self._failed = False
+        self._room: list[asyncio.Future[None]] = []
+
+    def attach(self, table: Mapping[type[object], Perform]) -> None:
+        """Give the driver its performers, once; they need the driver too, so they come after it."""
+        self._perform = table
+
+    def step(self, event: Event) -> None:
+        """Let an event happen, with everything that follows from it."""
+        assert not self._stepping, f"{event} arrived inside a step"
+        if self._failed:
+            raise DriverFailed
+        self._stepping = True
+        try:
+            self._step(event)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        finally:
+            self._stepping = False
+        if self._room and not self.core.purgatory_full:
+            self._make_room()
+
+    def _step(self, event: Event) -> None:
+        perform = self._perform
+        follow_ups: list[Event] = []
+        for effect in self.core.step(event):
+            follow_up = perform[type(effect)](effect)
+            if follow_up is not None:
+                follow_ups.append(follow_up)
+        for follow_up in follow_ups:
+            self._step(follow_up)
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """End the process with the error's own exit code and one line."""
+        self._failed = True
+        kinds = (code for kind, code in self._fatal.items() if isinstance(error, kind))
+        sentence = str(error) or type(error).__name__
+        code = next(kinds, ExitCode.FAILED)
+        if code in (ExitCode.FAILED, ExitCode.INVARIANT_BROKEN):
+            sentence = f"{type(error).__name__}: {sentence} (at {_origin(error)})"
+        self._stop(code, sentence)
+
+    # --- callers -------------------------------------------------------------------------------------
+
+    async def ask(self, build: Callable[[int, int], Event], answer_type: type[_Answer]) -> _Answer:
+        """Step the event that ``build(now_ms, request_id)`` makes, and wait for its one answer.
+
+        A caller that is cancelled (it hung up, its deadline passed) is forgotten by the core at once.
+        """
+        answered: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+
+        def sink(answer: _Answer) -> bool:
+            if not answered.done():
+                answered.set_result(answer)
+            return True
+
+        request_id = self.calls.new_id()
+        self.calls.wait(request_id, sink)
+        self.step(build(self.clock(), request_id))
+        try:
+            answer = await answered
+        finally:
+            self.gone(request_id)
+        assert isinstance(answer, answer_type), f"{answer!r} is no {answer_type.__name__}"
+        return answer
+
+    def gone(self, request_id: int) -> None:
+        """The caller went away; the core hears of it only if the call still waits."""
+        if self.calls.drop(request_id) and not self._failed:
+            self.step(CallGone(self.clock(), request_id))
+
+    async def wait_for_room(self) -> None:
+        """Return when the purgatory takes requests again; a stream waits here before it is read further."""
+        while self.core.purgatory_full and not self._failed:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._room.append(waiting)
+            await waiting
+
+    def _make_room(self) -> None:
+        waiting, self._room = self._room, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    async def tick_forever(self, every_ms: int = 50) -> None:
+        """Step `Ticked` until cancelled: deadlines come due by it."""
+        while True:
+            await asyncio.sleep(every_ms / 1000)
+            self.step(Ticked(self.clock()))
+
+
+def _origin(error: BaseException) -> str:
+    """File and line where the error arose, without folders."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "unknown place"
+    return f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"

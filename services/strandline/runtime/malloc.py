@@ -1,0 +1,27 @@
+"""Decides how glibc's malloc treats large buffers: kept, not mapped and unmapped for every message.
+
+Invariant: both thresholds are set or neither; one alone is slower than none (`performance` 1.3).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+MMAP_THRESHOLD_BYTES = 32 << 20
+TRIM_THRESHOLD_BYTES = 512 << 20
+
+
+def keep_large_buffers() -> bool:
+    """Set both thresholds; returns whether this libc took them."""
+    if sys.platform != "linux":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)) and bool(
+        mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+    )

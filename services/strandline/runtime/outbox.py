@@ -1,0 +1,71 @@
+"""Decides how answers leave on a stream: in the order they became ready, one writer, a bounded backlog.
+
+Invariant: putting never waits and never calls back, so it is safe inside a step; what the backlog may hold
+in bytes is asked before records are read for it, so a slow reader costs no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+_Message = TypeVar("_Message")
+
+MAX_BACKLOG_BYTES = 32 << 20
+"""Bytes of answers one stream may have waiting for its reader."""
+
+
+class Outbox(Generic[_Message]):
+    """Answers of one stream that wait to be written."""
+
+    def __init__(self, max_bytes: int = MAX_BACKLOG_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._backlog_bytes = 0
+        self._messages: deque[tuple[_Message, int]] = deque()
+        self._closed = False
+        self._wake: asyncio.Future[None] | None = None
+        self._written = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def room_bytes(self) -> int:
+        """How many more bytes of records may be read for this stream."""
+        return self._max_bytes - self._backlog_bytes
+
+    def put(self, message: _Message, size_bytes: int = 0) -> None:
+        """Queue an answer; ``size_bytes`` are those of its records."""
+        self._messages.append((message, size_bytes))
+        self._backlog_bytes += size_bytes
+        self._stir()
+
+    async def until_shorter_than(self, count: int) -> None:
+        """Return when fewer than ``count`` answers wait: a caller that does not read is not read either."""
+        while len(self._messages) >= count:
+            self._written.clear()
+            await self._written.wait()
+
+    def close(self) -> None:
+        """Nothing more comes: the writer ends when all is written."""
+        self._closed = True
+        self._stir()
+
+    def _stir(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def write_all(self, write: Callable[[_Message], Awaitable[None]]) -> None:
+        """Write answers until closed and empty, or until ``write`` fails."""
+        while True:
+            while self._messages:
+                message, size_bytes = self._messages.popleft()
+                await write(message)
+                self._backlog_bytes -= size_bytes
+                self._written.set()
+            if self._closed:
+                return
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+            self._wake = None

@@ -1,0 +1,227 @@
+"""Decides what the runtime needs of the rooms it must not import: the core's shape, storage, peers, controller.
+
+Invariant: the runtime sees files and network only through these protocols, so that a test performs against
+fakes exactly what a node performs against a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from strandline.core.effects import (
+    AdvanceLogStart,
+    Append,
+    AppendReplicated,
+    Effect,
+    Emit,
+    SendEpochEnds,
+    SendFetch,
+    SendForget,
+    SendListOffsets,
+)
+from strandline.core.events import Event
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Heartbeat,
+    HeartbeatAnswer,
+    MetadataImage,
+    NodeRegistered,
+    OffsetAnswer,
+    PartitionView,
+    RegisterNode,
+    ReplicaStateView,
+)
+from strandline.core.types import EpochEntry, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
+
+
+class Core(Protocol):
+    """A data node's core: `core.node.NodeCore`, or a script in a test."""
+
+    def step(self, event: Event) -> Sequence[Effect]:
+        """Bookkeeping only; what it wants done comes back."""
+        ...
+
+    @property
+    def purgatory_full(self) -> bool:
+        """Whether streams must not be read further."""
+        ...
+
+    def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
+        """A led partition as this node sees it."""
+        ...
+
+    def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
+        """A replica as it sees itself."""
+        ...
+
+
+class Opened(NamedTuple):
+    """What opening a log found; everything in it is durable."""
+
+    log_start_offset: Offset
+    leo: Offset
+    high_watermark: Offset
+    epochs: tuple[EpochEntry, ...]
+    producers: tuple[ProducerBatch, ...]
+
+
+class Chunk(NamedTuple):
+    """Whole batches that were read, and the exclusive end of the last one."""
+
+    payload: bytes
+    end: Offset
+
+
+class FlushToken(Protocol):
+    """A commit that was issued; ``sync`` belongs to a worker thread."""
+
+    @property
+    def leo_at_issue(self) -> Offset:
+        """What the commit covers."""
+        ...
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a sync is needed at all."""
+        ...
+
+    def sync(self) -> None:
+        """Make it durable, or raise."""
+        ...
+
+
+class Logs(Protocol):
+    """All logs of one data directory, by partition. Every method is done when it returns."""
+
+    def open(self, tp: TopicPartition, topic: str) -> Opened:
+        """Open or make a log."""
+        ...
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Remove a log for good."""
+        ...
+
+    def append(self, effect: Append) -> bool:
+        """Write a batch as leader; returns whether it began a new segment."""
+        ...
+
+    def append_replicated(self, effect: AppendReplicated) -> bool:
+        """Write the leader's bytes; returns whether they began a new segment."""
+        ...
+
+    def truncate(
+        self, tp: TopicPartition, offset: Offset, *, durable: bool
+    ) -> tuple[Offset, tuple[ProducerBatch, ...]]:
+        """Cut a log; returns its LEO and the producer state of what is left."""
+        ...
+
+    def restart(self, tp: TopicPartition, offset: Offset) -> None:
+        """Throw a log's records away and begin at ``offset``."""
+        ...
+
+    def advance_log_start(self, effect: AdvanceLogStart) -> None:
+        """Move a log's start up."""
+        ...
+
+    def expired(self, tp: TopicPartition, high_watermark: Offset) -> Offset | None:
+        """Where retention allows the log start to move."""
+        ...
+
+    def save_epochs(self, tp: TopicPartition, entries: Sequence[EpochEntry]) -> None:
+        """Write the epoch checkpoint."""
+        ...
+
+    def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset], *, durable: bool) -> None:
+        """Write the HW checkpoint."""
+        ...
+
+    def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
+        """Write the producer state."""
+        ...
+
+    def save_metadata(self, image: MetadataImage) -> None:
+        """Keep the newest metadata, durably."""
+        ...
+
+    def issue_flush(self, tp: TopicPartition) -> FlushToken:
+        """A commit over all that was appended."""
+        ...
+
+    def note_durable(self, tp: TopicPartition, offset: Offset) -> None:
+        """A commit is complete: recovery may trust the log up to ``offset``."""
+        ...
+
+    def read(self, tp: TopicPartition, start: Offset, end: Offset, max_bytes: int, *, at_least_one: bool) -> Chunk:
+        """Whole batches from the one that holds ``start``, none that ends above ``end``."""
+        ...
+
+    def look_up(self, answer: OffsetAnswer) -> OffsetAnswer:
+        """Find the offset for the time that ``answer.lookup`` names."""
+        ...
+
+
+class Peers(Protocol):
+    """The other data nodes. Each request ends in exactly one event, raised later, never inside the call."""
+
+    def send_fetch(self, effect: SendFetch) -> None:
+        """Put a fetch on the leader's stream."""
+        ...
+
+    def send_forget(self, effect: SendForget) -> None:
+        """End parked fetches on the leader's stream; no answer comes."""
+        ...
+
+    def send_epoch_ends(self, effect: SendEpochEnds) -> None:
+        """Ask where epochs ended."""
+        ...
+
+    def send_list_offsets(self, effect: SendListOffsets) -> None:
+        """Ask for the leader's first or last offset."""
+        ...
+
+
+class Controller(Protocol):
+    """The controller, at whichever bootstrap address answers.
+
+    Every method raises `Refused`; NETWORK_EXCEPTION and REQUEST_TIMED_OUT mean that nothing is known.
+    """
+
+    async def register(self, request: RegisterNode) -> NodeRegistered:
+        """Ask for a node epoch."""
+        ...
+
+    async def heartbeat(self, request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+        """Say that this node lives."""
+        ...
+
+    def watch(
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+    ) -> AsyncGenerator[MetadataImage | None, None]:
+        """Metadata as it changes, a snapshot first; None only says that the controller lives."""
+        ...
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+        """Propose ISRs."""
+        ...
+
+
+class Backoff(Protocol):
+    """Waits between tries: doubling, jittered, reset by success."""
+
+    def next_s(self) -> float:
+        """The next wait in seconds."""
+        ...
+
+    def reset(self) -> None:
+        """Something worked."""
+        ...
+
+
+class Reporter(Protocol):
+    """Where state events go; never blocks, may drop."""
+
+    def emit(self, effect: Emit) -> None:
+        """Take one event."""
+        ...

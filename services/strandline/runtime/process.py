@@ -1,0 +1,64 @@
+"""Decides what every service process of ours does around its work: loop, malloc, log lines, signals.
+
+Invariant: one event loop per process; SIGTERM and SIGINT ask for a clean stop once, and a second one of them
+ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.malloc import keep_large_buffers
+
+
+def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, ExitCode]]) -> ExitCode:
+    """Run ``main(stop_asked)`` on the fastest loop there is and return its exit code."""
+    keep_large_buffers()
+    configure_log_lines()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_with_signals(main))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+async def _with_signals(main: Callable[[asyncio.Event], Coroutine[Any, Any, ExitCode]]) -> ExitCode:
+    stop_asked = asyncio.Event()
+
+    def on_signal(name: str) -> None:
+        if stop_asked.is_set():
+            stop_process(ExitCode.STOP_TOOK_TOO_LONG, f"{name} again: ended without a clean stop")
+        stop_asked.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number.name)
+    return await main(stop_asked)
+
+
+def configure_log_lines(level: int = logging.INFO) -> None:
+    """One line per happening on stderr: time, level, sentence, fields."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,300 @@
+"""Decides how a node stays a member of its cluster: registration, heartbeats, the metadata watch, the farewell.
+
+Invariant: a process registers exactly once in its life. When a newer process took its place, or the
+controller refuses it for good, it ends with its own exit code; every other failure is waited out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+import structlog
+
+from strandline.core.effects import SendAlterPartition
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.events import AlterPartitionAnswered, AlterPartitionFailed, MetadataArrived, Registered
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    Heartbeat,
+    HeartbeatAnswer,
+    MetadataImage,
+    NodeRegistered,
+    RegisterNode,
+)
+from strandline.core.types import NodeEpoch
+from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.host import Host
+from strandline.runtime.ports import Backoff, Controller
+
+_log = structlog.get_logger("strandline.session")
+
+_FIRST_INTERVAL_MS = 500
+_FAREWELL_INTERVAL_MS = 100
+_SHORTEST_DEADLINE_MS = 500
+_WATCH_SILENCE_SESSIONS = 3
+"""A watch that says nothing for so many session time-outs is opened anew."""
+
+_NOTHING_KNOWN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Refusals that do not say what the controller made of the request."""
+
+
+class Session:
+    """One process's membership. ``stop`` ends the process; ``on_image`` sees each image before the core does."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        host: Host,
+        *,
+        stop: Callable[[ExitCode, str], NoReturn],
+        backoff: Callable[[], Backoff],
+        on_image: Callable[[MetadataImage], None] = lambda _: None,
+        oldest_sync_ms: Callable[[int, int], int] = lambda _now_ms, _longest_look_ms: 0,
+    ) -> None:
+        self._controller = controller
+        self._host = host
+        self._stop = stop
+        self._backoff = backoff
+        self._on_image = on_image
+        self._oldest_sync_ms = oldest_sync_ms
+        self._controller_epoch = 0
+        self._cluster_id = ""
+        self.session_timeout_ms = 9_000
+        self.is_fenced = True
+        self._interval_ms = _FIRST_INTERVAL_MS
+        self._beat_now = asyncio.Event()
+        self._want_shut_down = False
+        self._may_stop = asyncio.Event()
+        self._heartbeats_failed = 0
+        self._watching: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
+
+    # --- registration --------------------------------------------------------------------------------
+
+    async def register(self, request: RegisterNode) -> NodeRegistered:
+        """Register, waiting out every failure that may pass; then tell the core who it is.
+
+        Ends the process when the refusal is final.
+        """
+        backoff = self._backoff()
+        last_said = ""
+        while True:
+            answer = await self._try_to_register(request)
+            if answer.refusal is None:
+                break
+            refusal = answer.refusal
+            if not refusal.retriable:
+                self._stop(ExitCode.REFUSED, f"the controller refuses node {request.node_id}: {refusal}")
+            if str(refusal) != last_said:
+                last_said = str(refusal)
+                _log.warning("registration waits", reason=last_said)
+            await asyncio.sleep(backoff.next_s())
+        return answer
+
+    async def _try_to_register(self, request: RegisterNode) -> NodeRegistered:
+        try:
+            return await self._controller.register(request)
+        except Refused as error:
+            return NodeRegistered(refusal=error.refusal)
+
+    def begin(self, answer: NodeRegistered) -> None:
+        """Tell the core who it is now."""
+        assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
+        self._cluster_id, self._controller_epoch = answer.cluster_id, answer.controller_epoch
+        self._host.node_epoch = answer.node_epoch
+        self._host.topics.cluster_id = answer.cluster_id
+        driver = self._host.driver
+        driver.step(Registered(driver.clock(), answer.cluster_id, answer.node_epoch, answer.controller_epoch))
+
+    @property
+    def _node_epoch(self) -> NodeEpoch:
+        assert self._host.node_epoch is not None, "only a registered node speaks in its own name"
+        return self._host.node_epoch
+
+    # --- heartbeats ----------------------------------------------------------------------------------
+
+    async def beat_forever(self) -> None:
+        """Send heartbeats until cancelled."""
+        backoff = self._backoff()
+        while True:
+            self._beat_now.clear()
+            self._check_disk()
+            answer = await self._beat()
+            if answer is None:
+                self._heartbeats_failed += 1
+                await asyncio.sleep(min(backoff.next_s(), self._interval_ms / 1000))
+                continue
+            backoff.reset()
+            self._heartbeats_failed = 0
+            self._take(answer)
+            try:
+                async with asyncio.timeout(self._wait_ms / 1000):
+                    await self._beat_now.wait()
+            except TimeoutError:
+                continue
+
+    @property
+    def _wait_ms(self) -> int:
+        return _FAREWELL_INTERVAL_MS if self._want_shut_down else self._interval_ms
+
+    async def _beat(self) -> HeartbeatAnswer | None:
+        heartbeat = Heartbeat(
+            cluster_id=self._cluster_id,
+            node_id=self._host.node_id,
+            node_epoch=self._node_epoch,
+            metadata_offset=self._host.topics.metadata_offset,
+            want_shut_down=self._want_shut_down,
+        )
+        try:
+            answer = await self._controller.heartbeat(heartbeat, max(self._interval_ms, _SHORTEST_DEADLINE_MS))
+        except Refused as error:
+            self._check(error.refusal)
+            return None
+        if answer.refusal is not None:
+            self._check(answer.refusal)
+            _log.warning("heartbeat refused", reason=str(answer.refusal))
+            return None
+        return answer
+
+    def _take(self, answer: HeartbeatAnswer) -> None:
+        self.session_timeout_ms = answer.session_timeout_ms or self.session_timeout_ms
+        self._interval_ms = answer.heartbeat_interval_ms or self._interval_ms
+        if answer.is_fenced != self.is_fenced:
+            self.is_fenced = answer.is_fenced
+            _log.info("fenced" if answer.is_fenced else "unfenced", node_epoch=self._node_epoch)
+        if answer.should_shut_down:
+            self._may_stop.set()
+
+    def _check(self, refusal: Refusal) -> None:
+        """End the process if a newer one took its place, or if this is another cluster."""
+        if refusal.code is ErrorCode.STALE_BROKER_EPOCH:
+            self._stop(ExitCode.FENCED, f"node {self._host.node_id} was registered anew elsewhere: {refusal}")
+        if refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._stop(ExitCode.REFUSED, f"the controller is another cluster's: {refusal}")
+
+    def _check_disk(self) -> None:
+        """An fsync that hangs is a dead disk: a node that cannot acknowledge must not keep its session (M59)."""
+        age_ms = self._oldest_sync_ms(self._host.driver.clock(), 2 * self._interval_ms)
+        if age_ms > self.session_timeout_ms:
+            self._stop(ExitCode.FSYNC_HUNG, f"an fsync has taken {age_ms} ms, longer than the session time-out")
+
+    async def released(self) -> None:
+        """Wait until the controller has moved away all that this node led: after a farewell, or by ShutdownNode."""
+        await self._may_stop.wait()
+
+    async def say_farewell(self, deadline_ms: int) -> bool:
+        """Ask for a controlled shutdown; returns whether the controller agreed before the deadline.
+
+        Three heartbeats in a row without an answer end the wait: nobody is there to take the leaders over.
+        """
+        self._want_shut_down = True
+        self._heartbeats_failed = 0
+        self._beat_now.set()
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                while self._heartbeats_failed < 3 and not self._may_stop.is_set():
+                    await self._may_stop_or(_FAREWELL_INTERVAL_MS)
+        except TimeoutError:
+            return False
+        return self._may_stop.is_set()
+
+    async def _may_stop_or(self, wait_ms: int) -> None:
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._may_stop.wait()
+        except TimeoutError:
+            return
+
+    # --- metadata ------------------------------------------------------------------------------------
+
+    async def watch_forever(self) -> None:
+        """Follow the metadata until cancelled, over any number of connections."""
+        backoff = self._backoff()
+        while True:
+            self._watching = asyncio.get_running_loop().create_task(self._watch(backoff))
+            try:
+                await asyncio.wait({self._watching})
+            finally:
+                if not self._watching.done():
+                    self._watching.cancel()
+            if not self._watching.cancelled() and self._watching.exception() is not None:
+                self._watching.result()
+            await asyncio.sleep(backoff.next_s())
+
+    async def _watch(self, backoff: Backoff) -> None:
+        silence_s = _WATCH_SILENCE_SESSIONS * self.session_timeout_ms / 1000
+        try:
+            async with aclosing(
+                self._controller.watch(self._cluster_id, self._host.node_id, self._node_epoch)
+            ) as images:
+                while True:
+                    async with asyncio.timeout(silence_s):
+                        image = await anext(images)
+                    backoff.reset()
+                    if image is not None:
+                        self._learn(image)
+        except (StopAsyncIteration, TimeoutError):
+            return
+        except Refused as error:
+            self._check(error.refusal)
+
+    def _learn(self, image: MetadataImage) -> None:
+        if image.to_node_epoch != self._node_epoch or image.controller_epoch < self._controller_epoch:
+            return
+        self._controller_epoch = image.controller_epoch
+        is_first = self._host.topics.metadata_offset < 0
+        self._host.topics.apply(image)
+        self._on_image(image)
+        driver = self._host.driver
+        driver.step(MetadataArrived(driver.clock(), image))
+        if is_first or self.is_fenced:
+            self._beat_now.set()
+
+    def refresh(self) -> None:
+        """Open the watch anew (`RefreshMetadata`)."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    # --- AlterPartition ------------------------------------------------------------------------------
+
+    def alter_partition(self, effect: SendAlterPartition) -> None:
+        """Propose ISRs; ends in exactly one event."""
+        self._spawn(self._alter(effect))
+
+    async def _alter(self, effect: SendAlterPartition) -> None:
+        driver = self._host.driver
+        sequence = effect.request.request_sequence
+        try:
+            answer = await self._controller.alter_partition(effect.request)
+        except Refused as error:
+            if error.refusal.code in _NOTHING_KNOWN:
+                driver.step(AlterPartitionFailed(driver.clock(), sequence, str(error.refusal)))
+                return
+            answer = AlterPartitionAnswer(refusal=error.refusal)
+        driver.step(AlterPartitionAnswered(driver.clock(), sequence, answer))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._asking.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._host.driver.fail(error)
+
+    async def close(self) -> None:
+        """Cancel what is under way."""
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)

@@ -1,0 +1,136 @@
+"""Decides where a service's settings come from: flags, then `STRANDLINE_...` variables, then a file, then defaults.
+
+Invariant: settings are read once, at the edge; inside the house they are frozen values. Every value knows its
+origin, so that nobody has to guess why a service behaves as it does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+ENV_PREFIX = "STRANDLINE_"
+
+
+class Origin(StrEnum):
+    """Where a value came from, strongest first."""
+
+    FLAG = "flag"
+    VARIABLE = "variable"
+    FILE = "file"
+    DEFAULT = "default"
+
+
+class SettingsWrong(Exception):
+    """A setting cannot be used; the sentence names it and says what is allowed."""
+
+
+class ServiceSettings(BaseSettings):
+    """Base of every service's settings. Lists are written with commas in flags and variables."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load_settings` hands over: it reads the sources itself, to know each value's origin."""
+        return (init_settings,)
+
+
+_Settings = TypeVar("_Settings", bound=ServiceSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Generic[_Settings]):
+    """Settings and, by field name, where each came from."""
+
+    settings: _Settings
+    origins: Mapping[str, Origin]
+
+
+def load_settings(
+    kind: type[_Settings],
+    *,
+    flags: Mapping[str, object],
+    variables: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Loaded[_Settings]:
+    """Merge the sources.
+
+    Raises:
+        SettingsWrong: naming the first wrong setting, or an unreadable file.
+    """
+    environment = os.environ if variables is None else variables
+    known = kind.model_fields
+    sources: dict[Origin, Mapping[str, object]] = {
+        Origin.FILE: _read_file(file) if file is not None else {},
+        Origin.VARIABLE: {
+            name: environment[ENV_PREFIX + name.upper()] for name in known if ENV_PREFIX + name.upper() in environment
+        },
+        Origin.FLAG: {name: value for name, value in flags.items() if value is not None},
+    }
+    values: dict[str, object] = {}
+    origins = dict.fromkeys(known, Origin.DEFAULT)
+    for origin, found in sources.items():
+        values.update(found)
+        origins.update({name: origin for name in found if name in known})
+    try:
+        return Loaded(settings=kind.model_validate(values), origins=origins)
+    except ValidationError as error:
+        raise SettingsWrong(_sentence(error, origins)) from error
+
+
+def parse_flags(
+    kind: type[ServiceSettings], program: str, arguments: Sequence[str]
+) -> tuple[dict[str, str], Path | None]:
+    """``--node-id 1 --config file.yaml`` as flags by field name, and the settings file; exits with 2 on wrong usage."""
+    parser = argparse.ArgumentParser(prog=program, description=(kind.__doc__ or "").partition("\n")[0])
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file of settings")
+    for name, field in kind.model_fields.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", metavar="VALUE", help=(field.description or "").replace("%", "%%")
+        )
+    found = vars(parser.parse_args(arguments))
+    file = found.pop("config")
+    return {name: value for name, value in found.items() if value is not None}, file
+
+
+def _read_file(path: Path) -> Mapping[str, object]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsWrong(f"settings file {path} cannot be read: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsWrong(f"settings file {path} must hold 'name: value' lines")
+    return {str(name).replace("-", "_"): value for name, value in content.items()}
+
+
+def _sentence(error: ValidationError, origins: Mapping[str, Origin]) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"]) or "settings"
+    origin = origins.get(name)
+    return f"setting {name}{f' (from {origin})' if origin else ''}: {first['msg']}"
+
+
+def split_commas(value: object) -> object:
+    """``"a, b"`` as ``("a", "b")``; a list stays as it is."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value

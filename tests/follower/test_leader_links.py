@@ -1,0 +1,260 @@
+"""A follower's questions over real channels: each ends in exactly one event, whatever happens to the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn, cast
+
+import grpc
+
+from strandline.core.effects import SendEpochEnds, SendFetch, SendListOffsets
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.events import (
+    EpochEndsAnswered,
+    EpochEndsFailed,
+    Event,
+    FetchAnswered,
+    FetchFailed,
+    OffsetsFailed,
+)
+from strandline.core.messages import (
+    EARLIEST,
+    LATEST,
+    Endpoint,
+    EpochEndQuestion,
+    FetchPartition,
+    FetchRequest,
+    MetadataImage,
+    NodeImage,
+    OffsetQuestion,
+    ReplicaState,
+)
+from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, Rules, TopicPartition
+from strandline.follower.settings import FollowerSettings
+from strandline.follower.tasks import LeaderLinks
+from strandline.records.batch import stamp
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.rpc.server import ServerSettings, bind, build_server
+from strandline.runtime.driver import Driver
+from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.host import Host
+from strandline.runtime.topics import TopicDirectory
+from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+
+TP = TopicPartition("id-1", 0)
+LEADER = NodeId(9)
+FETCH = FetchRequest((FetchPartition(TP, Offset(0), LeaderEpoch(1)),), ReplicaState(NodeId(1), NodeEpoch(7)), 500)
+
+
+class RecordingCore:
+    """Keeps every event and wakes whoever waits for one."""
+
+    purgatory_full = False
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+
+    def step(self, event: Event) -> tuple[()]:
+        self.events.put_nowait(event)
+        return ()
+
+    async def next(self) -> Event:
+        """The next event that was stepped."""
+        return await asyncio.wait_for(self.events.get(), 5)
+
+
+class Leader:
+    """LeaderService with the handlers a test gives."""
+
+    def __init__(self, **handlers: Callable[[Any, Any], Awaitable[Any]]) -> None:
+        for name in ("Produce", "ProduceStream", "Fetch", "FetchStream", "OffsetForLeaderEpoch", "ListOffsets"):
+            setattr(self, name, handlers.get(name))
+        self.DescribePartitions = None
+
+
+def _stop(code: ExitCode, line: str) -> NoReturn:
+    raise SystemExit(line)
+
+
+@asynccontextmanager
+async def linked(
+    **handlers: Callable[[Any, Any], Awaitable[Any]],
+) -> AsyncIterator[tuple[LeaderLinks, RecordingCore, Any]]:
+    """Links to a served leader, the core they report to, and the server."""
+    server = build_server(ServerSettings(name="leader"))
+    pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, Leader(**handlers)), server)
+    endpoint = bind(server, Endpoint("127.0.0.1", 0))
+    await server.start()
+    core = RecordingCore()
+    topics = TopicDirectory()
+    node = NodeImage(node_id=LEADER, node_epoch=NodeEpoch(3), internal_endpoint=endpoint)
+    topics.apply(
+        MetadataImage(
+            cluster_id="c", controller_epoch=1, metadata_offset=1, is_snapshot=True, rules=Rules(), nodes=(node,)
+        )
+    )
+    unused: Any = None
+    host = Host(
+        node_id=NodeId(1),
+        driver=Driver(cast(Any, core), clock=lambda: 1_000, stop=_stop),
+        topics=topics,
+        sizes=unused,
+        disk_nearly_full=lambda _: False,
+        node_epoch=NodeEpoch(7),
+    )
+    links = LeaderLinks(host, FollowerSettings(question_deadline_ms=500, reconnect_backoff_ms=1))
+    try:
+        yield links, core, server
+    finally:
+        await links.close()
+        await server.stop(0)
+
+
+def _answer(correlation_id: int, records: bytes = b"") -> pb.FetchStreamResponse:
+    answer = pb.FetchStreamResponse(correlation_id=correlation_id)
+    answer.responses.add(topic_id=TP.topic_id).partitions.add(partition_index=0, high_watermark=0, records=records)
+    return answer
+
+
+def _stored_batch() -> bytearray:
+    """One record as a leader of epoch 1 stored it at offset 0."""
+    batch = bytearray(encode_batch([NewRecord(None, b"v", 1)]))
+    stamp(batch, 0, 1)
+    return batch
+
+
+async def _serve_each(requests: Any, context: Any, records: bytes = b"") -> None:
+    while (message := await context.read()) is not grpc.aio.EOF:
+        await context.write(_answer(message.correlation_id, records))
+
+
+async def test_several_fetches_share_one_stream_and_answers_name_theirs() -> None:
+    """Two messages on one stream, each answered under its correlation id, batches cut and checked."""
+    batch = _stored_batch()
+
+    async def serve(requests: Any, context: Any) -> None:
+        await _serve_each(requests, context, bytes(batch))
+
+    async with linked(FetchStream=serve) as (links, core, _):
+        links.send_fetch(SendFetch(LEADER, 5, FETCH))
+        links.send_fetch(SendFetch(LEADER, 6, FETCH))
+        first, second = await core.next(), await core.next()
+
+    assert isinstance(first, FetchAnswered) and isinstance(second, FetchAnswered)
+    assert (first.correlation_id, second.correlation_id) == (5, 6)
+    assert [header.record_count for header in first.partitions[0].batches] == [1]
+
+
+async def test_damaged_batches_arrive_as_damaged() -> None:
+    """A flipped bit is found on arrival, before the core or the disk sees it."""
+    batch = _stored_batch()
+    batch[-1] ^= 1
+
+    async def serve(requests: Any, context: Any) -> None:
+        await _serve_each(requests, context, bytes(batch))
+
+    async with linked(FetchStream=serve) as (links, core, _):
+        links.send_fetch(SendFetch(LEADER, 5, FETCH))
+        event = await core.next()
+
+    assert isinstance(event, FetchAnswered)
+    assert event.partitions[0].corrupt is not None and event.partitions[0].batches == ()
+
+
+async def test_a_broken_stream_fails_everything_asked_on_it_once() -> None:
+    """One FetchFailed without a correlation id, however many messages were outstanding; then it is dialled again."""
+    ends = asyncio.Event()
+
+    async def serve(requests: Any, context: Any) -> None:
+        if not ends.is_set():
+            await context.read()
+            ends.set()
+            return
+        await _serve_each(requests, context)
+
+    async with linked(FetchStream=serve) as (links, core, _):
+        links.send_fetch(SendFetch(LEADER, 5, FETCH))
+        links.send_fetch(SendFetch(LEADER, 6, FETCH))
+        failed = await core.next()
+        links.send_fetch(SendFetch(LEADER, 7, FETCH))
+        answered = await core.next()
+
+    assert isinstance(failed, FetchFailed) and failed.correlation_id is None
+    assert isinstance(answered, FetchAnswered) and answered.correlation_id == 7
+
+
+async def test_a_refused_message_fails_under_its_own_id() -> None:
+    """The leader refused one message as a whole; the stream goes on."""
+
+    async def serve(requests: Any, context: Any) -> None:
+        message = await context.read()
+        refused = pb.FetchStreamResponse(correlation_id=message.correlation_id, error_code=42, error_message="no")
+        await context.write(refused)
+        await _serve_each(requests, context)
+
+    async with linked(FetchStream=serve) as (links, core, _):
+        links.send_fetch(SendFetch(LEADER, 5, FETCH))
+        failed = await core.next()
+        links.send_fetch(SendFetch(LEADER, 6, FETCH))
+        answered = await core.next()
+
+    assert isinstance(failed, FetchFailed) and failed.correlation_id == 5
+    assert isinstance(answered, FetchAnswered)
+
+
+async def test_a_leader_without_an_address_is_a_failure_not_a_wait() -> None:
+    """A node that metadata does not name has no answer at once."""
+    async with linked() as (links, core, _):
+        links.send_fetch(SendFetch(NodeId(4), 5, FETCH))
+        failed = await core.next()
+        question = EpochEndQuestion(TP, LeaderEpoch(0), LeaderEpoch(1))
+        links.send_epoch_ends(SendEpochEnds(NodeId(4), 6, (question,)))
+        other = await core.next()
+
+    assert isinstance(failed, FetchFailed) and "node 4" in failed.reason
+    assert isinstance(other, EpochEndsFailed) and other.correlation_id == 6
+
+
+async def test_an_epoch_question_is_answered_or_fails() -> None:
+    """The answer, a refusal of the call, and a deadline."""
+
+    async def answer(request: Any, context: Any) -> pb.OffsetForLeaderEpochResponse:
+        epoch = request.topics[0].partitions[0].leader_epoch
+        if epoch == 1:
+            raise Refused(ErrorCode.INCONSISTENT_CLUSTER_ID, "another cluster")
+        if epoch == 2:
+            await asyncio.sleep(5)
+        response = pb.OffsetForLeaderEpochResponse()
+        response.topics.add(topic_id=TP.topic_id).partitions.add(partition=0, leader_epoch=epoch, end_offset=12)
+        return response
+
+    async with linked(OffsetForLeaderEpoch=answer) as (links, core, _):
+        events = []
+        for epoch in (0, 1, 2):
+            question = EpochEndQuestion(TP, LeaderEpoch(epoch), LeaderEpoch(3))
+            links.send_epoch_ends(SendEpochEnds(LEADER, epoch, (question,)))
+            events.append(await core.next())
+
+    good, refused, late = events
+    assert isinstance(good, EpochEndsAnswered) and good.answers[0].end == EpochEnd(LeaderEpoch(0), Offset(12))
+    assert isinstance(refused, EpochEndsFailed) and "another cluster" in refused.reason
+    assert isinstance(late, EpochEndsFailed) and late.correlation_id == 2
+
+
+async def test_offsets_that_do_not_match_the_questions_are_no_answer() -> None:
+    """A leader that answers something else is not believed."""
+
+    async def answer(request: Any, context: Any) -> pb.ListOffsetsResponse:
+        response = pb.ListOffsetsResponse()
+        response.topics.add(topic_id=TP.topic_id).partitions.add(partition_index=0, offset=1)
+        return response
+
+    both = tuple(OffsetQuestion(TP, which, LeaderEpoch(1)) for which in (LATEST, EARLIEST))
+    async with linked(ListOffsets=answer) as (links, core, _):
+        links.send_list_offsets(SendListOffsets(LEADER, 8, both))
+        event = await core.next()
+
+    assert isinstance(event, OffsetsFailed) and event.correlation_id == 8

@@ -1,0 +1,172 @@
+"""A data node as a process: how it says that it serves, and with which code it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from controller_stub import ControllerStub, topic
+from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce, values_of
+
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.rpc.channels import open_channel, parse_endpoint, target
+from strandline.runtime.exit_codes import ExitCode
+from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+
+START_S = 20
+
+
+class NodeProcess:
+    """A child process, with what it wrote to stderr."""
+
+    def __init__(self, process: asyncio.subprocess.Process, directory: Path) -> None:
+        self.process = process
+        self.directory = directory
+
+    async def served(self) -> dict[str, Any]:
+        """Its endpoint file, once it is this process's."""
+        async with asyncio.timeout(START_S):
+            while True:
+                try:
+                    written: dict[str, Any] = json.loads((self.directory / "endpoint.json").read_text())
+                    if written["pid"] == self.process.pid:
+                        return written
+                except FileNotFoundError:
+                    pass
+                await asyncio.sleep(0.02)
+
+    async def ended(self) -> tuple[int, str]:
+        """Exit code and stderr."""
+        _, lines = await asyncio.wait_for(self.process.communicate(), START_S)
+        assert self.process.returncode is not None
+        return self.process.returncode, lines.decode()
+
+
+@asynccontextmanager
+async def started(controller: ControllerStub, directory: Path, *flags: str) -> AsyncIterator[NodeProcess]:
+    """A node's process, killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "strandline.replica",
+        *("--node-id", "1", "--data-dir", str(directory), "--controllers", target(controller.endpoint), *flags),
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    try:
+        yield NodeProcess(process, directory)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+@asynccontextmanager
+async def a_controller() -> AsyncIterator[ControllerStub]:
+    """A served stub that gives node 1 one partition."""
+    controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,)))
+    await controller.start()
+    try:
+        yield controller
+    finally:
+        await controller.stop()
+
+
+@asynccontextmanager
+async def _stub(controller: ControllerStub, node: NodeProcess) -> AsyncIterator[Any]:
+    """LeaderService of a process that knows its partition."""
+    async with open_channel(parse_endpoint((await node.served())["client"])) as channel:
+        await asyncio.wait_for(controller.known_by(1), 10)
+        yield pb_grpc.LeaderServiceStub(channel)
+
+
+async def test_sigterm_is_a_clean_stop(tmp_path: Path) -> None:
+    """Exit code 0, a clean-shutdown mark, and a farewell to the controller."""
+    async with a_controller() as controller, started(controller, tmp_path / "n") as node:
+        endpoint = await node.served()
+        node.process.send_signal(signal.SIGTERM)
+        code, _ = await node.ended()
+
+    assert code == ExitCode.CLEAN
+    assert endpoint["node_id"] == 1 and parse_endpoint(endpoint["internal"]).port
+    assert (tmp_path / "n" / "clean-shutdown").exists()
+    assert any(heartbeat.want_shut_down for heartbeat in controller.heartbeats)
+
+
+async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """With durability=fsync an acknowledged record is there after kill -9 and a restart."""
+    async with a_controller() as controller:
+        async with started(controller, tmp_path / "n") as node:
+            async with _stub(controller, node) as stub:
+                answer = await stub.Produce(produce(batch("kept")), timeout=10)
+            node.process.kill()
+            await node.ended()
+        controller.heartbeats.clear()
+        async with started(controller, tmp_path / "n") as node, _stub(controller, node) as stub:
+            read = await stub.Fetch(fetch(0), timeout=10)
+
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert values_of(read) == ["kept"]
+
+
+async def test_a_second_process_on_a_data_directory_is_refused(tmp_path: Path) -> None:
+    """One clear line that names the holder, an own exit code, and the first goes on."""
+    async with a_controller() as controller, started(controller, tmp_path / "n") as first:
+        await first.served()
+        async with started(controller, tmp_path / "n") as second:
+            code, lines = await second.ended()
+        still_runs = first.process.returncode is None
+
+    assert code == ExitCode.DIRECTORY_IN_USE
+    assert f"is used by process {first.process.pid}" in lines and lines.count("\n") == 1
+    assert still_runs
+
+
+async def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
+    """The address of another server is named, with an own exit code."""
+    async with a_controller() as controller:
+        taken = target(controller.endpoint)
+        async with started(controller, tmp_path / "n", "--bind", taken) as node:
+            code, lines = await node.ended()
+
+    assert code == ExitCode.PORT_TAKEN
+    assert taken in lines.splitlines()[-1]
+
+
+async def test_a_superseded_process_ends_and_does_not_register_again(tmp_path: Path) -> None:
+    """STALE_BROKER_EPOCH on a heartbeat: own exit code, one registration."""
+    async with a_controller() as controller:
+        controller.stale.add(1)
+        async with started(controller, tmp_path / "n") as node:
+            code, lines = await node.ended()
+
+    assert code == ExitCode.FENCED
+    assert "STALE_BROKER_EPOCH" in lines.splitlines()[-1]
+    assert len(controller.registered) == 1
+
+
+async def test_a_final_refusal_ends_the_process(tmp_path: Path) -> None:
+    """Another cluster's controller: own exit code and the controller's own sentence."""
+    async with a_controller() as controller:
+        controller.refuse_registration = Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, "this is cluster x")
+        async with started(controller, tmp_path / "n") as node:
+            code, lines = await node.ended()
+
+    assert code == ExitCode.REFUSED
+    assert "this is cluster x" in lines.splitlines()[-1]
+
+
+async def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
+    """Exit code 2 and the setting's name."""
+    async with a_controller() as controller, started(controller, tmp_path / "n", "--tick-ms", "0") as node:
+        code, lines = await node.ended()
+
+    assert code == ExitCode.USAGE
+    assert "tick_ms" in lines

@@ -1,0 +1,59 @@
+"""A core that answers events from a script, and what stands in for the end of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from strandline.core.effects import Effect
+from strandline.core.events import Event
+from strandline.core.messages import PartitionView, ReplicaStateView
+from strandline.core.types import TopicPartition
+from strandline.runtime.driver import Driver
+from strandline.runtime.exit_codes import ExitCode
+
+Script = dict[type[Any], Callable[[Any], Sequence[Effect]]]
+
+
+class ScriptedCore:
+    """Remembers every event; returns what its script says for the event's type, else nothing."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        self.script = script or {}
+        self.seen: list[Event] = []
+        self.purgatory_full = False
+
+    def step(self, event: Event) -> Sequence[Effect]:
+        self.seen.append(event)
+        return self.script.get(type(event), lambda _: ())(event)
+
+    def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
+        return None
+
+    def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
+        return None
+
+    def kinds(self) -> list[str]:
+        """Names of the events seen, in order."""
+        return [type(event).__name__ for event in self.seen]
+
+
+class ProcessEnded(BaseException):
+    """Where the process would have ended."""
+
+    def __init__(self, code: ExitCode, line: str) -> None:
+        self.code = code
+        self.line = line
+        super().__init__(line)
+
+
+def end(code: ExitCode, line: str) -> NoReturn:
+    """Instead of `stop_process`."""
+    raise ProcessEnded(code, line)
+
+
+def driver_with(core: ScriptedCore, table: dict[type[Any], Callable[[Any], Event | None]], **options: Any) -> Driver:
+    """A driver over ``core`` whose clock stands at 1000 ms."""
+    driver = Driver(core, clock=lambda: 1_000, stop=end, **options)
+    driver.attach(table)
+    return driver

@@ -1,0 +1,41 @@
+"""Answers of a stream leave in order, and a full backlog is known before records are read for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from strandline.runtime.outbox import Outbox
+
+
+async def test_answers_leave_in_the_order_they_became_ready() -> None:
+    """What is put before and while the writer runs is written in order, and closing ends the writer."""
+    outbox: Outbox[int] = Outbox()
+    written: list[int] = []
+
+    async def write(message: int) -> None:
+        written.append(message)
+
+    outbox.put(1)
+    writing = asyncio.create_task(outbox.write_all(write))
+    await asyncio.sleep(0)
+    outbox.put(2)
+    outbox.put(3)
+    outbox.close()
+    await asyncio.wait_for(writing, 5)
+
+    assert written == [1, 2, 3]
+
+
+async def test_room_shrinks_with_the_backlog_and_grows_as_it_is_written() -> None:
+    """Bytes count from the put until the write is done."""
+    outbox: Outbox[int] = Outbox(max_bytes=100)
+    outbox.put(1, 60)
+    full = outbox.room_bytes()
+    outbox.close()
+
+    async def write(message: int) -> None:
+        return
+
+    await outbox.write_all(write)
+
+    assert (full, outbox.room_bytes()) == (40, 100)

@@ -1,0 +1,267 @@
+"""Membership: what is waited out, what ends the process, and what reaches the core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from scripted_core import ProcessEnded, ScriptedCore, driver_with, end
+
+from strandline.core.effects import SendAlterPartition
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.events import AlterPartitionAnswered, AlterPartitionFailed, MetadataArrived, Registered
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Endpoint,
+    Heartbeat,
+    HeartbeatAnswer,
+    MetadataImage,
+    NodeRegistered,
+    RegisterNode,
+)
+from strandline.core.types import NodeEpoch, NodeId, Role, Rules
+from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.host import Host
+from strandline.runtime.session import Session
+from strandline.runtime.topics import TopicDirectory
+
+UNREACHABLE = Refusal(ErrorCode.NETWORK_EXCEPTION, "nobody there")
+REQUEST = RegisterNode(
+    node_id=NodeId(1),
+    cluster_id=None,
+    incarnation_id="i",
+    directory_id="d",
+    roles=frozenset({Role.LEADER, Role.FOLLOWER}),
+    rules=Rules(),
+    client_endpoint=Endpoint("c", 1),
+    internal_endpoint=Endpoint("i", 1),
+)
+REGISTERED = NodeRegistered(node_epoch=NodeEpoch(7), controller_epoch=2, cluster_id="cluster", feature_level=1)
+
+
+class NoWait:
+    """A back-off that only yields."""
+
+    def next_s(self) -> float:
+        return 0
+
+    def reset(self) -> None:
+        return
+
+
+class FakeController:
+    """Answers from lists; a Refusal in a list is raised, the last entry is repeated."""
+
+    def __init__(self) -> None:
+        self.registrations: list[NodeRegistered | Refusal] = [REGISTERED]
+        self.answers: list[HeartbeatAnswer | Refusal] = [HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1)]
+        self.heartbeats: list[Heartbeat] = []
+        self.images: asyncio.Queue[MetadataImage | None] = asyncio.Queue()
+        self.decision: AlterPartitionAnswer | Refusal = AlterPartitionAnswer()
+        self.watches = 0
+
+    async def register(self, request: RegisterNode) -> NodeRegistered:
+        return _said(self.registrations)
+
+    async def heartbeat(self, request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+        self.heartbeats.append(request)
+        await asyncio.sleep(0)
+        return _said(self.answers)
+
+    async def watch(
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+    ) -> AsyncGenerator[MetadataImage | None, None]:
+        self.watches += 1
+        while True:
+            yield await self.images.get()
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+        return _said([self.decision])
+
+
+def _said(script: list[Any]) -> Any:
+    answer = script.pop(0) if len(script) > 1 else script[0]
+    if isinstance(answer, Refusal):
+        raise Refused(answer.code, answer.message)
+    return answer
+
+
+def _session(controller: FakeController, **options: Any) -> tuple[Session, ScriptedCore, Host]:
+    core = ScriptedCore()
+    unused: Any = None
+    host = Host(
+        node_id=NodeId(1),
+        driver=driver_with(core, {}),
+        topics=TopicDirectory(),
+        sizes=unused,
+        disk_nearly_full=lambda _: False,
+    )
+    return Session(controller, host, stop=end, backoff=NoWait, **options), core, host
+
+
+def _begun(controller: FakeController, **options: Any) -> tuple[Session, ScriptedCore, Host]:
+    session, core, host = _session(controller, **options)
+    session.begin(REGISTERED)
+    return session, core, host
+
+
+def _image(to_node_epoch: int = 7, controller_epoch: int = 2) -> MetadataImage:
+    return MetadataImage(
+        cluster_id="cluster",
+        controller_epoch=controller_epoch,
+        metadata_offset=4,
+        is_snapshot=True,
+        rules=Rules(),
+        to_node_epoch=NodeEpoch(to_node_epoch),
+    )
+
+
+async def test_a_controller_that_is_away_is_waited_for() -> None:
+    """Registration goes on until somebody answers, then the core hears who it is."""
+    controller = FakeController()
+    busy = NodeRegistered(refusal=Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    controller.registrations = [UNREACHABLE, UNREACHABLE, busy, REGISTERED]
+    session, core, host = _session(controller)
+    session.begin(await session.register(REQUEST))
+
+    assert core.seen == [Registered(1_000, "cluster", NodeEpoch(7), 2)]
+    assert (host.node_epoch, host.topics.cluster_id) == (7, "cluster")
+
+
+async def test_a_final_refusal_of_the_registration_ends_the_process() -> None:
+    """Another cluster, other rules, no common feature level: one clear line and an own exit code."""
+    controller = FakeController()
+    controller.registrations = [NodeRegistered(refusal=Refusal(ErrorCode.UNSUPPORTED_VERSION, "levels 3-4"))]
+    session, _, _ = _session(controller)
+    with pytest.raises(ProcessEnded) as ended:
+        await session.register(REQUEST)
+
+    assert ended.value.code is ExitCode.REFUSED
+    assert "levels 3-4" in ended.value.line
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in the answer", "as a status"])
+async def test_a_superseded_process_ends_with_its_own_code(inside: bool) -> None:
+    """STALE_BROKER_EPOCH on a heartbeat: the process ends and does not register again."""
+    stale = Refusal(ErrorCode.STALE_BROKER_EPOCH, "a newer process")
+    controller = FakeController()
+    controller.answers = [HeartbeatAnswer(refusal=stale) if inside else stale]
+    session, _, _ = _begun(controller)
+    with pytest.raises(ProcessEnded) as ended:
+        await session.beat_forever()
+
+    assert ended.value.code is ExitCode.FENCED
+
+
+async def test_a_node_keeps_beating_through_failures() -> None:
+    """Heartbeats without an answer are repeated; the interval comes from the answer."""
+    controller = FakeController()
+    controller.answers = [UNREACHABLE, UNREACHABLE, HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1)]
+    session, _, _ = _begun(controller)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(session.beat_forever(), 0.2)
+
+    assert len(controller.heartbeats) > 4
+    assert not session.is_fenced
+
+
+async def test_a_hanging_fsync_ends_the_process_before_the_next_heartbeat() -> None:
+    """A node whose disk hangs longer than the session time-out must not keep its session (M59)."""
+    controller = FakeController()
+    session, _, _ = _begun(controller, oldest_sync_ms=lambda _now_ms, _longest_look_ms: 9_001)
+    with pytest.raises(ProcessEnded) as ended:
+        await session.beat_forever()
+
+    assert ended.value.code is ExitCode.FSYNC_HUNG
+    assert controller.heartbeats == []
+
+
+async def test_only_metadata_addressed_to_this_process_reaches_the_core() -> None:
+    """Another node epoch's image, and one of an older controller, are ignored (TR15)."""
+    controller = FakeController()
+    session, core, host = _begun(controller)
+    for image in (_image(to_node_epoch=6), _image(controller_epoch=1), None, _image()):
+        controller.images.put_nowait(image)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(session.watch_forever(), 0.1)
+
+    assert [event.image for event in core.seen if isinstance(event, MetadataArrived)] == [_image()]
+    assert host.topics.metadata_offset == 4
+
+
+async def test_a_refresh_opens_the_watch_anew() -> None:
+    """RefreshMetadata ends the current watch, and the next one begins."""
+    controller = FakeController()
+    session, _, _ = _begun(controller)
+    watching = asyncio.create_task(session.watch_forever())
+    await asyncio.sleep(0.01)
+    session.refresh()
+    await asyncio.sleep(0.01)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+    assert controller.watches == 2
+
+
+async def test_a_controlled_shutdown_waits_for_the_controllers_word() -> None:
+    """want_shut_down is said until should_shut_down comes."""
+    controller = FakeController()
+    fine = HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1)
+    controller.answers = [fine, fine, HeartbeatAnswer(is_fenced=False, should_shut_down=True, heartbeat_interval_ms=1)]
+    session, _, _ = _begun(controller)
+    beating = asyncio.create_task(session.beat_forever())
+    agreed = await session.say_farewell(5_000)
+    beating.cancel()
+    await asyncio.gather(beating, return_exceptions=True)
+
+    assert agreed
+    assert any(heartbeat.want_shut_down for heartbeat in controller.heartbeats)
+
+
+async def test_a_shutdown_without_a_controller_gives_up_after_three_tries() -> None:
+    """A node must be able to stop when nobody can take its leaders over."""
+    controller = FakeController()
+    controller.answers = [UNREACHABLE]
+    session, _, _ = _begun(controller)
+    beating = asyncio.create_task(session.beat_forever())
+    agreed = await session.say_farewell(5_000)
+    beating.cancel()
+    await asyncio.gather(beating, return_exceptions=True)
+
+    assert not agreed
+
+
+@pytest.mark.parametrize(
+    ("decision", "event"),
+    [
+        (AlterPartitionAnswer(), AlterPartitionAnswered(1_000, 5, AlterPartitionAnswer())),
+        (
+            Refusal(ErrorCode.STALE_CONTROLLER_EPOCH, "newer"),
+            AlterPartitionAnswered(
+                1_000, 5, AlterPartitionAnswer(refusal=Refusal(ErrorCode.STALE_CONTROLLER_EPOCH, "newer"))
+            ),
+        ),
+        (UNREACHABLE, AlterPartitionFailed(1_000, 5, str(UNREACHABLE))),
+    ],
+    ids=["answered", "refused as a whole", "no answer"],
+)
+async def test_a_proposal_ends_in_exactly_one_event(decision: Any, event: Any) -> None:
+    """An answer, a refusal of the whole, or nothing known."""
+    controller = FakeController()
+    controller.decision = decision
+    session, core, _ = _begun(controller)
+    request = AlterPartitionRequest(
+        cluster_id="cluster",
+        controller_epoch=2,
+        node_id=NodeId(1),
+        node_epoch=NodeEpoch(7),
+        request_sequence=5,
+        partitions=(),
+    )
+    session.alter_partition(SendAlterPartition(request))
+    await asyncio.sleep(0.01)
+
+    assert core.seen[1:] == [event]

@@ -1,0 +1,75 @@
+"""Where a setting comes from, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from pydantic import BeforeValidator, Field
+
+from strandline.runtime.settings import (
+    Origin,
+    ServiceSettings,
+    SettingsWrong,
+    load_settings,
+    parse_flags,
+    split_commas,
+)
+
+
+class Sample(ServiceSettings):
+    """Settings of nothing."""
+
+    size: int = Field(1, ge=1, description="a size")
+    name: str = "default"
+    parts: Annotated[tuple[str, ...], BeforeValidator(split_commas)] = ()
+
+
+def test_flags_beat_variables_beat_the_file_beats_defaults(tmp_path: Path) -> None:
+    """Each value knows its origin."""
+    file = tmp_path / "settings.yaml"
+    file.write_text("size: 2\nname: file\n")
+    loaded = load_settings(
+        Sample, flags={"size": "4"}, variables={"STRANDLINE_SIZE": "3", "STRANDLINE_NAME": "variable"}, file=file
+    )
+
+    assert (loaded.settings.size, loaded.settings.name) == (4, "variable")
+    assert loaded.origins == {"size": Origin.FLAG, "name": Origin.VARIABLE, "parts": Origin.DEFAULT}
+
+
+def test_lists_are_written_with_commas() -> None:
+    """A flag or variable holds a list as one word."""
+    loaded = load_settings(Sample, flags={}, variables={"STRANDLINE_PARTS": "a, b"})
+
+    assert loaded.settings.parts == ("a", "b")
+
+
+def test_a_wrong_value_is_named_with_its_origin() -> None:
+    """The sentence tells where to correct it."""
+    with pytest.raises(SettingsWrong, match=r"size \(from variable\)"):
+        load_settings(Sample, flags={}, variables={"STRANDLINE_SIZE": "0"})
+
+
+def test_an_unknown_name_in_the_file_is_refused(tmp_path: Path) -> None:
+    """A misspelt setting is never silently ignored."""
+    file = tmp_path / "settings.yaml"
+    file.write_text("sise: 2\n")
+
+    with pytest.raises(SettingsWrong, match="sise"):
+        load_settings(Sample, flags={}, variables={}, file=file)
+
+
+def test_flags_are_named_as_the_fields() -> None:
+    """`--size 3 --config FILE` gives the flag and the file."""
+    flags, file = parse_flags(Sample, "sample", ["--size", "3", "--config", "x.yaml"])
+
+    assert (flags, file) == ({"size": "3"}, Path("x.yaml"))
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    """An unknown flag ends with exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        parse_flags(Sample, "sample", ["--nosuch"])
+
+    assert ended.value.code == 2
