@@ -1,0 +1,1 @@
+"""The controller's process: its port, its clock, its store, and nothing of its decisions."""

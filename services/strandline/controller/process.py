@@ -1,0 +1,176 @@
+"""Runs the controller: opens the store, begins a reign, serves, and stops without leaving a promise open.
+
+Invariant: no call is served before the new controller epoch is durable; every way to end has its exit code
+(`runtime.exit_codes`) and one line that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from strandline.controller.driver import ControllerDriver, Stop
+from strandline.controller.servicer import SERVICE, ControllerServicer
+from strandline.controller.settings import ControllerSettings
+from strandline.controller.tasks import Prober, tick_forever
+from strandline.controller.watches import Watches
+from strandline.core.controller import ControllerCore
+from strandline.core.controller_events import ControllerStarted
+from strandline.core.controller_state import ClusterState
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import Endpoint
+from strandline.core.truncation import loss_warning
+from strandline.export.sink import EventSink
+from strandline.metadata.sqlite import SqliteStore
+from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
+from strandline.rpc.channels import parse_endpoint, target
+from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
+from strandline.runtime.clock import monotonic_ms
+from strandline.runtime.exit_codes import ExitCode, stop_process
+
+ENDPOINT_NAME = "endpoint.json"
+_SERVER_GRACE_S = 0.5
+
+_log = structlog.get_logger("strandline.controller")
+
+
+class ControllerProcess:
+    """A controller in this process, from its store to its port."""
+
+    def __init__(
+        self, settings: ControllerSettings, *, store: MetadataStore | None = None, stop: Stop = stop_process
+    ) -> None:
+        self.settings = settings
+        self.endpoint: Endpoint | None = None
+        self._store = store or SqliteStore(settings.data_dir)
+        self._stop_process = stop
+        self._tasks: list[asyncio.Task[None]] = []
+        self._health_changes: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Open the store, begin a reign, serve.
+
+        Raises:
+            StoreFailed: the store cannot be used.
+            PortTaken: the address is taken.
+            ValueError: a given rule is not the stored one.
+        """
+        state = await self._store.open()
+        try:
+            await self._begin(state)
+        except BaseException:
+            await self._store.close()
+            raise
+
+    async def _begin(self, state: ClusterState | None) -> None:
+        settings = self.settings
+        rules = settings.rules(state.header.rules if state else None)
+        if warning := loss_warning(rules):
+            _log.warning(warning)
+        self._bind()
+        self.sink = EventSink(settings.data_dir, {"role": "controller"})
+        self.driver = ControllerDriver(
+            ControllerCore(state, rules, settings.timings()),
+            self._store,
+            clock=monotonic_ms,
+            sink=self.sink,
+            watches=Watches(settings.watch_backlog),
+            stop=self._stop_process,
+        )
+        self.driver.on_stop_serving = self._unhealthy
+        self.prober = Prober(self.driver, settings.probe_deadline_ms)
+        servicer = ControllerServicer(
+            self.driver, alive_every_ms=settings.heartbeat_interval_ms, on_watch_ended=self.prober.suspect
+        )
+        servicer.add_to(self._server)
+        self.driver.step(ControllerStarted(self.driver.clock(), str(uuid.uuid4())))
+        await self.driver.perform_pending()
+        self._own(self.driver.perform_forever())
+        self._own(tick_forever(self.driver, settings.tick_ms))
+        await self._server.start()
+        await self.health.set_serving(True)
+        self._write_endpoint()
+        _log.info("serving", address=target(self._bound), controller=repr(self.driver.core))
+
+    def _bind(self) -> None:
+        settings = self.settings
+        self._server: grpc.aio.Server = build_server(
+            ServerSettings(name="controller", reflection=settings.reflection, internal_keepalive=settings.keepalive())
+        )
+        self.health = RoleHealth([SERVICE])
+        self.health.attach(self._server, with_reflection=settings.reflection)
+        self.endpoint = bind(self._server, parse_endpoint(settings.bind))
+
+    @property
+    def _bound(self) -> Endpoint:
+        assert self.endpoint is not None, "the port is bound before it is told"
+        return self.endpoint
+
+    def _write_endpoint(self) -> None:
+        content = {"pid": os.getpid(), "client": target(self._bound), "internal": target(self._bound)}
+        _replace_text(self.settings.data_dir / ENDPOINT_NAME, json.dumps(content) + "\n")
+
+    def _unhealthy(self) -> None:
+        change = asyncio.get_running_loop().create_task(self.health.set_serving(False))
+        self._health_changes.add(change)
+        change.add_done_callback(self._health_changes.discard)
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a background task; its end by an exception is the process's end."""
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        code = ExitCode.INVARIANT_BROKEN if isinstance(error, AssertionError) else ExitCode.FAILED
+        self._stop_process(code, f"a task of the controller ended: {error!r}")
+
+    async def shut_down(self) -> ExitCode:
+        """Stop serving, finish what was begun, let go of the store. Nodes keep their roles meanwhile."""
+        await self.health.set_serving(False)
+        await self.prober.close()
+        self.driver.watches.end_all(Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller stops; reconnect"))
+        await self._server.stop(_SERVER_GRACE_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._health_changes, return_exceptions=True)
+        await self.driver.perform_pending()
+        await self._store.close()
+        self.sink.close()
+        _log.info("stopped")
+        return ExitCode.CLEAN
+
+
+async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCode:
+    """Run a controller until it is asked to stop."""
+    process = ControllerProcess(settings)
+    try:
+        await process.start()
+    except StoreInUse as error:
+        stop_process(ExitCode.DIRECTORY_IN_USE, str(error))
+    except StoreFailed as error:
+        stop_process(ExitCode.STORAGE_FAILED, str(error))
+    except PortTaken as error:
+        stop_process(ExitCode.PORT_TAKEN, str(error))
+    except ValueError as error:
+        stop_process(ExitCode.USAGE, str(error))
+    await stop_asked.wait()
+    return await process.shut_down()
+
+
+def _replace_text(path: Path, text: str) -> None:
+    """Replace a small file whole; readers see the old or the new one."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)

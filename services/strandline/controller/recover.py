@@ -1,0 +1,91 @@
+"""Decides how `strandline controller recover` gets its facts: nodes' data directories, read only.
+
+Invariant: nothing is written before every directory could be read; the old store is replaced in one
+transaction or not at all (TR18).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from strandline.core.controller_state import ClusterState
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.store_recovery import GivenNode, recover
+from strandline.core.types import NodeId
+from strandline.metadata.sqlite import SqliteStore
+from strandline.metadata.store import StoreFailed
+from strandline.rpc.metadata_bytes import image_from_bytes
+from strandline.runtime.exit_codes import ExitCode
+
+META_NAME = "meta.properties"
+METADATA_NAME = "metadata.snapshot"
+"""Where a data node keeps its identity and the newest metadata it received."""
+
+
+def read_node_directory(path: Path) -> GivenNode:
+    """What one node's data directory knows.
+
+    Raises:
+        Refused: INVALID_REQUEST, the directory is no node's, or its metadata is missing or damaged.
+    """
+    try:
+        lines = (path / META_NAME).read_text(encoding="utf-8").splitlines()
+        content = (path / METADATA_NAME).read_bytes()
+    except OSError as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{path} is no data directory of a node: {error}") from error
+    properties = dict(line.split("=", 1) for line in lines if "=" in line)
+    image = image_from_bytes(content)
+    if image is None or not {"node.id", "directory.id"} <= properties.keys():
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{path}: {METADATA_NAME} or {META_NAME} is damaged; leave it out")
+    return GivenNode(node_id=NodeId(int(properties["node.id"])), directory_id=properties["directory.id"], image=image)
+
+
+async def recover_store(data_dir: Path, node_dirs: Sequence[Path]) -> ClusterState:
+    """Replace the store's content by what the nodes know; returns it.
+
+    Raises:
+        Refused: nothing usable was given.
+        StoreFailed: the store is in use, or cannot be written.
+    """
+    given = [read_node_directory(path) for path in node_dirs]
+    store = SqliteStore(data_dir)
+    old = await store.open()
+    try:
+        state = recover(given, old)
+        await store.replace(state)
+    finally:
+        await store.close()
+    return state
+
+
+def main(arguments: Sequence[str]) -> ExitCode:
+    """``recover --data-dir DIR NODE_DIR...``; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="strandline controller recover",
+        description="Replace a lost or too old metadata store by what the nodes' data directories know.",
+    )
+    parser.add_argument("--data-dir", type=Path, required=True, help="the controller's directory; it must not run")
+    parser.add_argument("node_dirs", type=Path, nargs="+", metavar="NODE_DIR", help="data directory of a node")
+    given = parser.parse_args(arguments)
+    try:
+        state = asyncio.run(recover_store(given.data_dir, given.node_dirs))
+    except (Refused, StoreFailed) as error:
+        _say(f"nothing was changed: {error}")
+        return ExitCode.FAILED
+    offline = [partition for partition in state.partitions() if partition.leader is None]
+    total = sum(1 for _ in state.partitions())
+    _say(f"recovered cluster {state.header.cluster_id}: {len(state.topics)} topics, {total} partitions")
+    if offline:
+        _say(
+            f"{len(offline)} partitions have no leader, for not all of their nodes were given or none led; "
+            f"`strandline topic describe --unavailable-partitions` shows them"
+        )
+    return ExitCode.CLEAN
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

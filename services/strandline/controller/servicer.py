@@ -1,0 +1,133 @@
+"""Decides nothing: ControllerService's calls become events of the core, and its answers messages.
+
+Invariant: a handler holds no state and takes no decision of the protocol.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, cast
+
+import grpc
+
+from strandline.controller.driver import ControllerDriver
+from strandline.controller.watches import Watch
+from strandline.core import controller_messages as messages
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered
+from strandline.rpc import convert_admin as admin
+from strandline.rpc import convert_controller as convert
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import controller_service_pb2_grpc as pb_grpc
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"].full_name
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ControllerServicer:
+    """ControllerService of one controller. ``on_watch_ended`` hears of every watch that its peer ended."""
+
+    def __init__(
+        self, driver: ControllerDriver, *, alive_every_ms: int, on_watch_ended: Callable[[Watch], None] = lambda _: None
+    ) -> None:
+        self._driver = driver
+        self._alive_every_ms = alive_every_ms
+        self._on_watch_ended = on_watch_ended
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on ``server``."""
+        pb_grpc.add_ControllerServiceServicer_to_server(cast(Any, self), server)
+
+    # --- nodes ----------------------------------------------------------------------------------------
+
+    async def RegisterNode(self, request: pb.RegisterNodeRequest, context: Context) -> pb.RegisterNodeResponse:
+        """Registers a node's new process."""
+        registration = convert.read_registration(request, self._driver.core.state.header.rules)
+        answer = await self._driver.ask(registration, NodeRegistered)
+        _refuse_other_rules(answer)
+        return convert.write_registered(answer)
+
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
+        """Keeps a session alive."""
+        answer = await self._driver.ask(convert.read_heartbeat(request), HeartbeatAnswer)
+        return convert.write_heartbeat_answer(answer)
+
+    async def AlterPartition(self, request: pb.AlterPartitionRequest, context: Context) -> pb.AlterPartitionResponse:
+        """Changes ISRs."""
+        answer = await self._driver.ask(convert.read_alter_partition(request), AlterPartitionAnswer)
+        return convert.write_alter_partition_answer(answer)
+
+    async def ShutdownNode(self, request: pb.ShutdownNodeRequest, context: Context) -> pb.ShutdownNodeResponse:
+        """Begins a controlled shutdown."""
+        answer = await self._driver.ask(admin.read_shutdown_node(request), messages.NodeShutdownBegun)
+        return admin.write_shutdown_begun(answer)
+
+    async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
+        """Lists the nodes."""
+        return admin.write_nodes_listed(await self._driver.ask(admin.read_list_nodes(request), messages.NodesListed))
+
+    # --- metadata -------------------------------------------------------------------------------------
+
+    async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
+        """Tells the state once."""
+        return admin.write_metadata(await self._driver.ask(admin.read_get_metadata(request), messages.MetadataTold))
+
+    async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
+        """Tells the state, then every change of it."""
+        watch = await self._driver.watch(admin.read_watch(request))
+        try:
+            while True:
+                await context.write(await watch.next_message(self._alive_every_ms))
+        finally:
+            self._driver.watches.close(watch)
+            if watch.refusal is None:
+                self._on_watch_ended(watch)
+
+    # --- topics ---------------------------------------------------------------------------------------
+
+    async def CreateTopics(self, request: pb.CreateTopicsRequest, context: Context) -> pb.CreateTopicsResponse:
+        """Creates topics."""
+        asked = admin.read_create_topics(request, lambda: str(uuid.uuid4()))
+        return admin.write_topics_created(await self._driver.ask(asked, messages.TopicsCreated))
+
+    async def DeleteTopics(self, request: pb.DeleteTopicsRequest, context: Context) -> pb.DeleteTopicsResponse:
+        """Deletes topics."""
+        answer = await self._driver.ask(admin.read_delete_topics(request), messages.TopicsChanged)
+        return admin.write_topics_deleted(answer)
+
+    async def DescribeTopics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
+        """Describes topics."""
+        answer = await self._driver.ask(admin.read_describe_topics(request), messages.TopicsDescribed)
+        return admin.write_topics_described(answer)
+
+    async def AlterTopicConfigs(
+        self, request: pb.AlterTopicConfigsRequest, context: Context
+    ) -> pb.AlterTopicConfigsResponse:
+        """Changes settings of topics."""
+        answer = await self._driver.ask(admin.read_alter_configs(request), messages.TopicsChanged)
+        return admin.write_configs_altered(answer)
+
+    async def CreatePartitions(
+        self, request: pb.CreatePartitionsRequest, context: Context
+    ) -> pb.CreatePartitionsResponse:
+        """Adds partitions."""
+        answer = await self._driver.ask(admin.read_create_partitions(request), messages.TopicsChanged)
+        return admin.write_partitions_created(answer)
+
+    async def ElectLeaders(self, request: pb.ElectLeadersRequest, context: Context) -> pb.ElectLeadersResponse:
+        """Holds elections."""
+        answer = await self._driver.ask(admin.read_elect_leaders(request), messages.LeadersElected)
+        return admin.write_leaders_elected(answer)
+
+    async def InitProducerId(self, request: pb.InitProducerIdRequest, context: Context) -> pb.InitProducerIdResponse:
+        """Gives a producer its identity."""
+        answer = await self._driver.ask(admin.read_init_producer_id(request), messages.ProducerIdGiven)
+        return admin.write_producer_id(answer)
+
+
+def _refuse_other_rules(answer: NodeRegistered) -> None:
+    """A registration under other rules is refused as a whole: FAILED_PRECONDITION (`protocol-fields` 1.9)."""
+    refusal = answer.refusal
+    if refusal is not None and refusal.code is ErrorCode.INVALID_CONFIG:
+        raise Refused.of(refusal)

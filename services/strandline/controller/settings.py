@@ -1,0 +1,84 @@
+"""Decides what can be set on the controller, and turns it into the frozen values that the core takes.
+
+Invariant: the four rules are given once, at the first start; later a rule that is given must be the stored one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from strandline.core.controller_state import ControllerTimings
+from strandline.core.types import Durability, FetchHw, IsrJoin, Rules, Truncation
+from strandline.rpc.limits import Keepalive
+from strandline.runtime.settings import ServiceSettings
+
+Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
+
+
+class ControllerSettings(ServiceSettings):
+    """Settings of the controller (`strandline controller`)."""
+
+    data_dir: Path = Field(description="directory of the metadata store; one process at a time")
+    bind: Address = Field("127.0.0.1:0", description="address nodes and clients are served on; port 0: the kernel's")
+    reflection: bool = Field(True, description="serve gRPC reflection")
+
+    truncation: Truncation | None = Field(None, description="first start: how a follower finds its cut; leader-epoch")
+    fetch_hw: FetchHw | None = Field(None, description="first start: HW of an immediate fetch answer; snapshot")
+    isr_join: IsrJoin | None = Field(None, description="first start: when a follower may join the ISR; caught-up")
+    durability: Durability | None = Field(None, description="first start: what an acknowledgement means; fsync")
+
+    session_timeout_ms: int = Field(9_000, ge=200, description="silence after which a node is fenced")
+    heartbeat_interval_ms: int = Field(2_000, ge=20, description="time between two heartbeats of a node")
+    tick_ms: int = Field(100, ge=10, le=1_000, description="how often sessions are looked at")
+    auto_leader_rebalance_enable: bool = Field(True, description="move leadership back to preferred replicas")
+    leader_imbalance_check_interval_ms: int = Field(30_000, ge=100, description="how often that is looked at")
+    default_partitions: int = Field(1, ge=1, description="partitions of a topic that names no number")
+    default_replication_factor: int = Field(3, ge=1, description="replicas likewise, at most one per node")
+
+    watch_backlog: int = Field(1_000, ge=1, description="changes a slow watcher may be behind before it is cut off")
+    probe_deadline_ms: int = Field(1_000, ge=10, description="longest wait of a probe of a suspected node")
+    ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
+    ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a peer is given up")
+
+    @model_validator(mode="after")
+    def _timings_agree(self) -> ControllerSettings:
+        self.timings()
+        return self
+
+    def timings(self) -> ControllerTimings:
+        """The durations and limits of the core."""
+        return ControllerTimings(
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            auto_leader_rebalance=self.auto_leader_rebalance_enable,
+            leader_imbalance_check_interval_ms=self.leader_imbalance_check_interval_ms,
+            default_partitions=self.default_partitions,
+            default_replication_factor=self.default_replication_factor,
+        )
+
+    def rules(self, stored: Rules | None) -> Rules:
+        """The cluster's rules: the stored ones, or at the first start the given ones and defaults.
+
+        Raises:
+            ValueError: a given rule is not the stored one; the sentence names it.
+        """
+        given = {name: value for name in _RULES if (value := getattr(self, name)) is not None}
+        if stored is None:
+            return Rules(**given)
+        for name, value in given.items():
+            if value != getattr(stored, name):
+                raise ValueError(
+                    f"setting {name}: {value} is not the cluster's {getattr(stored, name)}; rules are chosen at the "
+                    f"first start of the controller, leave the setting out"
+                )
+        return stored
+
+    def keepalive(self) -> Keepalive:
+        """Pings on internal connections."""
+        return Keepalive(ping_every_ms=self.ping_every_ms, ping_timeout_ms=self.ping_timeout_ms)
+
+
+_RULES = ("truncation", "fetch_hw", "isr_join", "durability")

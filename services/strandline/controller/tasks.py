@@ -1,0 +1,90 @@
+"""Decides when the controller looks at the clock, and when it looks for itself whether a node is gone.
+
+Invariant: a node is suspected by anybody's broken connection, but called gone only when this process itself is
+refused one; a time-out or an unreachable network is no proof and stays the session's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from strandline.controller.driver import ControllerDriver
+from strandline.controller.watches import Watch
+from strandline.core.controller_events import ConnectionRefused, ControllerTicked
+from strandline.core.messages import Endpoint
+from strandline.core.types import NodeEpoch, NodeId
+
+_log = structlog.get_logger("strandline.controller")
+
+_LOOKS = 5
+_LOOK_EVERY_S = 0.05
+"""A dying process closes its connections before or after its ports, so one look is not enough."""
+
+
+async def tick_forever(driver: ControllerDriver, tick_ms: int) -> None:
+    """Tell the core that time passes, until cancelled."""
+    while True:
+        await asyncio.sleep(tick_ms / 1000)
+        driver.step(ControllerTicked(driver.clock()))
+
+
+class Prober:
+    """Looks after nodes whose metadata watch ended without a word."""
+
+    def __init__(self, driver: ControllerDriver, deadline_ms: int) -> None:
+        self._driver = driver
+        self._deadline_s = deadline_ms / 1000
+        self._looking: dict[NodeId, asyncio.Task[None]] = {}
+        self._closed = False
+
+    def suspect(self, watch: Watch) -> None:
+        """A watch ended: look, unless a look at this node is under way."""
+        if self._closed or watch.node_id is None or watch.node_epoch is None or watch.node_id in self._looking:
+            return
+        self._spawn(watch.node_id, self._look(watch.node_id, watch.node_epoch))
+
+    async def close(self) -> None:
+        """Look no more."""
+        self._closed = True
+        tasks = list(self._looking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _spawn(self, node_id: NodeId, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._looking[node_id] = task
+        task.add_done_callback(lambda _: self._looking.pop(node_id, None))
+
+    async def _look(self, node_id: NodeId, node_epoch: NodeEpoch) -> None:
+        for _ in range(_LOOKS):
+            record = self._driver.core.state.nodes.get(node_id)
+            if record is None or record.image.node_epoch != node_epoch or record.image.fenced:
+                return
+            if record.image.internal_endpoint is None:
+                return
+            if await self._is_refused(record.image.internal_endpoint):
+                _log.warning("node refuses connections", node_id=node_id, node_epoch=node_epoch)
+                self._driver.step(ConnectionRefused(self._driver.clock(), node_id, node_epoch))
+                return
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _is_refused(self, endpoint: Endpoint) -> bool:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        try:
+            await writer.wait_closed()
+        except OSError:
+            # It was reset while closing; it had been accepted, which is the answer.
+            return False
+        return False

@@ -1,0 +1,1 @@
+"""REMEMBERS what the controller decided: one interface, one embedded store."""

@@ -1,0 +1,193 @@
+"""Decides how the controller's state lies in one SQLite file: WAL, synchronous FULL, one writer thread.
+
+Invariant: a transaction is one SQLite transaction, fsynced before `commit` returns; the file belongs to one
+process at a time, and its metadata offset only ever rises by what was committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from strandline.core.controller_state import ClusterState, TopicRecord, Transaction
+from strandline.metadata import documents
+from strandline.metadata.store import StoreFailed, StoreInUse
+
+FILE_NAME = "metadata.sqlite"
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE header (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT;
+CREATE TABLE nodes (node_id INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT;
+CREATE TABLE topics (position INTEGER PRIMARY KEY, topic_id TEXT NOT NULL UNIQUE, document TEXT NOT NULL) STRICT;
+CREATE TABLE partitions (
+    topic_id TEXT NOT NULL, partition INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (topic_id, partition)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE deleted_topics (topic_id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+"""
+
+_Result = TypeVar("_Result")
+
+
+class SqliteStore:
+    """The embedded store. Everything that touches the file runs in one thread of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> ClusterState | None:
+        """See `MetadataStore.open`."""
+        return await self._run(self._open)
+
+    async def commit(self, transactions: Sequence[Transaction]) -> None:
+        """See `MetadataStore.commit`."""
+        await self._run(lambda: self._commit(transactions))
+
+    async def replace(self, state: ClusterState) -> None:
+        """See `MetadataStore.replace`."""
+        await self._run(lambda: self._replace(state))
+
+    async def close(self) -> None:
+        """See `MetadataStore.close`."""
+        await self._run(self._close)
+        self._thread.shutdown(wait=True)
+
+    async def _run(self, work: Callable[[], _Result]) -> _Result:
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            # A cancelled caller must not leave the outcome of a commit unknown to the one that comes next.
+            return await asyncio.shield(future)
+        except (sqlite3.Error, OSError, OverflowError, documents.DamagedDocument) as error:
+            raise StoreFailed(f"metadata store {self._path}: {error}") from error
+
+    # --- in the store's thread ------------------------------------------------------------------------
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        assert self._connection is not None, "the store is not open"
+        return self._connection
+
+    def _open(self) -> ClusterState | None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
+        # Exclusive: a second controller on this file would hand out the same epochs.
+        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        try:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            self._close()
+            raise StoreInUse(f"metadata store {self._path} is in use by another process ({error})") from error
+        try:
+            return self._read_or_create()
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            self._close()
+            raise
+
+    def _read_or_create(self) -> ClusterState | None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            for statement in _SCHEMA.split(";"):
+                self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif version != SCHEMA_VERSION:
+            raise StoreFailed(f"metadata store {self._path} has schema {version}; this release reads {SCHEMA_VERSION}")
+        self._check_integrity()
+        state = self._read()
+        self._db.execute("COMMIT")
+        return state
+
+    def _check_integrity(self) -> None:
+        (verdict,) = self._db.execute("PRAGMA quick_check").fetchone()
+        if verdict != "ok":
+            raise StoreFailed(f"metadata store {self._path} is damaged ({verdict}); restore it or recover")
+
+    def _read(self) -> ClusterState | None:
+        row = self._db.execute("SELECT document FROM header").fetchone()
+        if row is None:
+            return None
+        everything = Transaction(
+            header=documents.read(row[0], documents.read_header),
+            nodes=self._all("SELECT document FROM nodes ORDER BY node_id", documents.read_node),
+            topics=self._all("SELECT document FROM topics ORDER BY position", documents.read_topic),
+            partitions=self._all(
+                "SELECT document FROM partitions ORDER BY topic_id, partition", documents.read_partition
+            ),
+        )
+        gone = (row[0] for row in self._db.execute("SELECT topic_id FROM deleted_topics"))
+        empty = ClusterState(header=everything.header, deleted_topic_ids=frozenset(gone))
+        return empty.apply(everything)
+
+    def _all(self, query: str, build: Callable[[dict[str, object]], _Result]) -> tuple[_Result, ...]:
+        return tuple(documents.read(row[0], build) for row in self._db.execute(query))
+
+    def _commit(self, transactions: Sequence[Transaction]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for transaction in transactions:
+                self._write(transaction)
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _write(self, transaction: Transaction) -> None:
+        db = self._db
+        header = documents.write(documents.write_header(transaction.header))
+        db.execute("INSERT INTO header VALUES (1, ?) ON CONFLICT DO UPDATE SET document = excluded.document", (header,))
+        for node in transaction.nodes:
+            row = (node.image.node_id, documents.write(documents.write_node(node)))
+            db.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", row)
+        for topic in transaction.topics:
+            self._write_topic(topic)
+        for partition in transaction.partitions:
+            key = (partition.tp.topic_id, partition.tp.partition)
+            document = documents.write(documents.write_partition(partition))
+            db.execute("INSERT OR REPLACE INTO partitions VALUES (?, ?, ?)", (*key, document))
+        for topic_id in transaction.deleted_topic_ids:
+            db.execute("DELETE FROM topics WHERE topic_id = ?", (topic_id,))
+            db.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id,))
+            db.execute("INSERT OR IGNORE INTO deleted_topics VALUES (?)", (topic_id,))
+
+    def _write_topic(self, topic: TopicRecord) -> None:
+        row = (topic.topic_id, documents.write(documents.write_topic(topic)))
+        # An update keeps the position: topics stay in the order of their creation.
+        self._db.execute(
+            "INSERT INTO topics (topic_id, document) VALUES (?, ?) "
+            "ON CONFLICT (topic_id) DO UPDATE SET document = excluded.document",
+            row,
+        )
+
+    def _replace(self, state: ClusterState) -> None:
+        topics = tuple(TopicRecord(name=t.name, topic_id=t.topic_id, configs=t.configs) for t in state.topics.values())
+        everything = Transaction(
+            header=state.header,
+            nodes=tuple(state.nodes.values()),
+            topics=topics,
+            partitions=tuple(state.partitions()),
+            deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
+        )
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for table in ("header", "nodes", "topics", "partitions", "deleted_topics"):
+                self._db.execute(f"DELETE FROM {table}")
+            self._write(everything)
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

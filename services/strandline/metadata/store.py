@@ -1,0 +1,53 @@
+"""What the controller needs of a store, whichever it is.
+
+Invariant: `commit` returns when everything it was given is durable, in order, each transaction whole; if it
+raises, the controller stops, because it no longer knows what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from strandline.core.controller_state import ClusterState, Transaction
+
+
+class StoreFailed(Exception):
+    """The store cannot be opened, read or written; one sentence says which file and why."""
+
+
+class StoreInUse(StoreFailed):
+    """Another process holds the store; two controllers on one store would hand out the same epochs."""
+
+
+class MetadataStore(Protocol):
+    """A controller's durable memory. One process has it open at a time."""
+
+    async def open(self) -> ClusterState | None:
+        """Open the store and read it; None when nothing was ever committed.
+
+        Raises:
+            StoreInUse: another process holds it.
+            StoreFailed: when it is damaged or of a later release.
+        """
+        ...
+
+    async def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Make transactions durable, in order and together.
+
+        Raises:
+            StoreFailed: when that is not certain.
+        """
+        ...
+
+    async def replace(self, state: ClusterState) -> None:
+        """Make ``state`` all that is stored (recovery, TR18).
+
+        Raises:
+            StoreFailed: when that is not certain; the old content is then untouched.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        ...

@@ -1,0 +1,75 @@
+"""Settings of the controller: where they come from, and which are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strandline.controller.settings import ControllerSettings
+from strandline.core.types import Durability, IsrJoin, Rules
+from strandline.runtime.settings import Origin, SettingsWrong, load_settings
+
+BASE: dict[str, object] = {"data_dir": "/tmp/c"}
+
+
+def test_defaults_are_kafkas(tmp_path: Path) -> None:
+    """Session 9 s, heartbeat 2 s, automatic preferred leaders every 30 s (`protocol-fields` 1.6, 1.8)."""
+    timings = ControllerSettings(data_dir=tmp_path).timings()
+
+    assert (timings.session_timeout_ms, timings.heartbeat_interval_ms) == (9_000, 2_000)
+    assert (timings.auto_leader_rebalance, timings.leader_imbalance_check_interval_ms) == (True, 30_000)
+
+
+def test_flag_beats_variable_beats_file(tmp_path: Path) -> None:
+    """Every value knows its origin."""
+    file = tmp_path / "controller.yaml"
+    file.write_text("session-timeout-ms: 3000\nheartbeat-interval-ms: 300\nbind: 127.0.0.1:1\n")
+
+    loaded = load_settings(
+        ControllerSettings,
+        flags={**BASE, "bind": "127.0.0.1:3"},
+        variables={"STRANDLINE_BIND": "127.0.0.1:2", "STRANDLINE_HEARTBEAT_INTERVAL_MS": "200"},
+        file=file,
+    )
+
+    found = loaded.settings
+    assert (found.bind, found.heartbeat_interval_ms, found.session_timeout_ms) == ("127.0.0.1:3", 200, 3_000)
+    assert [loaded.origins[name] for name in ("bind", "heartbeat_interval_ms", "session_timeout_ms", "tick_ms")] == [
+        Origin.FLAG,
+        Origin.VARIABLE,
+        Origin.FILE,
+        Origin.DEFAULT,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"heartbeat_interval_ms": 9_000}, "heartbeat_interval_ms"),
+        ({"bind": "nowhere"}, "bind"),
+        ({"durability": "perhaps"}, "durability"),
+        ({"session_timeout_ms": "soon"}, "session_timeout_ms"),
+        ({"sesion_timeout_ms": 9_000}, "sesion_timeout_ms"),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, object], named: str) -> None:
+    """A setting that cannot be used stops the start with one sentence that names it."""
+    with pytest.raises(SettingsWrong, match=named):
+        load_settings(ControllerSettings, flags={**BASE, **wrong}, variables={})
+
+
+def test_every_setting_is_described() -> None:
+    """`strandline settings` and --help have a sentence for each."""
+    assert all(field.description for field in ControllerSettings.model_fields.values())
+
+
+def test_given_rules_are_merged_with_defaults_once(tmp_path: Path) -> None:
+    """At the first start what is not given has its default; later what is not given is as stored."""
+    given = ControllerSettings(data_dir=tmp_path, isr_join=IsrJoin.HW)
+    stored = Rules(isr_join=IsrJoin.HW, durability=Durability.PAGE_CACHE)
+
+    assert given.rules(None) == Rules(isr_join=IsrJoin.HW)
+    assert given.rules(stored) == stored
+    with pytest.raises(ValueError, match="isr_join"):
+        given.rules(Rules())

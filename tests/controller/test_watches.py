@@ -1,0 +1,116 @@
+"""Watchers: bounded queues, addresses, and reasons for every end."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.controller.watches import Watches
+from strandline.core.controller_effects import OpenWatch
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.messages import MetadataImage, NodeImage
+from strandline.core.types import NodeEpoch, NodeId, Rules
+
+ALIVE_MS = 20
+
+
+def image(offset: int, *nodes: NodeImage, is_snapshot: bool = False) -> MetadataImage:
+    """A change at an offset."""
+    return MetadataImage(
+        cluster_id="c",
+        controller_epoch=1,
+        metadata_offset=offset,
+        is_snapshot=is_snapshot,
+        rules=Rules(),
+        nodes=nodes,
+    )
+
+
+def node(node_id: int, epoch: int) -> NodeImage:
+    """A node of an epoch."""
+    return NodeImage(node_id=NodeId(node_id), node_epoch=NodeEpoch(epoch))
+
+
+def opened(node_id: int | None = None, epoch: int | None = None) -> OpenWatch:
+    """A new watch, by a node or by a client."""
+    return OpenWatch(
+        1,
+        image(1, is_snapshot=True),
+        None if node_id is None else NodeId(node_id),
+        None if epoch is None else NodeEpoch(epoch),
+    )
+
+
+async def test_snapshot_comes_first_then_changes_in_order() -> None:
+    """Nothing published after the opening is missed or turned around."""
+    watches = Watches(backlog=10)
+    watch = watches.open(opened())
+    for offset in (2, 3):
+        watches.publish(image(offset))
+
+    got = [(await watch.next_message(ALIVE_MS)).metadata.metadata_offset for _ in range(3)]
+
+    assert got == [1, 2, 3]
+
+
+async def test_slow_watcher_is_cut_off_and_holds_nobody_up() -> None:
+    """At its bound a watch ends with RESOURCE_EXHAUSTED's refusal; a quick one beside it gets everything."""
+    watches = Watches(backlog=3)
+    slow, quick = watches.open(opened()), watches.open(opened())
+    for offset in range(2, 8):
+        watches.publish(image(offset))
+        await quick.next_message(ALIVE_MS)
+
+    with pytest.raises(Refused) as caught:
+        await slow.next_message(ALIVE_MS)
+
+    assert caught.value.refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert "snapshot" in caught.value.refusal.message
+    assert (await quick.next_message(ALIVE_MS)).metadata.metadata_offset == 7
+
+
+async def test_change_that_supersedes_a_watcher_ends_its_watch() -> None:
+    """TR15: the old process of a node that registered anew gets no further metadata; other nodes do."""
+    watches = Watches(backlog=10)
+    old, other = watches.open(opened(1, 5)), watches.open(opened(2, 6))
+    watches.publish(image(2, node(1, 7)))
+
+    with pytest.raises(Refused) as caught:
+        await old.next_message(ALIVE_MS)
+    snapshot, change = [await other.next_message(ALIVE_MS) for _ in range(2)]
+
+    assert caught.value.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+    assert (snapshot.node_epoch, change.node_epoch, change.metadata.metadata_offset) == (6, 6, 2)
+
+
+async def test_change_of_the_watching_node_itself_goes_to_it() -> None:
+    """Being fenced or unfenced is news for the node, not the end of its watch."""
+    watches = Watches(backlog=10)
+    watch = watches.open(opened(1, 5))
+    await watch.next_message(ALIVE_MS)
+    watches.publish(image(2, node(1, 5)))
+
+    assert (await watch.next_message(ALIVE_MS)).metadata.nodes[0].node_epoch == 5
+
+
+async def test_silence_is_broken_by_a_sign_of_life() -> None:
+    """A message without metadata is addressed as well."""
+    watch = Watches(backlog=10).open(opened(1, 5))
+    await watch.next_message(ALIVE_MS)
+
+    sign = await watch.next_message(ALIVE_MS)
+
+    assert (sign.HasField("metadata"), sign.node_epoch) == (False, 5)
+
+
+async def test_end_of_all_watches_tells_the_first_reason() -> None:
+    """A watch that is ended twice keeps its first reason; a closed one is forgotten."""
+    watches = Watches(backlog=10)
+    watch, gone = watches.open(opened()), watches.open(opened())
+    watches.close(gone)
+    watches.end_all(Refusal(ErrorCode.NOT_CONTROLLER, "first"))
+    watches.end_all(Refusal(ErrorCode.NETWORK_EXCEPTION, "second"))
+
+    with pytest.raises(Refused, match="first"):
+        await watch.next_message(ALIVE_MS)
+    assert gone.refusal is None
+    assert len(watches) == 1

@@ -1,0 +1,286 @@
+"""The embedded store: what was committed is there again, whole, and for one process only."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord, TopicRecord, Transaction
+from strandline.core.messages import Endpoint, NodeImage, PartitionImage
+from strandline.core.types import (
+    Durability,
+    FetchHw,
+    IsrJoin,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    PartitionEpoch,
+    Role,
+    Rules,
+    TopicPartition,
+    Truncation,
+)
+from strandline.metadata import documents
+from strandline.metadata.sqlite import FILE_NAME, SqliteStore
+from strandline.metadata.store import StoreFailed
+
+TOPIC = "aaaaaaaa-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
+
+
+def header(offset: int = 1, epoch: int = 1) -> ClusterHeader:
+    """A header at an offset."""
+    return ClusterHeader(cluster_id="c", controller_epoch=epoch, metadata_offset=offset)
+
+
+def node(node_id: int = 1, epoch: int = 1) -> NodeRecord:
+    """A node with every field set."""
+    image = NodeImage(
+        node_id=NodeId(node_id),
+        node_epoch=NodeEpoch(epoch),
+        client_endpoint=Endpoint("::1", 9092),
+        internal_endpoint=Endpoint("h", 9093),
+        rack="r1",
+        fenced=False,
+    )
+    return NodeRecord(image=image, incarnation_id="i", directory_id="d", past_incarnations=("h", "g"))
+
+
+def partition(index: int = 0, topic_id: str = TOPIC, epoch: int = 0) -> PartitionImage:
+    """A partition without a leader, so that absence is tested, too."""
+    return PartitionImage(
+        tp=TopicPartition(topic_id, index),
+        replicas=(NodeId(1), NodeId(0)),
+        isr=(),
+        elr=(NodeId(0),),
+        leader=None,
+        leader_epoch=LeaderEpoch(3),
+        partition_epoch=PartitionEpoch(epoch),
+        min_isr=1,
+        recovering=True,
+        last_unclean_leader_epoch=LeaderEpoch(0),
+        observers=(NodeId(9),),
+    )
+
+
+def topic(topic_id: str = TOPIC, name: str = "t") -> TopicRecord:
+    """A topic with settings."""
+    return TopicRecord(name=name, topic_id=topic_id, configs=(("min.insync.replicas", "1"), ("retention.ms", "-1")))
+
+
+def full(offset: int = 1) -> Transaction:
+    """A transaction with one of everything."""
+    return Transaction(header=header(offset), nodes=(node(),), topics=(topic(),), partitions=(partition(),))
+
+
+async def reopened(directory: Path) -> ClusterState | None:
+    """What a new process finds."""
+    store = SqliteStore(directory)
+    try:
+        return await store.open()
+    finally:
+        await store.close()
+
+
+async def test_new_store_is_empty(tmp_path: Path) -> None:
+    """A store that nothing was committed to gives None, in a directory that did not exist."""
+    assert await reopened(tmp_path / "new") is None
+
+
+async def test_committed_state_is_found_again(tmp_path: Path) -> None:
+    """Transactions read back as the state they make in memory, in order of creation."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    second = Transaction(
+        header=header(2), topics=(topic(OTHER, "b"),), partitions=(partition(0, OTHER), partition(1, OTHER))
+    )
+    expected = ClusterState(header=header()).apply(full()).apply(second)
+
+    await store.commit([full(), second])
+    await store.close()
+
+    found = await reopened(tmp_path)
+    assert found == expected
+    assert found is not None
+    assert list(found.topics) == [TOPIC, OTHER]
+
+
+async def test_later_transactions_replace_and_delete(tmp_path: Path) -> None:
+    """A node, topic or partition is replaced whole; a deleted topic leaves only its id behind."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    changes = [
+        full(1),
+        Transaction(header=header(2), nodes=(node(epoch=2),), partitions=(partition(epoch=1),)),
+        Transaction(header=header(3), topics=(topic(OTHER, "b"),), partitions=(partition(0, OTHER),)),
+        Transaction(header=header(4), deleted_topic_ids=(TOPIC,)),
+    ]
+    expected = ClusterState(header=header())
+    for change in changes:
+        expected = expected.apply(change)
+        await store.commit([change])
+    await store.close()
+
+    found = await reopened(tmp_path)
+
+    assert found == expected
+    assert found is not None
+    assert (set(found.topics), found.deleted_topic_ids) == ({OTHER}, {TOPIC})
+
+
+async def test_commits_together_are_whole_or_nothing(tmp_path: Path) -> None:
+    """When one transaction of a group fails, none of the group is stored, and the failure says so."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([full(1)])
+    broken = Transaction(header=header(3), nodes=(node(node_id=2**70),))
+
+    with pytest.raises(StoreFailed):
+        await store.commit([Transaction(header=header(2)), broken])
+    await store.close()
+
+    found = await reopened(tmp_path)
+    assert found is not None
+    assert found.header.metadata_offset == 1
+
+
+async def test_second_process_is_refused(tmp_path: Path) -> None:
+    """A store that is open is in use: a second controller on it would hand out the same epochs."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    second = SqliteStore(tmp_path)
+
+    with pytest.raises(StoreFailed, match="in use by another process"):
+        await second.open()
+
+    await second.close()
+    await store.close()
+
+
+async def test_commits_are_synchronous(tmp_path: Path) -> None:
+    """The file is in WAL mode with synchronous FULL: COMMIT returns after the fsync."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+
+    found = await store._run(
+        lambda: [store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    )
+
+    assert found == ["wal", 2]
+    await store.close()
+
+
+async def test_replace_leaves_nothing_of_the_old_content(tmp_path: Path) -> None:
+    """Recovery makes the given state all there is (TR18)."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([full(1)])
+    wanted = ClusterState(header=header(9, 7)).apply(
+        Transaction(header=header(9, 7), topics=(topic(OTHER, "b"),), partitions=(partition(0, OTHER),))
+    )
+
+    await store.replace(wanted)
+    await store.close()
+
+    assert await reopened(tmp_path) == wanted
+
+
+@pytest.mark.parametrize("damage", ["no json", "{}", '{"cluster_id": "c"}', "[]"])
+async def test_damaged_document_is_refused(tmp_path: Path, damage: str) -> None:
+    """A document that cannot be read stops the start with one line, and is never guessed."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([full(1)])
+    await store.close()
+    with sqlite3.connect(tmp_path / FILE_NAME) as raw:
+        raw.execute("UPDATE header SET document = ?", (damage,))
+    raw.close()
+    broken = SqliteStore(tmp_path)
+
+    with pytest.raises(StoreFailed, match="cannot read header"):
+        await broken.open()
+
+    await broken.close()
+
+
+async def test_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    """Other bytes under the store's name are not overwritten."""
+    (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
+    store = SqliteStore(tmp_path)
+
+    with pytest.raises(StoreFailed):
+        await store.open()
+
+    await store.close()
+    assert (tmp_path / FILE_NAME).read_bytes().startswith(b"not a database")
+
+
+async def test_store_of_a_later_release_is_refused(tmp_path: Path) -> None:
+    """A schema version this release does not know is named, not migrated."""
+    with sqlite3.connect(tmp_path / FILE_NAME) as raw:
+        raw.execute("PRAGMA user_version = 99")
+    raw.close()
+    store = SqliteStore(tmp_path)
+
+    with pytest.raises(StoreFailed, match="schema 99"):
+        await store.open()
+
+    await store.close()
+
+
+node_ids = st.integers(0, 2**31 - 1).map(NodeId)
+several = st.lists(node_ids, max_size=5, unique=True).map(tuple)
+partitions = st.builds(
+    PartitionImage,
+    tp=st.builds(TopicPartition, st.uuids().map(str), st.integers(0, 9_999)),
+    replicas=several,
+    isr=several,
+    elr=several,
+    leader=st.none() | node_ids,
+    leader_epoch=st.integers(0, 2**31 - 1).map(LeaderEpoch),
+    partition_epoch=st.integers(0, 2**31 - 1).map(PartitionEpoch),
+    min_isr=st.integers(1, 9),
+    recovering=st.booleans(),
+    last_unclean_leader_epoch=st.none() | st.integers(0, 2**31 - 1).map(LeaderEpoch),
+    observers=several,
+)
+endpoints = st.none() | st.builds(Endpoint, st.text(max_size=20), st.integers(1, 65_535))
+images = st.builds(
+    NodeImage,
+    node_id=node_ids,
+    node_epoch=st.integers(0, 2**63 - 1).map(NodeEpoch),
+    roles=st.frozensets(st.sampled_from(Role)),
+    client_endpoint=endpoints,
+    internal_endpoint=endpoints,
+    rack=st.none() | st.text(max_size=10),
+    fenced=st.booleans(),
+    shutting_down=st.booleans(),
+)
+records = st.builds(
+    NodeRecord,
+    image=images,
+    incarnation_id=st.text(max_size=40),
+    directory_id=st.text(max_size=40),
+    past_incarnations=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+)
+rules = st.builds(
+    Rules,
+    truncation=st.sampled_from(Truncation),
+    fetch_hw=st.sampled_from(FetchHw),
+    isr_join=st.sampled_from(IsrJoin),
+    durability=st.sampled_from(Durability),
+)
+
+
+@given(partition=partitions, record=records, cluster_rules=rules)
+def test_documents_round_trip(partition: PartitionImage, record: NodeRecord, cluster_rules: Rules) -> None:
+    """Whatever is written reads back equal."""
+    whole = ClusterHeader(cluster_id="c", rules=cluster_rules, next_producer_id=2**62)
+
+    assert documents.read(documents.write(documents.write_partition(partition)), documents.read_partition) == partition
+    assert documents.read(documents.write(documents.write_node(record)), documents.read_node) == record
+    assert documents.read(documents.write(documents.write_header(whole)), documents.read_header) == whole
