@@ -1,0 +1,279 @@
+"""What a user changes and inspects a cluster with; decides whom each question goes to.
+
+Invariant: a change is asked of the controller once and never repeated behind the user's back; a look at many
+nodes gives what those that live answer, within one deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from strandline.client.admin_answers import (
+    CreatedTopic,
+    Election,
+    ListedNode,
+    check,
+    only,
+    read_elections,
+    read_listed,
+    write_assignments,
+)
+from strandline.client.describing import DescribedReplica, read_partition_views, read_replica_views
+from strandline.client.errors import ClusterUnreachable
+from strandline.client.metadata import DEFAULT_TIMEOUT_MS, Cluster
+from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
+from strandline.core.messages import Endpoint, MetadataImage, PartitionView, TopicImage
+from strandline.core.types import NodeEpoch, TopicPartition
+from strandline.rpc.convert_metadata import read_topic
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
+from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+if TYPE_CHECKING:
+    # The stubs' async faces exist for the type checker only.
+    from strandline.v1.controller_service_pb2_grpc import ControllerServiceAsyncStub
+    from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
+    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+
+_T = TypeVar("_T")
+
+
+class Admin:
+    """Changes and inspects a cluster. Use it as an async context manager, or call `start` and `close`."""
+
+    def __init__(self, bootstrap: str | Sequence[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        """``timeout_ms`` is the deadline of every question.
+
+        Raises:
+            ValueError: the bootstrap names no address.
+        """
+        self._cluster = Cluster(bootstrap, timeout_ms=timeout_ms)
+        self._timeout_ms = timeout_ms
+        self._finder = OffsetFinder(self._cluster)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            ClusterUnreachable: no controller answered.
+        """
+        await self._cluster.start()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._cluster.close()
+
+    # --- topics -------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Create one topic; what is None is the controller's default. ``assignments``: node ids by partition.
+
+        Raises:
+            Refused: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+                INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
+            ClusterUnreachable: no answer; the topic may have been created.
+        """
+        topic = pb.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=write_assignments(assignments or {}),
+            configs=configs,
+        )
+        request = pb.CreateTopicsRequest(
+            cluster_id=self._cluster.cluster_id,
+            topics=[topic],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+        )
+        answer = await self._cluster.ask(self._controller.CreateTopics, request, deadline_ms=self._timeout_ms)
+        row = only(answer.topics)
+        return CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        request = pb.DeleteTopicsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name)]
+        )
+        only((await self._cluster.ask(self._controller.DeleteTopics, request)).responses)
+
+    async def describe_topics(self, names: Iterable[str] = ()) -> list[TopicImage]:
+        """Topics as the controller has them; all without names.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION for the first name that is unknown.
+        """
+        request = pb.DescribeTopicsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name) for name in names]
+        )
+        answer = await self._cluster.ask(self._controller.DescribeTopics, request)
+        for row in answer.topics:
+            check(row)
+        return [read_topic(row.topic) for row in answer.topics]
+
+    async def alter_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, delete: Iterable[str] = (), validate_only: bool = False
+    ) -> None:
+        """Give a topic's settings new values, and those in ``delete`` their defaults; all or nothing.
+
+        Raises:
+            Refused: INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        change = pb.TopicConfigChange(name=name, set_configs=configs, delete_configs=list(delete))
+        request = pb.AlterTopicConfigsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[change], validate_only=validate_only
+        )
+        only((await self._cluster.ask(self._controller.AlterTopicConfigs, request)).responses)
+
+    async def create_partitions(
+        self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
+    ) -> None:
+        """Let a topic have ``count`` partitions; records with keys go elsewhere from then on.
+
+        Raises:
+            Refused: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        growing = pb.GrowingTopic(name=name, count=count, assignments=write_assignments(assignments or {}))
+        request = pb.CreatePartitionsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[growing], timeout_ms=self._timeout_ms
+        )
+        only((await self._cluster.ask(self._controller.CreatePartitions, request)).results)
+
+    async def elect_leaders(
+        self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
+    ) -> list[Election]:
+        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed."""
+        by_name: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            by_name.setdefault(topic, []).append(partition)
+        request = pb.ElectLeadersRequest(
+            cluster_id=self._cluster.cluster_id,
+            election_type=pb.ELECTION_TYPE_UNCLEAN if unclean else pb.ELECTION_TYPE_UNSPECIFIED,
+            topic_partitions=[
+                partition_pb2.TopicPartitions(topic=name, partitions=indexes) for name, indexes in by_name.items()
+            ],
+            timeout_ms=self._timeout_ms,
+        )
+        answer = await self._cluster.ask(self._controller.ElectLeaders, request)
+        return read_elections(answer)
+
+    # --- nodes --------------------------------------------------------------------------------------
+
+    async def list_nodes(self) -> list[ListedNode]:
+        """Every node that ever registered."""
+        request = pb.ListNodesRequest(cluster_id=self._cluster.cluster_id)
+        answer = await self._cluster.ask(self._controller.ListNodes, request)
+        return [read_listed(row) for row in answer.nodes]
+
+    async def shutdown_node(self, node_id: int, *, node_epoch: NodeEpoch | None = None) -> list[TopicPartition]:
+        """Begin a node's controlled shutdown; the partitions it still leads.
+
+        Raises:
+            Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+        """
+        request = pb.ShutdownNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, node_epoch=node_epoch)
+        answer = await self._cluster.ask(self._controller.ShutdownNode, request)
+        check(answer)
+        return [
+            TopicPartition(topic.topic_id, index) for topic in answer.remaining_partitions for index in topic.partitions
+        ]
+
+    # --- looks --------------------------------------------------------------------------------------
+
+    async def metadata(self) -> MetadataImage:
+        """The whole state of the cluster as the controller tells it now."""
+        return await self._cluster.fetch_image()
+
+    async def describe_partitions(self, topics: Iterable[str] = ()) -> list[PartitionView]:
+        """What leaders measure of the partitions they lead, asked of every living node at once.
+
+        A partition whose leader does not answer in time is left out.
+        """
+        request = leader_service_pb2.DescribePartitionsRequest(
+            cluster_id=self._cluster.cluster_id,
+            topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
+        )
+        answers = await self._everybody(lambda endpoint: self._describe_led(endpoint, request))
+        return [view for views in answers for view in views]
+
+    async def describe_replicas(self, topics: Iterable[str] = ()) -> list[DescribedReplica]:
+        """What every living node says of its own replicas; a node that does not answer is left out."""
+        request = follower_service_pb2.DescribeReplicasRequest(
+            cluster_id=self._cluster.cluster_id,
+            topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
+        )
+        answers = await self._everybody(lambda endpoint: self._describe_held(endpoint, request))
+        return [replica for replicas in answers for replica in replicas]
+
+    async def list_offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, *, timestamp_ms: int = LATEST
+    ) -> dict[int, FoundOffset]:
+        """Offsets by partition: LATEST (the HW), EARLIEST, MAX_TIMESTAMP, or by time in ms since 1970.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, or a leader's last refusal at the deadline.
+        """
+        image = await self._cluster.topic(topic, deadline_ms=self._timeout_ms)
+        indexes = range(len(image.partitions)) if partitions is None else partitions
+        wanted = {TopicPartition(image.topic_id, index): timestamp_ms for index in indexes}
+        found = await self._finder.find(wanted, deadline_ms=self._timeout_ms)
+        return {tp.partition: answer for tp, answer in found.items()}
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    @property
+    def _controller(self) -> ControllerServiceAsyncStub:
+        return self._cluster.controller
+
+    async def _everybody(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> list[_T]:
+        living = [node.client_endpoint for node in self._cluster.image.nodes if not node.fenced]
+        answers = await asyncio.gather(*(_answer_or_none(ask(endpoint)) for endpoint in living if endpoint is not None))
+        return [answer for answer in answers if answer is not None]
+
+    async def _describe_led(
+        self, endpoint: Endpoint, request: leader_service_pb2.DescribePartitionsRequest
+    ) -> list[PartitionView]:
+        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(endpoint))
+        answer = await self._cluster.ask(stub.DescribePartitions, request)
+        return read_partition_views(answer)
+
+    async def _describe_held(
+        self, endpoint: Endpoint, request: follower_service_pb2.DescribeReplicasRequest
+    ) -> list[DescribedReplica]:
+        stub: FollowerServiceAsyncStub = FollowerServiceStub(self._cluster.channels.to(endpoint))
+        answer = await self._cluster.ask(stub.DescribeReplicas, request)
+        return list(read_replica_views(answer))
+
+
+async def _answer_or_none(answer: Awaitable[_T]) -> _T | None:
+    try:
+        return await answer
+    except ClusterUnreachable:
+        # A look at many nodes goes on without the one that is down.
+        return None

@@ -1,0 +1,189 @@
+"""Decides what one partition's fetch answers mean to a consumer: records, a wait, another leader, a lost place.
+
+Invariant: what is given to the user has no gap and no overlap (P4): bytes are kept only if they hold the very
+offset that was asked for and are dense from there on; an answer from before a seek is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.messages import EARLIEST, LATEST
+from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
+from strandline.records.batch import crc_matches, parse_wire, split_batches
+from strandline.records.codec import Record, decode_batch
+from strandline.rpc.channels import Backoff
+
+_ANY_SIZE = 1 << 31
+_CORRUPT_ANSWERS_BORNE = 5
+"""A damaged answer is asked for again so many times before the user hears of it."""
+
+
+class Chunk(NamedTuple):
+    """Whole batches as they came, and the offset from which they were asked for."""
+
+    payload: bytes
+    start: Offset
+    end: Offset
+    high_watermark: Offset | None
+
+
+class FetchAnswer(NamedTuple):
+    """One partition's answer, as far as a consumer needs it."""
+
+    refusal: Refusal | None
+    high_watermark: Offset | None
+    log_start_offset: Offset | None
+    diverging: EpochEnd | None
+    payload: bytes
+
+
+class Wanted(NamedTuple):
+    """What is asked of a node for one partition."""
+
+    tp: TopicPartition
+    offset: Offset
+    last_fetched_epoch: LeaderEpoch | None
+    current_leader_epoch: LeaderEpoch | None
+
+
+@dataclass(slots=True, eq=False)
+class Cursor:
+    """Where a consumer stands in one partition."""
+
+    topic: str
+    tp: TopicPartition
+    # Where to begin: a time in ms, EARLIEST or LATEST, until `position` is known.
+    seek_time: int | None = EARLIEST
+    # Next offset to give to the user; the one to fetch next runs ahead of it by what is buffered.
+    position: Offset | None = None
+    fetch_offset: Offset | None = None
+    last_epoch: LeaderEpoch | None = None
+    stop_at: Offset | None = None
+    high_watermark: Offset | None = None
+    log_start_offset: Offset | None = None
+    chunks: deque[Chunk] = field(default_factory=deque)
+    buffered_bytes: int = 0
+    # The fetch under way: who was asked, and under which number.
+    outstanding: tuple[object, int] | None = None
+    asked_epoch: LeaderEpoch | None = None
+    resume_at_ms: float = 0.0
+    backoff: Backoff = field(default_factory=Backoff)
+    corrupt_answers: int = 0
+    failure: Refused | None = None
+    # Counts seeks, so that what was read before one is not given after it.
+    generation: int = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything up to the stop offset was given to the user."""
+        return self.stop_at is not None and self.position is not None and self.position >= self.stop_at
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the position has yet to be found."""
+        return self.position is None and self.failure is None
+
+    def may_fetch(self, now_ms: float, limit_bytes: int) -> bool:
+        """Whether a fetch for it shall be sent now."""
+        if self.outstanding is not None or self.fetch_offset is None or self.failure is not None:
+            return False
+        if self.stop_at is not None and self.fetch_offset >= self.stop_at:
+            return False
+        return self.buffered_bytes < limit_bytes and now_ms >= self.resume_at_ms
+
+    def wanted(self, epoch: LeaderEpoch | None) -> Wanted:
+        """The fetch to send, to a node that knows leader epoch ``epoch``."""
+        assert self.fetch_offset is not None
+        return Wanted(self.tp, self.fetch_offset, self.last_epoch, epoch)
+
+    def seek(self, *, offset: Offset | None = None, time: int | None = None) -> None:
+        """Go to an offset, or to where a time (or EARLIEST, LATEST) will be found."""
+        self.position = self.fetch_offset = offset
+        self.seek_time = time if offset is None else None
+        self.last_epoch, self.failure = None, None
+        self.chunks.clear()
+        self.buffered_bytes = 0
+        self.resume_at_ms = 0.0
+        self.generation += 1
+
+    def found(self, offset: Offset) -> None:
+        """The position that was looked for."""
+        if self.is_lost:
+            self.position = self.fetch_offset = offset
+            self.seek_time = None
+
+    # --- answers ------------------------------------------------------------------------------------
+
+    def take(self, answer: FetchAnswer) -> None:
+        """Keep what was read.
+
+        Raises:
+            Refused: CORRUPT_MESSAGE, the bytes are damaged, or are not what was asked for.
+        """
+        self.high_watermark, self.log_start_offset = answer.high_watermark, answer.log_start_offset
+        self.backoff.reset()
+        if not answer.payload:
+            return
+        assert self.fetch_offset is not None
+        end, epoch = _check(answer.payload, self.fetch_offset)
+        self.chunks.append(Chunk(answer.payload, self.fetch_offset, end, answer.high_watermark))
+        self.buffered_bytes += len(answer.payload)
+        self.fetch_offset, self.last_epoch = end, epoch
+        self.corrupt_answers = 0
+
+    def later(self, now_ms: float) -> None:
+        """Nothing to be had now: ask again after a wait that grows."""
+        self.resume_at_ms = now_ms + self.backoff.next_s() * 1000
+
+    def damaged(self, refused: Refused, now_ms: float) -> None:
+        """Ask again; after several damaged answers in a row tell the user."""
+        self.corrupt_answers += 1
+        if self.corrupt_answers >= _CORRUPT_ANSWERS_BORNE:
+            self.failure = refused
+        self.later(now_ms)
+
+    def pop_records(self) -> tuple[list[Record], Offset | None]:
+        """The oldest buffered records and the HW that came with them; moves nothing but the buffer.
+
+        Raises:
+            Refused: they cannot be decoded.
+        """
+        chunk = self.chunks.popleft()
+        self.buffered_bytes -= len(chunk.payload)
+        records: list[Record] = []
+        for _, view in split_batches(chunk.payload, _ANY_SIZE):
+            records.extend(decode_batch(view))
+        if records and records[0].offset < chunk.start:
+            records = [record for record in records if record.offset >= chunk.start]
+        if self.stop_at is not None and chunk.end > self.stop_at:
+            records = [record for record in records if record.offset < self.stop_at]
+        if not records:
+            self.position = chunk.end
+        return records, chunk.high_watermark
+
+
+def reset_time(policy: str) -> int | None:
+    """Where `auto_offset_reset` sends a consumer that lost its place; None: nowhere."""
+    return {"earliest": EARLIEST, "latest": LATEST}.get(policy)
+
+
+def _check(payload: bytes, offset: Offset) -> tuple[Offset, LeaderEpoch]:
+    """Where these batches end, and the epoch of the last, once they are known to be sound."""
+    batches = split_batches(payload, _ANY_SIZE)
+    expected: int | None = None
+    for header, view in batches:
+        wire = parse_wire(view)
+        if not crc_matches(view, wire.crc) or wire.record_count <= 0:
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset} does not match its CRC")
+        if expected is None and not header.base_offset <= offset < header.next_offset:
+            message = f"asked for offset {offset}, got {header.base_offset} to {header.next_offset}"
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, message)
+        if expected is not None and header.base_offset != expected:
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"offset {expected} is missing; got {header.base_offset}")
+        expected = header.next_offset
+    last = batches[-1].header
+    return last.next_offset, LeaderEpoch(last.leader_epoch)

@@ -1,0 +1,84 @@
+"""What a user of the client can catch, and what each failure says about the records.
+
+Invariant: every failure that a node or the controller answered is a `Refused` with its `Refusal`; only failures
+to reach anybody at all are a `ConnectionError`. A `SendFailed` is definite only if every attempt was (P2).
+"""
+
+from __future__ import annotations
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.types import LeaderEpoch, Offset
+
+
+class ClusterUnreachable(ConnectionError):
+    """No address of the bootstrap list answered in time."""
+
+
+class ClientClosed(RuntimeError):
+    """The producer, consumer or admin was used before it was started or after it was closed."""
+
+
+class BufferFull(BlockingIOError):
+    """`Producer.send_nowait` found its buffer full, or the topic not known yet; `await Producer.send` waits."""
+
+
+class SendFailed(Refused):
+    """Records that were not acknowledged.
+
+    ``refusal.outcome`` is NOT_APPENDED (definite: they never appear) only if every attempt said so; else
+    MAY_APPEAR: zero times or once with an idempotent producer, at any later time.
+    """
+
+    def __init__(self, topic: str, partition: int, refusal: Refusal, attempts: int) -> None:
+        outcome = refusal.outcome or Outcome.MAY_APPEAR
+        super().__init__(refusal.code, refusal.message, outcome)
+        self.topic = topic
+        self.partition = partition
+        self.attempts = attempts
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether the records are known never to appear."""
+        return self.refusal.outcome is Outcome.NOT_APPENDED
+
+    def __str__(self) -> str:
+        said = "were not written" if self.is_definite else "may appear later, once or never"
+        return f"{self.topic}-{self.partition}: {self.refusal} (records {said}; attempts: {self.attempts})"
+
+
+class OffsetOutOfRange(Refused):
+    """A consumer's position is not in the log, and `auto_offset_reset` is "error"."""
+
+    def __init__(self, topic: str, partition: int, offset: Offset, said: str) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{partition} at offset {offset}: {said}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class LogTruncated(Refused):
+    """The log changed behind a consumer: records it has read are not on the leader's lineage any more.
+
+    Only an unclean election can do that (P4). ``offset`` is the consumer's position, ``diverging_offset``
+    the first offset that is different now; None if the leader could not say.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: Offset,
+        epoch: LeaderEpoch | None,
+        diverging_offset: Offset | None,
+    ) -> None:
+        where = "an unknown offset" if diverging_offset is None else f"offset {diverging_offset}"
+        message = (
+            f"{topic}-{partition} at offset {offset}, read in leader epoch {epoch}: the log differs from {where} on"
+        )
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.epoch = epoch
+        self.diverging_offset = diverging_offset

@@ -1,0 +1,259 @@
+"""Decides whom each partition is fetched from, and what happens after each answer.
+
+Invariant: a cursor has at most one fetch under way, whose answer is the only one it takes; what is buffered in
+all cursors stays below ``buffer_bytes`` plus one answer each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from strandline.client.background import Background
+from strandline.client.cursor import Cursor, FetchAnswer, Wanted, reset_time
+from strandline.client.errors import LogTruncated, OffsetOutOfRange
+from strandline.client.fetch_link import FetchLink, FetchTerms, FollowerLink, LeaderLink
+from strandline.client.metadata import Cluster
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.messages import Endpoint
+from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.rpc.convert_metadata import read_endpoint
+from strandline.v1 import partition_pb2
+
+_STALE_VIEW = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+"""Refusals that new metadata ends, though the table calls some of them final."""
+
+
+class FetchPolicy(NamedTuple):
+    """How a consumer fetches and what it does when it loses its place."""
+
+    from_followers: bool
+    auto_offset_reset: str
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    buffer_bytes: int
+    isolation_level: partition_pb2.IsolationLevel.ValueType
+
+
+class Source(NamedTuple):
+    """Where a partition is fetched."""
+
+    endpoint: Endpoint
+    epoch: LeaderEpoch
+
+
+class Fetching:
+    """All cursors and links of one consumer."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: FetchPolicy,
+        background: Background,
+        *,
+        on_news: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """``on_news``: there is something to give to the user; ``on_lost``: a position has to be found."""
+        self._cluster = cluster
+        self._policy = policy
+        self._background = background
+        self._on_news = on_news
+        self._on_lost = on_lost
+        self._links: dict[Endpoint, FetchLink] = {}
+        self._numbers = itertools.count(1)
+        self._loop = asyncio.get_running_loop()
+        self.cursors: dict[TopicPartition, Cursor] = {}
+        self._is_closed = False
+        cluster.listen(self._metadata_changed)
+
+    def now_ms(self) -> float:
+        """The monotonic clock of back-offs."""
+        return time.monotonic() * 1000
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._is_closed = True
+
+    # --- asking -------------------------------------------------------------------------------------
+
+    def pump(self, cursors: Iterable[Cursor] | None = None) -> None:
+        """Fetch for these cursors (all, if not given) whatever may be fetched now."""
+        if self._is_closed:
+            return
+        now_ms = self.now_ms()
+        is_roomy = sum(cursor.buffered_bytes for cursor in self.cursors.values()) < self._policy.buffer_bytes
+        wanted: dict[Endpoint, list[tuple[Cursor, Wanted]]] = {}
+        for cursor in self.cursors.values() if cursors is None else cursors:
+            if not (is_roomy or not cursor.buffered_bytes) or not cursor.may_fetch(now_ms, self._policy.max_bytes):
+                continue
+            source = self._source_of(cursor)
+            if source is not None:
+                cursor.asked_epoch = source.epoch
+                wanted.setdefault(source.endpoint, []).append((cursor, cursor.wanted(source.epoch)))
+        for endpoint, group in wanted.items():
+            link, number = self._link(endpoint), next(self._numbers)
+            for cursor, _ in group:
+                cursor.outstanding = (link, number)
+            link.name(number, [one for _, one in group])
+
+    def _source_of(self, cursor: Cursor) -> Source | None:
+        view = self._cluster.view
+        leader = view.leader_of(cursor.tp)
+        if leader is None:
+            return None
+        partition = view.partition(cursor.tp)
+        if self._policy.from_followers and partition is not None:
+            others = (*partition.isr, *partition.replicas, *partition.observers)
+            for node_id in others:
+                node = view.node(node_id)
+                if node_id != leader.node_id and node is not None and not node.fenced and node.client_endpoint:
+                    return Source(node.client_endpoint, leader.epoch)
+            # No other replica lives; the leader holds one, too, and its follower service serves it.
+        return Source(leader.endpoint, leader.epoch)
+
+    def _link(self, endpoint: Endpoint) -> FetchLink:
+        link = self._links.get(endpoint)
+        if link is None or link.is_broken:
+            policy = self._policy
+            terms = FetchTerms(
+                self._cluster.cluster_id, policy.max_wait_ms, policy.min_bytes, policy.max_bytes, policy.isolation_level
+            )
+            kind = FollowerLink if policy.from_followers else LeaderLink
+            channel = self._cluster.channels.to(endpoint)
+            link = kind(channel, terms, self._answered, self._message_refused, self._link_ended)
+            self._links[endpoint] = link
+            self._background.start(link.run(), "fetch link")
+        return link
+
+    def drop(self, cursor: Cursor) -> None:
+        """End the fetch under way for a cursor that moves or goes."""
+        if cursor.outstanding is not None:
+            link, _ = cursor.outstanding
+            for known in self._links.values():
+                if known is link and not known.is_broken:
+                    known.forget([cursor.tp])
+            cursor.outstanding = None
+
+    # --- answers ------------------------------------------------------------------------------------
+
+    def _answered(
+        self,
+        link: FetchLink,
+        number: int,
+        tp: TopicPartition,
+        answer: FetchAnswer,
+        hint: partition_pb2.CurrentLeader | None,
+    ) -> None:
+        cursor = self.cursors.get(tp)
+        if cursor is None or cursor.outstanding != (link, number):
+            return
+        cursor.outstanding = None
+        if answer.refusal is not None:
+            self._refused(cursor, answer.refusal)
+            if hint is not None:
+                self._note_leader(tp, hint)
+        elif answer.diverging is not None:
+            self._diverged(cursor, answer.diverging.end_offset)
+        else:
+            self._take(cursor, answer)
+        self.proceed(cursor)
+
+    def _take(self, cursor: Cursor, answer: FetchAnswer) -> None:
+        try:
+            cursor.take(answer)
+        except Refused as refused:
+            cursor.damaged(refused, self.now_ms())
+        if cursor.chunks:
+            self._on_news()
+
+    def proceed(self, cursor: Cursor) -> None:
+        """Do what is next for a cursor without a fetch under way: tell, find, wait or fetch."""
+        if cursor.failure is not None:
+            self._on_news()
+        elif cursor.is_lost:
+            self._on_lost()
+        elif cursor.resume_at_ms > self.now_ms():
+            # A timer may fire a little early; this is then looked at again.
+            self._loop.call_later((cursor.resume_at_ms - self.now_ms()) / 1000, self._woken, cursor)
+        else:
+            self.pump([cursor])
+
+    def _woken(self, cursor: Cursor) -> None:
+        if not self._is_closed and self.cursors.get(cursor.tp) is cursor and cursor.outstanding is None:
+            self.proceed(cursor)
+
+    def _refused(self, cursor: Cursor, refusal: Refusal) -> None:
+        if refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(cursor, refusal)
+        elif refusal.retriable or refusal.code in _STALE_VIEW:
+            cursor.later(self.now_ms())
+            self._cluster.refresh()
+        else:
+            cursor.failure = Refused(refusal.code, f"{cursor.topic}-{cursor.tp.partition}: {refusal.message}")
+
+    def _out_of_range(self, cursor: Cursor, refusal: Refusal) -> None:
+        assert cursor.fetch_offset is not None
+        time = reset_time(self._policy.auto_offset_reset)
+        if time is None:
+            cursor.failure = OffsetOutOfRange(
+                cursor.topic, cursor.tp.partition, cursor.fetch_offset, refusal.message or "not in the log"
+            )
+        else:
+            cursor.seek(time=time)
+
+    def _diverged(self, cursor: Cursor, end_offset: Offset) -> None:
+        """The log is another one from ``end_offset`` on; what was read after it will not be found again."""
+        assert cursor.fetch_offset is not None
+        diverging = end_offset if end_offset >= 0 else None
+        if self._policy.auto_offset_reset != "error" and diverging is not None:
+            cursor.seek(offset=min(diverging, cursor.fetch_offset))
+            return
+        cursor.failure = LogTruncated(
+            cursor.topic,
+            cursor.tp.partition,
+            offset=cursor.fetch_offset,
+            epoch=cursor.last_epoch,
+            diverging_offset=diverging,
+        )
+
+    def _note_leader(self, tp: TopicPartition, said: partition_pb2.CurrentLeader) -> None:
+        if not said.HasField("leader_id") or not said.HasField("leader_epoch"):
+            return
+        endpoint = read_endpoint(said.endpoint) if said.HasField("endpoint") else None
+        if self._cluster.view.hint(tp, NodeId(said.leader_id), LeaderEpoch(said.leader_epoch), endpoint):
+            self._cluster.changed()
+
+    def _message_refused(self, link: FetchLink, number: int, refusal: Refusal) -> None:
+        for cursor in list(self.cursors.values()):
+            if cursor.outstanding == (link, number):
+                cursor.outstanding = None
+                self._refused(cursor, refusal)
+                self.proceed(cursor)
+
+    def _link_ended(self, link: FetchLink, why: str) -> None:
+        self._cluster.refresh()
+        for cursor in list(self.cursors.values()):
+            if cursor.outstanding is not None and cursor.outstanding[0] is link:
+                cursor.outstanding = None
+                cursor.later(self.now_ms())
+                self.proceed(cursor)
+
+    def _metadata_changed(self) -> None:
+        """A new leader is asked at once; what is parked at the old one is ended."""
+        if self._is_closed:
+            return
+        for cursor in self.cursors.values():
+            source = self._source_of(cursor)
+            if source is None or source.epoch == cursor.asked_epoch:
+                continue
+            self.drop(cursor)
+            cursor.backoff.reset()
+            cursor.resume_at_ms = 0.0
+        self.pump()

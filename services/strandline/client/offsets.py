@@ -1,0 +1,115 @@
+"""Decides how an offset is found by time or as an end of the log: from each partition's leader, until it says.
+
+Invariant: an answer comes from the leader of the epoch that the question names, so a deposed leader's log is
+never taken for the log; "not settled yet" (KIP-207) is asked again, never guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from strandline.client.errors import ClusterUnreachable
+from strandline.client.metadata import Cluster
+from strandline.client.view import Leader
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.messages import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetQuestion
+from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.rpc.channels import Backoff
+from strandline.rpc.convert_offsets import list_offsets_request, read_offsets
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+if TYPE_CHECKING:
+    # The stubs' async faces exist for the type checker only.
+    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+
+__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset", "OffsetFinder"]
+
+_ATTEMPT_MS = 5_000
+
+
+class FoundOffset(NamedTuple):
+    """What a leader answered; ``offset`` is None if no record is as late as was asked."""
+
+    offset: Offset | None
+    timestamp_ms: int | None
+    leader_epoch: LeaderEpoch | None
+
+
+class OffsetFinder:
+    """Asks leaders for offsets."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def find(
+        self, wanted: Mapping[TopicPartition, int], *, deadline_ms: int
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Offsets by partition; ``wanted`` gives a time in ms, or EARLIEST, LATEST or MAX_TIMESTAMP.
+
+        Raises:
+            Refused: a partition's last refusal, when it cannot be helped or the deadline has passed.
+        """
+        found: dict[TopicPartition, FoundOffset] = {}
+        why: dict[TopicPartition, Refusal] = {}
+        backoff = Backoff()
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                while missing := {tp: time for tp, time in wanted.items() if tp not in found}:
+                    await self._ask_leaders(missing, found, why)
+                    if len(found) < len(wanted):
+                        await asyncio.sleep(backoff.next_s())
+        except TimeoutError:
+            tp = next(tp for tp in wanted if tp not in found)
+            refusal = why.get(tp, Refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp.partition} has no leader"))
+            raise Refused.of(refusal) from None
+        return found
+
+    async def find_some(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+        """One round of questions: the offsets that are to be had now.
+
+        Raises:
+            Refused: a partition's refusal that cannot be helped.
+        """
+        found: dict[TopicPartition, FoundOffset] = {}
+        await self._ask_leaders(wanted, found, {})
+        return found
+
+    async def _ask_leaders(
+        self,
+        missing: Mapping[TopicPartition, int],
+        found: dict[TopicPartition, FoundOffset],
+        why: dict[TopicPartition, Refusal],
+    ) -> None:
+        groups: dict[Leader, list[OffsetQuestion]] = {}
+        for tp, timestamp in missing.items():
+            leader = self._cluster.view.leader_of(tp)
+            if leader is not None:
+                key = leader._replace(epoch=LeaderEpoch(0))
+                groups.setdefault(key, []).append(OffsetQuestion(tp, timestamp, leader.epoch))
+        await asyncio.gather(*(self._ask(leader, asked, found, why) for leader, asked in groups.items()))
+
+    async def _ask(
+        self,
+        leader: Leader,
+        questions: Iterable[OffsetQuestion],
+        found: dict[TopicPartition, FoundOffset],
+        why: dict[TopicPartition, Refusal],
+    ) -> None:
+        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
+        asked = list(questions)
+        request = list_offsets_request(asked, cluster_id=self._cluster.cluster_id, replica=None)
+        try:
+            response = await self._cluster.ask(stub.ListOffsets, request, deadline_ms=_ATTEMPT_MS)
+        except ClusterUnreachable as error:
+            self._cluster.refresh()
+            why.update({one.tp: Refusal(ErrorCode.NETWORK_EXCEPTION, str(error)) for one in asked})
+            return
+        for answer in read_offsets(response):
+            if answer.refusal is None:
+                found[answer.tp] = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
+            elif answer.refusal.retriable or answer.refusal.code is ErrorCode.FENCED_LEADER_EPOCH:
+                why[answer.tp] = answer.refusal
+            else:
+                raise Refused.of(answer.refusal)

@@ -1,0 +1,91 @@
+"""Decides where a consumer begins in each partition, and where it stops with ``stop_at_end``.
+
+Invariant: ends are asked for before beginnings, so what is written after the consumer began is not waited for;
+a partition that nobody leads delays no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from strandline.client.cursor import Cursor
+from strandline.client.fetching import Fetching
+from strandline.client.metadata import Cluster
+from strandline.client.offsets import LATEST, OffsetFinder
+from strandline.core.errors import Refused
+from strandline.rpc.channels import Backoff
+
+
+class PositionFinder:
+    """Finds what is looked for, as long as the consumer lives."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        fetching: Fetching,
+        *,
+        stop_at_end: bool,
+        lost: asyncio.Event,
+        on_found: Callable[[], None],
+    ) -> None:
+        """``lost`` is set whenever something has to be found."""
+        self._finder = OffsetFinder(cluster)
+        self._fetching = fetching
+        self._stop_at_end = stop_at_end
+        self._lost = lost
+        self._on_found = on_found
+
+    async def run(self) -> None:
+        """Find positions and ends whenever some are lost; again and again while a leader is missing."""
+        backoff = Backoff()
+        while True:
+            await self._lost.wait()
+            self._lost.clear()
+            is_complete = await self._find_or_fail()
+            self._fetching.pump()
+            self._on_found()
+            if is_complete:
+                backoff.reset()
+                continue
+            self._lost.set()
+            await asyncio.sleep(backoff.next_s())
+
+    async def _find_or_fail(self) -> bool:
+        """One round; whether nothing is left to be found."""
+        try:
+            await self._find_ends()
+            await self._find_beginnings()
+        except Refused as refused:
+            for cursor in self._fetching.cursors.values():
+                if cursor.is_lost:
+                    cursor.failure = refused
+            return True
+        return not any(cursor.is_lost or self._is_endless(cursor) for cursor in self._fetching.cursors.values())
+
+    def _is_endless(self, cursor: Cursor) -> bool:
+        return self._stop_at_end and cursor.stop_at is None
+
+    async def _find_ends(self) -> None:
+        endless = [cursor for cursor in self._fetching.cursors.values() if self._is_endless(cursor)]
+        ends = await self._finder.find_some({cursor.tp: LATEST for cursor in endless})
+        for cursor in endless:
+            if cursor.tp in ends:
+                cursor.stop_at = ends[cursor.tp].offset
+
+    async def _find_beginnings(self) -> None:
+        lost = {
+            cursor.tp: (cursor, cursor.generation, cursor.seek_time)
+            for cursor in self._fetching.cursors.values()
+            if cursor.is_lost
+        }
+        wanted = {tp: time for tp, (_, _, time) in lost.items() if time is not None}
+        found = await self._finder.find_some(wanted)
+        # No record is as late as was asked: then at the end.
+        beyond = {tp: LATEST for tp, answer in found.items() if answer.offset is None}
+        found |= await self._finder.find_some(beyond)
+        for tp, (cursor, generation, _) in lost.items():
+            offset = found[tp].offset if tp in found else None
+            # A seek that came meanwhile has another question.
+            if offset is not None and cursor.generation == generation:
+                cursor.found(offset)

@@ -1,0 +1,333 @@
+"""What a user sends records with; decides when `send` waits, and which partition's buffer a record goes to.
+
+Invariant: a record that `send` took ends exactly once, acknowledged or failed, at most ``delivery_timeout_ms``
+later; records of one producer to one partition are written in the order they were sent.
+
+How fast: `send` makes no task and no future per record. A tight loop of ``await producer.send(...)`` builds
+batches at some hundred thousand records a second; `send_nowait` saves the coroutine as well. To follow what
+happens, give ``on_delivery`` (called once per batch) or keep the `Delivery` objects and await those you need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from strandline.client.accumulator import BufferMemory
+from strandline.client.background import Background
+from strandline.client.delivery import BatchOutcome, Delivery, OutgoingBatch, RecordMetadata
+from strandline.client.dispatcher import Dispatcher
+from strandline.client.errors import BufferFull, ClientClosed
+from strandline.client.metadata import Cluster
+from strandline.client.producer_settings import ProducerSettings, parse_acks, parse_compression
+from strandline.client.topic_routes import Route, TopicRoutes
+from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.core.types import Acks, TopicPartition
+from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_wire
+from strandline.records.codec import Headers, NewRecord, encode_batch
+from strandline.records.compression import Compression
+
+
+class Producer:
+    """Sends records to a cluster. Use it as an async context manager, or call `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        acks: Acks | int | str = Acks.ALL,
+        idempotent: bool = True,
+        linger_ms: float = 5.0,
+        batch_bytes: int = 256 << 10,
+        max_in_flight: int = 5,
+        compression: Compression | str | None = None,
+        request_timeout_ms: int = 30_000,
+        delivery_timeout_ms: int = 120_000,
+        max_block_ms: int = 60_000,
+        buffer_bytes: int = 32 << 20,
+        connect_timeout_ms: int = 2_000,
+        on_delivery: Callable[[BatchOutcome], None] | None = None,
+    ) -> None:
+        """Settings as `ProducerSettings` explains them; ``on_delivery`` is called at the end of every batch.
+
+        An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
+        idempotence only what was definitely not written is sent again.
+
+        Raises:
+            ValueError: a setting breaks its rule, or the bootstrap names no address.
+        """
+        self.settings = ProducerSettings(
+            acks=parse_acks(acks),
+            idempotent=idempotent,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            max_in_flight=max_in_flight,
+            compression=parse_compression(compression),
+            request_timeout_ms=request_timeout_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            max_block_ms=max_block_ms,
+            buffer_bytes=buffer_bytes,
+            connect_timeout_ms=connect_timeout_ms,
+        )
+        self._cluster = Cluster(bootstrap, on_failure=self._fail_all)
+        self._background = Background(self._fail_all)
+        self._memory = BufferMemory(buffer_bytes)
+        self._routes = TopicRoutes(self.settings, self._memory, self._open_batch, self._batch_closed)
+        self._on_delivery = on_delivery
+        self._dispatcher: Dispatcher | None = None
+        self._is_closing = False
+        self._batches_closed = 0
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(flush=error is None)
+
+    async def start(self) -> None:
+        """Connect, and get a producer id if the producer is idempotent.
+
+        Raises:
+            ClusterUnreachable: no controller answered.
+            Refused: the controller gives no producer id.
+        """
+        await self._cluster.start()
+        dispatcher = Dispatcher(self._cluster, self.settings, self._background, self._batch_ended)
+        try:
+            await dispatcher.start()
+        except BaseException:
+            await self._cluster.close()
+            raise
+        self._cluster.listen(self._routes.forget)
+        self._dispatcher = dispatcher
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Send what is buffered (unless ``flush`` is False), then stop; what is left fails.
+
+        Raises:
+            RuntimeError: a background task had failed unexpectedly.
+        """
+        try:
+            if flush and self._dispatcher is not None and not self._is_closing:
+                await self.flush()
+        finally:
+            self._is_closing = True
+            self._memory.wake_all()
+            if self._dispatcher is not None:
+                self._close_batches()
+                self._dispatcher.abandon_all(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
+            try:
+                await self._background.close()
+            finally:
+                await self._cluster.close()
+
+    async def flush(self, timeout_ms: int | None = None) -> None:
+        """Send everything that was taken before now and wait for its end; failures are in the deliveries.
+
+        Raises:
+            TimeoutError: after ``timeout_ms``; without it the delivery time-out ends every wait.
+        """
+        dispatcher = self._running()
+        self._close_batches()
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            for batch in dispatcher.unfinished:
+                await batch.wait()
+        self._background.check()
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Take one record, waiting for room; ``await`` the delivery for its offset.
+
+        Raises:
+            Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS;
+                nothing was sent then. REQUEST_TIMED_OUT after ``max_block_ms`` without room.
+        """
+        if topic not in self._routes.by_name or self._memory.is_full:
+            await self._wait_until_ready(topic)
+        closed_before = self._batches_closed
+        delivery = self.send_nowait(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        if self._batches_closed != closed_before:
+            # A loop that only sends would starve the streams that carry what it sends.
+            await asyncio.sleep(0)
+        return delivery
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
+        """Send one record and wait for its end.
+
+        Raises:
+            SendFailed: it was given up; ``is_definite`` says whether it may still appear.
+            Refused: as `send`.
+        """
+        return await (
+            await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        )
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Take one record now. The caller must let the event loop run every now and then.
+
+        Raises:
+            BufferFull: the buffer is full or the topic not known yet; `send` or `ready` wait for that.
+            Refused: as `send`.
+        """
+        route = self._routes.by_name.get(topic) or self._route_now(topic)
+        if self._memory.is_full:
+            raise BufferFull("the producer's buffer is full; await send() instead")
+        if timestamp_ms is None:
+            timestamp_ms = int(time.time() * 1000)
+        index = route.partition_for(key, partition)
+        batch, place = route.buffers[index].append(key, value, timestamp_ms, headers)
+        return Delivery(batch, place, timestamp_ms)
+
+    async def ready(self, topic: str) -> int:
+        """Wait until `send_nowait` can take a record for the topic; the number of its partitions.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION or REQUEST_TIMED_OUT after ``max_block_ms``.
+        """
+        await self._wait_until_ready(topic)
+        return len(self._routes.by_name[topic].buffers)
+
+    async def send_batch(self, topic: str, partition: int, records: Sequence[NewRecord]) -> Delivery:
+        """Send records as exactly one batch; the delivery names the first record's offset.
+
+        Raises:
+            Refused: MESSAGE_TOO_LARGE, they do not fit into one; else as `send`.
+        """
+        batch = encode_batch(records, compression=self.settings.compression)
+        return await self.send_encoded(topic, partition, batch)
+
+    async def send_encoded(self, topic: str, partition: int, batch: Buffer) -> Delivery:
+        """Send one finished record batch (v2); only its producer fields are set here, if idempotent.
+
+        Raises:
+            Refused: CORRUPT_MESSAGE or MESSAGE_TOO_LARGE for what is no batch; else as `send`.
+        """
+        wire = parse_wire(batch)
+        if len(batch) > MAX_BATCH_BYTES:
+            raise Refused(
+                ErrorCode.MESSAGE_TOO_LARGE, f"batch of {len(batch)} bytes is too large", Outcome.NOT_APPENDED
+            )
+        await self._wait_until_ready(topic)
+        route = self._routes.by_name[topic]
+        buffer = route.buffers[route.partition_for(None, partition)]
+        # What was sent to the partition before goes before.
+        buffer.close_batch()
+        outgoing = self._new_batch(topic, buffer.tp)
+        outgoing.payload, outgoing.record_count = bytes(batch), wire.record_count
+        outgoing.reserved_bytes = len(batch)
+        self._memory.used_bytes += len(batch)
+        self._running().add(outgoing)
+        return Delivery(outgoing, 0, wire.base_timestamp_ms)
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _running(self) -> Dispatcher:
+        if self._dispatcher is None or self._is_closing:
+            raise ClientClosed("the producer is not running; use `async with`, or await start() first")
+        self._background.check()
+        return self._dispatcher
+
+    async def _wait_until_ready(self, topic: str) -> None:
+        self._running()
+        await self._cluster.topic(topic, deadline_ms=self.settings.max_block_ms)
+        try:
+            async with asyncio.timeout(self.settings.max_block_ms / 1000):
+                await self._memory.wait_for_room()
+        except TimeoutError:
+            message = f"no room in the producer's buffer for {self.settings.max_block_ms} ms"
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, message, Outcome.NOT_APPENDED) from None
+        self._running()
+        self._route_now(topic)
+
+    def _route_now(self, topic: str) -> Route:
+        self._running()
+        image = self._cluster.view.topic(topic)
+        if image is None:
+            raise BufferFull(f"topic '{topic}' is not known yet; await send() or ready() instead")
+        return self._routes.add(image)
+
+    def _new_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
+        now_ms = self._running().now_ms()
+        return OutgoingBatch(topic, tp, now_ms=now_ms, deadline_ms=now_ms + self.settings.delivery_timeout_ms)
+
+    def _open_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
+        batch = self._new_batch(topic, tp)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.settings.linger_ms / 1000, self._linger_over, tp, batch)
+        return batch
+
+    def _linger_over(self, tp: TopicPartition, batch: OutgoingBatch) -> None:
+        buffer = self._routes.buffers[tp]
+        if buffer.open_batch is batch:
+            buffer.close_batch()
+
+    def _batch_closed(self, batch: OutgoingBatch) -> None:
+        self._batches_closed += 1
+        assert self._dispatcher is not None
+        self._dispatcher.add(batch)
+
+    def _close_batches(self) -> None:
+        for buffer in self._routes.buffers.values():
+            buffer.close_batch()
+
+    def _batch_ended(self, batch: OutgoingBatch) -> None:
+        self._memory.release(batch.reserved_bytes)
+        if self._on_delivery is None:
+            return
+        latency_ms = self._dispatcher.now_ms() - batch.created_ms if self._dispatcher else 0.0
+        self._on_delivery(
+            BatchOutcome(
+                batch.topic,
+                batch.tp.partition,
+                batch.base_offset,
+                batch.record_count,
+                batch.reserved_bytes,
+                latency_ms,
+                batch.attempts,
+                batch.refusal,
+            )
+        )
+
+    def _fail_all(self, error: BaseException) -> None:
+        """A defect of ours: nobody shall wait for it in vain."""
+        self._is_closing = True
+        self._memory.wake_all()
+        if self._dispatcher is not None:
+            self._close_batches()
+            self._dispatcher.abandon_all(ErrorCode.UNKNOWN_SERVER_ERROR, f"the producer failed: {error!r}")

@@ -1,0 +1,89 @@
+"""Decides which partition's buffer a record goes to.
+
+Invariant: a partition has one buffer for as long as its topic lives, so that its records stay in order however
+often metadata changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from strandline.client.accumulator import BufferMemory, PartitionBuffer
+from strandline.client.delivery import OutgoingBatch
+from strandline.client.partitioner import StickyPartition, partition_for_key
+from strandline.client.producer_settings import ProducerSettings
+from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.core.messages import TopicImage
+from strandline.core.types import TopicPartition
+
+
+class Route:
+    """One topic as `send` uses it: its partitions' buffers, and where keyless records go now."""
+
+    __slots__ = ("buffers", "sticky", "topic")
+
+    def __init__(self, topic: TopicImage, buffers: list[PartitionBuffer]) -> None:
+        self.topic = topic
+        self.buffers = buffers
+        self.sticky = StickyPartition()
+
+    def partition_for(self, key: bytes | None, partition: int | None) -> int:
+        """The partition asked for, else the key's, else the one that keyless records stick to now.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, there is no such partition.
+        """
+        count = len(self.buffers)
+        if partition is not None:
+            if not 0 <= partition < count:
+                message = f"partition {partition} of topic '{self.topic.name}' must be 0 to {count - 1}"
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message, Outcome.NOT_APPENDED)
+            return partition
+        if key is not None:
+            return partition_for_key(key, count)
+        current = self.sticky.current
+        if current is None or self.buffers[current].open_batch is None:
+            available = [part.tp.partition for part in self.topic.partitions if part.leader is not None]
+            return self.sticky.choose(count, available)
+        return current
+
+
+class TopicRoutes:
+    """The topics that are sent to, and every buffer there is."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        memory: BufferMemory,
+        make: Callable[[str, TopicPartition], OutgoingBatch],
+        on_closed: Callable[[OutgoingBatch], None],
+    ) -> None:
+        self.by_name: dict[str, Route] = {}
+        self.buffers: dict[TopicPartition, PartitionBuffer] = {}
+        self._settings = settings
+        self._memory = memory
+        self._make = make
+        self._on_closed = on_closed
+
+    def add(self, topic: TopicImage) -> Route:
+        """Send to this topic as metadata has it now."""
+        route = Route(topic, [self._buffer(topic.name, part.tp) for part in topic.partitions])
+        self.by_name[topic.name] = route
+        return route
+
+    def forget(self) -> None:
+        """Metadata changed: look topics up anew. Buffers stay, with what is in them."""
+        self.by_name.clear()
+
+    def _buffer(self, topic: str, tp: TopicPartition) -> PartitionBuffer:
+        buffer = self.buffers.get(tp)
+        if buffer is None:
+            buffer = self.buffers[tp] = PartitionBuffer(
+                tp,
+                self._memory,
+                batch_bytes=self._settings.batch_bytes,
+                compression=self._settings.compression,
+                make=lambda: self._make(topic, tp),
+                on_closed=self._on_closed,
+            )
+        return buffer

@@ -1,0 +1,135 @@
+"""The admin: what it asks of whom, and how refusals come back."""
+
+from __future__ import annotations
+
+import pytest
+from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster
+
+from strandline.client import LATEST, Admin, ClusterUnreachable
+from strandline.core.errors import ErrorCode, Refused
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import error_pb2
+
+
+async def test_create_topic() -> None:
+    """A topic is asked for with what was given, and what was not stays absent for the controller's defaults."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        row = pb.CreatedTopic(name="n", topic_id="id", num_partitions=3, replication_factor=1)
+        cluster.controller.answers["CreateTopics"] = pb.CreateTopicsResponse(topics=[row])
+        created = await admin.create_topic("n", partitions=3, configs={"retention.ms": "1"})
+        (asked,) = cluster.controller.asked[0].topics
+
+        assert created == ("n", "id", 3, 1)
+        assert asked.num_partitions == 3
+        assert not asked.HasField("replication_factor")
+        assert dict(asked.configs) == {"retention.ms": "1"}
+
+
+async def test_refusal_is_raised() -> None:
+    """A refusal in the answer's row is raised with its code and sentence."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        row = pb.CreatedTopic(
+            name="n", error_code=error_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS, error_message="TOPIC_ALREADY_EXISTS: there"
+        )
+        cluster.controller.answers["CreateTopics"] = pb.CreateTopicsResponse(topics=[row])
+        with pytest.raises(Refused, match="there") as refused:
+            await admin.create_topic("n")
+
+        assert refused.value.refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_changes_of_a_topic() -> None:
+    """Settings, partitions and deletion name their topic."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        done = pb.TopicResult(name=TOPIC, topic_id=TOPIC_ID)
+        cluster.controller.answers.update(
+            AlterTopicConfigs=pb.AlterTopicConfigsResponse(responses=[done]),
+            CreatePartitions=pb.CreatePartitionsResponse(results=[done]),
+            DeleteTopics=pb.DeleteTopicsResponse(responses=[done]),
+        )
+        await admin.alter_topic_configs(TOPIC, {"a": "1"}, delete=["b"])
+        await admin.create_partitions(TOPIC, 4, assignments={3: [0]})
+        await admin.delete_topic(TOPIC)
+        altered, grown, deleted = cluster.controller.asked
+
+        assert (dict(altered.topics[0].set_configs), list(altered.topics[0].delete_configs)) == ({"a": "1"}, ["b"])
+        assert (grown.topics[0].count, list(grown.topics[0].assignments[0].node_ids)) == (4, [0])
+        assert deleted.topics[0].name == TOPIC
+
+
+async def test_elections_and_shutdown() -> None:
+    """Elections come back per partition; a shutdown tells what the node still leads."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        election = pb.ElectionTopicResult(
+            topic=TOPIC,
+            topic_id=TOPIC_ID,
+            partition_result=[
+                pb.ElectionPartitionResult(partition_index=0, leader_id=0, leader_epoch=2),
+                pb.ElectionPartitionResult(partition_index=1, error_code=error_pb2.ERROR_CODE_ELECTION_NOT_NEEDED),
+            ],
+        )
+        cluster.controller.answers.update(
+            ElectLeaders=pb.ElectLeadersResponse(replica_election_results=[election]),
+            ShutdownNode=pb.ShutdownNodeResponse(),
+        )
+        won, not_needed = await admin.elect_leaders([(TOPIC, 0), (TOPIC, 1)])
+        remaining = await admin.shutdown_node(0)
+
+        assert (won.leader, won.leader_epoch, won.refusal) == (0, 2, None)
+        assert not_needed.refusal is not None
+        assert not_needed.refusal.code is ErrorCode.ELECTION_NOT_NEEDED
+        assert remaining == []
+
+
+async def test_looks_at_everybody() -> None:
+    """Views come from every node that answers; one that is down is left out."""
+    async with fake_cluster(nodes=2, partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+        cluster.move_leader(1, 1)
+        led = await admin.describe_partitions()
+        held = await admin.describe_replicas()
+        await cluster.nodes[1].stop()
+        led_then = await admin.describe_partitions()
+
+        assert sorted(view.tp.partition for view in led) == [0, 1]
+        assert [(replica.node_id, replica.view.leo) for replica in held if replica.view] == [(0, 7), (1, 7)]
+        assert [view.tp.partition for view in led_then] == [0]
+
+
+async def test_metadata_topics_and_nodes() -> None:
+    """The state is the controller's of this moment."""
+    async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+        cluster.leaders[cluster.tp()] = (None, 9)
+        image = await admin.metadata()
+        (topic,) = await admin.describe_topics([TOPIC])
+        (node,) = await admin.list_nodes()
+
+        assert image.topics[0].partitions[0].leader is None
+        assert topic.partitions[0].leader_epoch == 9
+        assert (node.node.node_id, node.directory_id, node.last_heartbeat_age_ms) == (0, "d", None)
+
+
+async def test_list_offsets() -> None:
+    """Offsets are asked of the leaders, again if they cannot say yet."""
+    async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+        cluster.nodes[0].list_offsets_refusals.append(ErrorCode.OFFSET_NOT_AVAILABLE)
+        cluster.log(1).leo = 5
+        found = await admin.list_offsets(TOPIC, timestamp_ms=LATEST)
+
+        assert {partition: answer.offset for partition, answer in found.items()} == {0: 0, 1: 5}
+
+
+async def test_offsets_without_a_leader() -> None:
+    """Without a leader the deadline ends the question with LEADER_NOT_AVAILABLE."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=300) as admin:
+        cluster.move_leader(None)
+        await admin.metadata()
+        with pytest.raises(Refused, match="LEADER_NOT_AVAILABLE"):
+            await admin.list_offsets(TOPIC)
+
+
+async def test_controller_gone() -> None:
+    """A question to a controller that is gone is a ConnectionError, not a refusal."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=1_000) as admin:
+        await cluster._server.stop(None)
+        with pytest.raises(ClusterUnreachable):
+            await admin.metadata()

@@ -1,0 +1,41 @@
+"""Tasks end with their owner, and their defects are not lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from strandline.client.background import Background
+
+
+async def test_close_ends_every_task() -> None:
+    """Nothing runs on after `close`."""
+    background = Background()
+    task = background.start(_forever(), "forever")
+    await background.close()
+
+    assert task.cancelled()
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def _defect() -> None:
+    raise ZeroDivisionError
+
+
+async def test_defect_reaches_the_user() -> None:
+    """An unexpected error is told at once, raised at the next use, and again on closing."""
+    told: list[BaseException] = []
+    background = Background(told.append)
+    background.start(_defect(), "defect")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert isinstance(told[0], ZeroDivisionError)
+    with pytest.raises(RuntimeError, match="background task"):
+        background.check()
+    with pytest.raises(RuntimeError, match="background task"):
+        await background.close()

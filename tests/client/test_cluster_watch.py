@@ -1,0 +1,61 @@
+"""The watch on the controller: the next address when one is silent or down, and waits that end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.client.fake_cluster import TOPIC, fake_cluster, until
+
+from strandline.client.metadata import Cluster, parse_bootstrap
+from strandline.core.errors import ErrorCode, Refusal, Refused
+
+
+def test_bootstrap_is_a_list() -> None:
+    """Addresses come as one text or as a list; none at all is refused."""
+    assert parse_bootstrap("a:1, b:2") == parse_bootstrap(["a:1", "b:2"]) == [("a", 1), ("b", 2)]
+    with pytest.raises(ValueError, match="names no address"):
+        parse_bootstrap(" ,")
+
+
+async def test_second_address_is_tried() -> None:
+    """A bootstrap address that refuses does not keep the client from the next."""
+    async with fake_cluster() as cluster:
+        client = Cluster(f"127.0.0.1:1,{cluster.bootstrap}")
+        await client.start()
+        try:
+            assert client.view.topic(TOPIC) is not None
+            assert (await client.fetch_image()).cluster_id == "c"
+        finally:
+            await client.close()
+
+
+async def test_silence_opens_the_watch_anew() -> None:
+    """A watch without a sign of life is replaced, so that a hung controller is noticed."""
+    async with fake_cluster() as cluster:
+        client = Cluster(cluster.bootstrap, silence_ms=50)
+        await client.start()
+        try:
+            first = set(cluster.controller.watchers)
+            await until(lambda: bool(cluster.controller.watchers - first))
+        finally:
+            await client.close()
+
+
+async def test_waits_have_deadlines() -> None:
+    """What does not come about in time is refused in the caller's words; what does is returned at once."""
+    async with fake_cluster() as cluster:
+        client = Cluster(cluster.bootstrap)
+        await client.start()
+        try:
+            gone = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "still led")
+            with pytest.raises(Refused, match="still led"):
+                await client.wait_for(lambda view: None, otherwise=gone, deadline_ms=20)
+            waiting = asyncio.create_task(
+                client.wait_for(lambda view: view.leader_of(cluster.tp()) is None or None, otherwise=gone)
+            )
+            cluster.move_leader(None)
+
+            assert await waiting
+        finally:
+            await client.close()

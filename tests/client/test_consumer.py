@@ -1,0 +1,295 @@
+"""The consumer against scripted nodes: no gap, no overlap, and what happens when its place is lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+
+from strandline.client import ClientClosed, Consumer, LogTruncated, OffsetOutOfRange
+from strandline.core.errors import ErrorCode, Refused
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.v1 import error_pb2, partition_pb2
+
+
+def write(cluster: FakeCluster, *values: bytes, partition: int = 0, timestamp_ms: int = 1) -> None:
+    """One batch of these values."""
+    batch = encode_batch([NewRecord(None, value, timestamp_ms) for value in values])
+    cluster.append(cluster.tp(partition), batch)
+
+
+async def read_all(consumer: Consumer) -> list[bytes | None]:
+    """Every value up to the end, by iteration."""
+    return [record.value async for record in consumer]
+
+
+async def test_reads_everything_once_in_order() -> None:
+    """Iteration gives each record of each partition once, in order of offset, and ends at the end."""
+    async with fake_cluster(partitions=3) as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        for index in range(3):
+            for number in range(20):
+                write(cluster, b"%d" % number, b"%d+" % number, partition=index)
+        assigned = await consumer.assign([TOPIC])
+        seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        async for record in consumer:
+            seen[record.partition].append(record.offset)
+
+        assert assigned == [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2)]
+        assert seen == {index: list(range(40)) for index in range(3)}
+
+
+async def test_batches_come_as_lists() -> None:
+    """`fetch_batches` gives consecutive records of a partition with the HW, and moves the position past them."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a", b"b")
+        await consumer.assign([(TOPIC, 0)])
+        (fetched,) = await consumer.fetch_batches(5_000)
+
+        assert [(record.offset, record.value) for record in fetched.records] == [(0, b"a"), (1, b"b")]
+        assert fetched.high_watermark == 2
+        assert consumer.position(TOPIC, 0) == 2
+        assert await consumer.fetch_batches(30) == []
+
+
+async def test_waits_for_what_is_written_later() -> None:
+    """A fetch parked at the end of the log is answered when something is written."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        await consumer.assign([TOPIC], start="end")
+        reading = asyncio.create_task(consumer.fetch_batches(5_000))
+        await until(lambda: bool(cluster.nodes[0].fetched))
+        write(cluster, b"late")
+        (fetched,) = await reading
+
+        assert [record.value for record in fetched.records] == [b"late"]
+
+
+async def test_begins_inside_a_batch() -> None:
+    """A position in the middle of a batch gives the records from there on."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a", b"b", b"c")
+        await consumer.assign([TOPIC], start=1)
+
+        assert await read_all(consumer) == [b"b", b"c"]
+
+
+async def test_seeks() -> None:
+    """Beginning, end, an offset and a time are found; what was buffered before a seek is not given after it."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a", b"b", timestamp_ms=100)
+        write(cluster, b"c", timestamp_ms=200)
+        await consumer.assign([TOPIC])
+        first = await anext(consumer)
+        consumer.seek(TOPIC, 0, 2)
+        second = await read_all(consumer)
+        consumer.seek_to_beginning()
+        third = await read_all(consumer)
+        consumer.seek_to_time(150)
+        fourth = await read_all(consumer)
+        consumer.seek_to_time(10_000)
+        fifth = await read_all(consumer)
+        consumer.seek_to_end((TOPIC, 0))
+        sixth = await read_all(consumer)
+
+        assert first.value == b"a"
+        assert (second, third, fourth) == ([b"c"], [b"a", b"b", b"c"], [b"c"])
+        assert (fifth, sixth) == ([], [])
+
+
+async def test_batches_after_iteration_go_on_where_it_was() -> None:
+    """Records that iteration had taken but not given come with the next `fetch_batches`."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a", b"b", b"c")
+        await consumer.assign([TOPIC])
+        first = await anext(consumer)
+        (fetched,) = await consumer.fetch_batches(5_000)
+
+        assert first.value == b"a"
+        assert [record.value for record in fetched.records] == [b"b", b"c"]
+
+
+async def test_follows_the_leader() -> None:
+    """When leadership moves the new leader is asked at once, though the old one still holds the fetch parked."""
+    async with fake_cluster(nodes=2) as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a")
+        await consumer.assign([TOPIC])
+        await consumer.fetch_batches(5_000)
+        await until(lambda: len(cluster.nodes[0].fetched) == 2)
+        cluster.move_leader(1)
+        await until(lambda: bool(cluster.nodes[1].fetched))
+        write(cluster, b"b")
+        (fetched,) = await consumer.fetch_batches(5_000)
+        asked = cluster.nodes[1].fetched[0]
+
+        assert [record.value for record in fetched.records] == [b"b"]
+        assert (asked.fetch_offset, asked.current_leader_epoch, asked.last_fetched_epoch) == (1, 2, 1)
+
+
+async def test_survives_the_death_of_the_leader() -> None:
+    """A broken stream is opened again to whoever leads then; nothing is skipped or given twice."""
+    async with fake_cluster(nodes=2) as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a")
+        write(cluster, b"b")
+        await consumer.assign([TOPIC])
+        first = await anext(consumer)
+        await cluster.nodes[0].stop()
+        cluster.move_leader(1)
+
+        assert [first.value, *await read_all(consumer)] == [b"a", b"b"]
+
+
+async def test_reads_from_a_follower() -> None:
+    """With read_from="follower" another replica than the leader is asked."""
+    async with (
+        fake_cluster(nodes=2) as cluster,
+        Consumer(cluster.bootstrap, read_from="follower", stop_at_end=True) as consumer,
+    ):
+        write(cluster, b"a", b"b")
+        await consumer.assign([TOPIC])
+
+        assert await read_all(consumer) == [b"a", b"b"]
+        assert cluster.nodes[1].follower_fetches > 0
+        assert cluster.nodes[0].fetched == []
+
+
+async def test_position_out_of_range_is_an_error() -> None:
+    """By default a consumer whose offset is gone says so, with the offset."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a")
+        await consumer.assign([TOPIC], start=7)
+        with pytest.raises(OffsetOutOfRange) as lost:
+            await consumer.fetch_batches(5_000)
+
+        assert lost.value.offset == 7
+
+
+async def test_goes_on_after_an_error() -> None:
+    """An error is raised once for what happened once; the next call reads on from the same position."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a")
+        refused = partition_pb2.FetchPartitionResponse(
+            partition_index=0, error_code=error_pb2.ERROR_CODE_INVALID_REQUEST
+        )
+        cluster.nodes[0].next_fetch.append(refused)
+        await consumer.assign([TOPIC])
+        with pytest.raises(Refused, match="INVALID_REQUEST"):
+            await consumer.fetch_batches(5_000)
+        (fetched,) = await consumer.fetch_batches(5_000)
+
+        assert [record.value for record in fetched.records] == [b"a"]
+
+
+@pytest.mark.parametrize(("policy", "values"), [("earliest", [b"a"]), ("latest", [])])
+async def test_position_out_of_range_is_reset(policy: str, values: list[bytes]) -> None:
+    """`auto_offset_reset` goes to the named end of the log instead."""
+    async with fake_cluster() as cluster:
+        consumer = Consumer(cluster.bootstrap, auto_offset_reset=policy, stop_at_end=True)  # type: ignore[arg-type]
+        async with consumer:
+            write(cluster, b"a")
+            await consumer.assign([TOPIC], start=7)
+            consumer._cursor(TOPIC, 0).stop_at = None
+
+            assert await read_all(consumer) == values or consumer.is_finished
+
+
+def diverging(epoch: int, end_offset: int) -> partition_pb2.FetchPartitionResponse:
+    """A leader's word that the log is another one from ``end_offset`` on."""
+    end = partition_pb2.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return partition_pb2.FetchPartitionResponse(partition_index=0, diverging_epoch=end)
+
+
+async def test_truncation_is_an_error() -> None:
+    """A log that lost what was read raises LogTruncated with position and first different offset."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a", b"b")
+        await consumer.assign([TOPIC])
+        await consumer.fetch_batches(5_000)
+        await until(lambda: cluster.nodes[0].fetched[-1].fetch_offset == 2)
+        cluster.nodes[0].next_fetch.append(diverging(1, 1))
+        cluster.move_leader(0)
+        with pytest.raises(LogTruncated) as lost:
+            await consumer.fetch_batches(5_000)
+
+        assert (lost.value.offset, lost.value.diverging_offset, lost.value.epoch) == (2, 1, 1)
+
+
+async def test_truncation_is_reset_by_policy() -> None:
+    """With a reset policy reading goes on at the first offset that is different now."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+        write(cluster, b"a")
+        write(cluster, b"b")
+        await consumer.assign([TOPIC])
+        await consumer.fetch_batches(5_000)
+        await until(lambda: cluster.nodes[0].fetched[-1].fetch_offset == 2)
+        cluster.nodes[0].next_fetch.append(diverging(1, 1))
+        cluster.log().truncate(1)
+        write(cluster, b"B")
+        cluster.move_leader(0)
+        (fetched,) = await consumer.fetch_batches(5_000)
+
+        assert [(record.offset, record.value) for record in fetched.records] == [(1, b"B")]
+
+
+async def test_damaged_answer_is_asked_again() -> None:
+    """Bytes that do not match their CRC are never given; the same offset is fetched anew."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a")
+        damaged = bytearray(cluster.log().batches[0])
+        damaged[-1] ^= 1
+        cluster.nodes[0].next_fetch.append(
+            partition_pb2.FetchPartitionResponse(partition_index=0, high_watermark=1, records=bytes(damaged))
+        )
+        await consumer.assign([TOPIC])
+
+        assert await read_all(consumer) == [b"a"]
+        assert len(cluster.nodes[0].fetched) >= 2
+
+
+async def test_gap_in_an_answer_is_damage() -> None:
+    """An answer that does not hold the offset asked for is refused: consumers see no gap (P4)."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a")
+        write(cluster, b"b")
+        beyond = cluster.log().batches[1]
+        cluster.nodes[0].next_fetch.append(
+            partition_pb2.FetchPartitionResponse(partition_index=0, high_watermark=2, records=beyond)
+        )
+        await consumer.assign([TOPIC])
+
+        assert await read_all(consumer) == [b"a", b"b"]
+
+
+async def test_end_that_is_not_settled_is_asked_again() -> None:
+    """OFFSET_NOT_AVAILABLE after an election (KIP-207) is waited out, not taken for an end."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a")
+        cluster.nodes[0].list_offsets_refusals.extend([ErrorCode.OFFSET_NOT_AVAILABLE] * 3)
+        await consumer.assign([TOPIC])
+
+        assert await read_all(consumer) == [b"a"]
+
+
+async def test_stays_below_the_high_watermark() -> None:
+    """stop_at_end ends at the HW, not at the LEO (M9)."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a")
+        write(cluster, b"b")
+        cluster.log().hw = 1
+        await consumer.assign([TOPIC])
+
+        assert await read_all(consumer) == [b"a"]
+
+
+async def test_wrong_partition_and_closed_consumer() -> None:
+    """An unknown partition is refused by name; a closed consumer says that it is closed."""
+    async with fake_cluster() as cluster:
+        consumer = Consumer(cluster.bootstrap)
+        with pytest.raises(ClientClosed):
+            await consumer.fetch_batches(10)
+        async with consumer:
+            with pytest.raises(Refused, match="partition 5 of topic 't' must be 0 to 0"):
+                await consumer.assign([(TOPIC, 5)])
+            with pytest.raises(Refused, match="not assigned"):
+                consumer.position(TOPIC, 0)
+        with pytest.raises(ClientClosed):
+            await anext(consumer)
