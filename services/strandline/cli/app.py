@@ -1,0 +1,68 @@
+"""Which commands there are, in which order `--help` lists them, and nothing else.
+
+Invariant: importing this file imports typer and the command modules, all of which import their work lazily.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from strandline.cli import cluster, completion, consume, log, node, produce, roles, scenario, settings, sim, topic, up
+from strandline.cli.demo import command as demo
+
+_ORDER = "topic produce consume cluster node log up demo scenario sim controller replica settings completion"
+
+
+class InOrder(TyperGroup):
+    """Lists the commands as a newcomer meets them, not groups last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands' names in the order of `--help`."""
+        return sorted(super().list_commands(ctx), key=_ORDER.split().index)
+
+
+app = typer.Typer(
+    name="strandline",
+    cls=InOrder,
+    rich_markup_mode=None,
+    help="A replicated commit log made of gRPC services, one per role, with Kafka's replication protocol.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.add_typer(topic.app, name="topic")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(node.app, name="node")
+app.add_typer(log.app, name="log")
+app.command("up")(up.up)
+app.command("demo")(demo.demo)
+app.add_typer(scenario.app, name="scenario")
+app.add_typer(sim.app, name="sim")
+app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)
+app.command("replica", context_settings=roles.PASS_FLAGS)(roles.replica)
+app.command("settings", context_settings=settings.PASS_FLAGS)(settings.settings)
+app.command("completion")(completion.completion)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from strandline import __version__
+
+        typer.echo(f"strandline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def strandline(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A replicated commit log made of gRPC services, one per role, with Kafka's replication protocol."""

@@ -1,0 +1,107 @@
+"""The demo's producer, a process of its own: sends every line with acks=all, idempotent, and reports.
+
+Run as `python -m strandline.cli.demo.producing BOOTSTRAP TOPIC PARTITIONS FILE HOLD_AT`; ends with 1 if a line was
+given up. Before line HOLD_AT it waits for a line on stdin, with everything before acknowledged.
+Invariant: it keeps no record that is acknowledged, so its memory does not grow with the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from strandline.cli.demo.corpus import Corpus, open_corpus
+from strandline.cli.demo.ledgers import LINE_NUMBER, AckLedger
+from strandline.cli.demo.reports import REPORT_EVERY_S, AckReport, tell
+from strandline.client import BatchOutcome, Producer
+from strandline.core.types import Acks
+
+_BUFFER_BYTES = 8 << 20
+"""How far sending may run ahead of the acknowledgements: little, so that half way means half way."""
+
+
+class Producing:
+    """The lines of a file on their way into a topic."""
+
+    def __init__(self, corpus: Corpus, topic: str, bootstrap: str, hold_at: int) -> None:
+        self.corpus = corpus
+        self.hold_at = hold_at
+        self.topic = topic
+        self.bootstrap = bootstrap
+        self.ledger = AckLedger(lines_of=[corpus.lines_of(partition) for partition in range(corpus.partitions)])
+        self.began_ms = self.held_ms = 0.0
+        self.is_held = False
+
+    async def run(self) -> bool:
+        """Sends everything, reporting on the way; whether every line was acknowledged."""
+        producer = Producer(
+            self.bootstrap,
+            acks=Acks.ALL,
+            idempotent=True,
+            buffer_bytes=_BUFFER_BYTES,
+            on_delivery=self._ended,
+        )
+        async with producer:
+            self.began_ms = now_ms()
+            self.ledger.begin(self.began_ms)
+            reporting = asyncio.create_task(self._report())
+            await self._send(producer)
+            await producer.flush()
+            reporting.cancel()
+        tell(self._state(done=True))
+        return self.ledger.refused == 0
+
+    async def _send(self, producer: Producer) -> None:
+        partitions, pack, send, topic = self.corpus.partitions, LINE_NUMBER.pack, producer.send, self.topic
+        for line_number, line in enumerate(self.corpus.read()):
+            if line_number == self.hold_at:
+                await self._hold(producer)
+            await send(topic, line, pack(line_number), partition=line_number % partitions)
+
+    async def _hold(self, producer: Producer) -> None:
+        await producer.flush()
+        held_at_ms, self.is_held = now_ms(), True
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        self.is_held = False
+        self.held_ms = now_ms() - held_at_ms
+        self.ledger.begin(now_ms())
+
+    def _ended(self, outcome: BatchOutcome) -> None:
+        if outcome.refusal is not None:
+            self.ledger.refuse(outcome.record_count)
+            print(f"{outcome.topic}-{outcome.partition}: {outcome.refusal}", file=sys.stderr)
+        else:
+            self.ledger.acknowledge(outcome.partition, outcome.base_offset, outcome.record_count, now_ms())
+
+    async def _report(self) -> None:
+        while True:
+            tell(self._state(done=False))
+            await asyncio.sleep(REPORT_EVERY_S)
+
+    def _state(self, *, done: bool) -> AckReport:
+        return AckReport.of(
+            self.ledger,
+            began_ms=self.began_ms,
+            at_ms=now_ms(),
+            held_ms=self.held_ms,
+            is_held=self.is_held,
+            done=done,
+        )
+
+
+def now_ms() -> float:
+    """Monotonic time in ms."""
+    return time.monotonic() * 1000
+
+
+def main(words: list[str]) -> int:
+    """Runs the producer; returns the exit code."""
+    bootstrap, topic, partitions, path, hold_at = words
+    corpus = open_corpus(Path(path), int(partitions))
+    return 0 if asyncio.run(Producing(corpus, topic, bootstrap, int(hold_at)).run()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,109 @@
+"""What the demo sees of the cluster while it runs: elections, ISR changes, and whether a state was reached.
+
+Invariant: only what the controller committed is seen here, in its order (partition epochs rise); the demo never
+infers an election from a failed send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from strandline.client.metadata import Cluster
+    from strandline.core.messages import PartitionImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Election:
+    """One partition got another leader. ``old`` or ``new`` is None for a time without one."""
+
+    partition: int
+    old: int | None
+    new: int | None
+    leader_epoch: int
+    at_ms: float
+
+
+@dataclass(slots=True)
+class ClusterWatch:
+    """The topic's partitions as last committed, and what changed since the watch began."""
+
+    cluster: Cluster
+    topic: str
+    elections: list[Election] = field(default_factory=list)
+    isr_changes: int = 0
+    _known: dict[int, PartitionImage] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def begin(self) -> None:
+        """Takes the present state as known, and listens from now on."""
+        self._known = {partition.tp.partition: partition for partition in self.partitions}
+        self.cluster.listen(self._look)
+
+    @property
+    def partitions(self) -> tuple[PartitionImage, ...]:
+        """The topic's partitions as last heard."""
+        found = self.cluster.view.topic(self.topic)
+        return found.partitions if found is not None else ()
+
+    def leads_most(self) -> int:
+        """The node that leads most partitions; the lowest id among equals."""
+        counts = Counter(partition.leader for partition in self.partitions if partition.leader is not None)
+        assert counts, "no partition has a leader"
+        return min(counts, key=lambda node_id: (-counts[node_id], node_id))
+
+    def led_by(self, node_id: int) -> list[int]:
+        """The partitions that a node leads."""
+        return [partition.tp.partition for partition in self.partitions if partition.leader == node_id]
+
+    def in_every_isr(self, node_id: int) -> bool:
+        """Whether a node is in sync for every partition it is assigned to."""
+        return all(node_id in partition.isr for partition in self.partitions if node_id in partition.replicas)
+
+    def isr_places(self, node_id: int) -> int:
+        """In how many ISRs a node is."""
+        return sum(node_id in partition.isr for partition in self.partitions)
+
+    def elected_since(self, at_ms: float, partitions: list[int]) -> bool:
+        """Whether each of ``partitions`` got a leader after ``at_ms``."""
+        done = {vote.partition for vote in self.elections if vote.new is not None and vote.at_ms >= at_ms}
+        return done.issuperset(partitions)
+
+    async def until(self, reached: Callable[[], bool], timeout_ms: int) -> bool:
+        """Waits for a state; False when ``timeout_ms`` passed first."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not reached():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return reached()
+        return True
+
+    def _look(self) -> None:
+        now_ms = time.monotonic() * 1000
+        for partition in self.partitions:
+            before = self._known.get(partition.tp.partition)
+            self._known[partition.tp.partition] = partition
+            if before is not None:
+                self._compare(before, partition, now_ms)
+        self._changed.set()
+
+    def _compare(self, before: PartitionImage, after: PartitionImage, now_ms: float) -> None:
+        if set(before.isr) != set(after.isr):
+            self.isr_changes += 1
+        if before.leader != after.leader:
+            self.elections.append(
+                Election(
+                    partition=after.tp.partition,
+                    old=before.leader,
+                    new=after.leader,
+                    leader_epoch=after.leader_epoch,
+                    at_ms=now_ms,
+                )
+            )

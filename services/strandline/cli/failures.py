@@ -1,0 +1,101 @@
+"""How a command ends when it cannot do what was asked: one line on stderr and an exit code.
+
+Invariant: exit code 1 means the cluster (or the check) answered no; 2 means that the question was wrong or
+that nobody answered. A traceback reaches the user only for a defect of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import typer
+
+T = TypeVar("T")
+
+EXIT_REFUSED = 1
+EXIT_UNREACHABLE = 2
+
+_REACH = "check --bootstrap (or STRANDLINE_BOOTSTRAP) and that the cluster runs"
+
+
+class CommandFailed(Exception):
+    """A command's own end: ``message`` is the line printed, ``exit_code`` what the shell sees."""
+
+    def __init__(self, message: str, exit_code: int = EXIT_REFUSED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+
+
+def perform(work: Coroutine[Any, Any, T]) -> T:
+    """Runs one command's coroutine to its end and turns every expected failure into its exit code.
+
+    Raises:
+        typer.Exit: with the exit code, after the line was printed.
+    """
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        # `strandline consume ... | head` ends here: the pipe's reader has seen enough, which is no failure.
+        # What is left in stdout's buffer goes nowhere, instead of failing again at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except Exception as error:
+        failure = explain(error)
+        if failure is None:
+            raise
+        raise fail(failure) from error
+
+
+def fail(failure: CommandFailed) -> typer.Exit:
+    """Prints the failure's line on stderr and returns the exit to raise."""
+    typer.echo(f"strandline: {failure.message}", err=True)
+    return typer.Exit(failure.exit_code)
+
+
+def explain(error: BaseException) -> CommandFailed | None:
+    """What an exception means for the user; None when it is a defect and must show its traceback."""
+    if isinstance(error, CommandFailed):
+        return error
+    return _refusal(error) or _transport(error) or _machine(error)
+
+
+def _refusal(error: BaseException) -> CommandFailed | None:
+    from strandline.core.errors import RULES, ErrorCode, Refused
+
+    if not isinstance(error, Refused):
+        return None
+    refusal = error.refusal
+    said = str(refusal)
+    if refusal.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
+        return CommandFailed(f"no answer: {said}; {_REACH}", EXIT_UNREACHABLE)
+    # A refusal that names its remedy does so after a semicolon; others get the table's.
+    return CommandFailed(said if ";" in said else f"{said}; {RULES[refusal.code].remedy}")
+
+
+def _transport(error: BaseException) -> CommandFailed | None:
+    """gRPC's own failures. grpc is only asked about when a command has already loaded it."""
+    grpc = sys.modules.get("grpc")
+    if grpc is None or not isinstance(error, grpc.RpcError):
+        return None
+    code, details = getattr(error, "code", None), getattr(error, "details", None)
+    name = code().name if callable(code) else "UNKNOWN"
+    text = str(details() if callable(details) else error)
+    if name in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
+        return CommandFailed(f"no answer ({name}): {text}; {_REACH}", EXIT_UNREACHABLE)
+    return CommandFailed(f"{name}: {text}")
+
+
+def _machine(error: BaseException) -> CommandFailed | None:
+    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+        return CommandFailed(f"{error.filename}: {error.strerror}", EXIT_UNREACHABLE)
+    if isinstance(error, ConnectionError | TimeoutError):
+        text = str(error) or "timed out"
+        return CommandFailed(f"no answer: {text}; {_REACH}", EXIT_UNREACHABLE)
+    return None

@@ -1,0 +1,78 @@
+"""Whether a cluster is healthy, and if not, why: the judgement behind `strandline cluster status`.
+
+Invariant: healthy means that every partition has a leader and all its replicas in the ISR, and no node that
+should live is fenced. Whatever breaks that is named with its partitions and with what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from strandline.core.messages import MetadataImage, PartitionImage
+
+_NAMED = 4
+"""Partitions named in a sentence before it goes on with "and N more"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """``problems`` are sentences, worst first; ``available`` says whether every partition has a leader."""
+
+    available: bool
+    problems: tuple[str, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def judge(image: MetadataImage) -> Health:
+    """The health of the cluster that ``image`` shows."""
+    offline = [name for name, partition in named_partitions(image) if is_unavailable(partition)]
+    under_min = [name for name, partition in named_partitions(image) if is_under_min_isr(partition)]
+    short = [name for name, partition in named_partitions(image) if is_under_replicated(partition)]
+    fenced = [f"node {node.node_id}" for node in image.nodes if node.fenced]
+    leaving = [f"node {node.node_id}" for node in image.nodes if node.shutting_down and not node.fenced]
+    problems = [
+        _sentence(offline, "no leader", "start a node of their ISR or ELR"),
+        _sentence(under_min, "fewer in-sync replicas than min.insync.replicas", "acks=all is refused meanwhile"),
+        _sentence(short, "under-replicated", "a replica is down or catching up"),
+        _sentence(fenced, "fenced", "the node sends no heartbeats: start it, or look at its output"),
+        _sentence(leaving, "in controlled shutdown", "wait, or start it again"),
+    ]
+    return Health(available=not offline, problems=tuple(problem for problem in problems if problem))
+
+
+def named_partitions(image: MetadataImage) -> Iterator[tuple[str, PartitionImage]]:
+    """Every partition with its name `topic-index`, topics in order of name."""
+    for topic in sorted(image.topics, key=lambda topic: topic.name):
+        for partition in topic.partitions:
+            yield f"{topic.name}-{partition.tp.partition}", partition
+
+
+def is_unavailable(partition: PartitionImage) -> bool:
+    """No leader: nothing can be written or read at a leader."""
+    return partition.leader is None
+
+
+def is_under_min_isr(partition: PartitionImage) -> bool:
+    """Fewer in-sync replicas than acks=all needs (M47)."""
+    return len(partition.isr) < partition.min_isr
+
+
+def is_under_replicated(partition: PartitionImage) -> bool:
+    """A replica is assigned and not in sync."""
+    return len(partition.isr) < len(partition.replicas)
+
+
+def _sentence(names: Sequence[str], what: str, remedy: str) -> str:
+    if not names:
+        return ""
+    shown = ", ".join(names[:_NAMED])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{what}: {shown}{more} ({remedy})"

@@ -1,0 +1,71 @@
+"""The options that many commands share, declared once so that they read and behave the same everywhere.
+
+Invariant: `--bootstrap` wins over STRANDLINE_BOOTSTRAP; without both a command ends with exit code 2.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.output import Format
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        envvar="STRANDLINE_BOOTSTRAP",
+        metavar="HOST:PORT[,...]",
+        help="Where to find the cluster: one or more addresses, separated by commas.",
+    ),
+]
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people, json or yaml for programs.")]
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
+
+def addresses(bootstrap: str) -> list[str]:
+    """`a:1,b:2` as a list.
+
+    Raises:
+        typer.BadParameter: when an entry is not host:port.
+    """
+    found = [entry.strip() for entry in bootstrap.split(",") if entry.strip()]
+    for entry in found:
+        host, _, port = entry.rpartition(":")
+        if not host or not port.isdigit():
+            raise typer.BadParameter(f"--bootstrap: {entry!r} is not host:port; write for example 127.0.0.1:9092")
+    if not found:
+        raise typer.BadParameter("--bootstrap: no address given; write for example 127.0.0.1:9092")
+    return found
+
+
+def key_values(entries: list[str], option: str) -> dict[str, str]:
+    """`["a=1", "b=2"]` as a mapping.
+
+    Raises:
+        typer.BadParameter: when an entry has no `=`.
+    """
+    settings: dict[str, str] = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{option}: {entry!r} is not NAME=VALUE; write for example retention.ms=3600000")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def partition_list(text: str | None) -> list[int] | None:
+    """`"0,2"` as [0, 2]; None stays None and means: all partitions.
+
+    Raises:
+        typer.BadParameter: when an entry is not a whole number >= 0.
+    """
+    if text is None:
+        return None
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if not entries or not all(entry.isdigit() for entry in entries):
+        raise typer.BadParameter(f"--partition: {text!r} is not a list of partition numbers; write for example 0,2")
+    return [int(entry) for entry in entries]

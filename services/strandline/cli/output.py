@@ -1,0 +1,122 @@
+"""How an answer is shown: as a table for people, as json or yaml for programs.
+
+Invariant: the three forms carry the same rows; a program's form has every field, a person's only the columns.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Row = Mapping[str, Any]
+
+_WIDE = 240
+"""Columns of a table that goes to a file or pipe, so that nothing is cut there."""
+
+
+class Format(StrEnum):
+    """The forms that `-o` accepts."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: the row's key, the heading, and whether it holds numbers."""
+
+    key: str
+    heading: str
+    number: bool = False
+
+
+def show(rows: Sequence[Row], columns: Sequence[Column], form: Format, *, empty: str = "nothing to show") -> None:
+    """Prints ``rows`` in the form asked for; ``empty`` is said (on stderr) where a table would have no row."""
+    if form is not Format.TABLE:
+        print_document([dict(row) for row in rows], form)
+    elif rows:
+        console().print(table(rows, columns))
+    else:
+        print(empty, file=sys.stderr)
+
+
+def show_one(row: Row, form: Format, sentence: str) -> None:
+    """Prints one result: a sentence for people, the whole row for programs."""
+    if form is Format.TABLE:
+        print(sentence)
+    else:
+        print_document(dict(row), form)
+
+
+def print_document(document: Any, form: Format) -> None:
+    """Prints a json or yaml document of plain values."""
+    if form is Format.JSON:
+        print(json.dumps(document, indent=2, default=str))
+        return
+    import yaml
+
+    print(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), end="")
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> Table:
+    """The rows as a rich table without frames: headings, one thin line, values."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        drawn.add_column(column.heading, justify="right" if column.number else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*[Text(cell(row.get(column.key))) for column in columns])
+    return drawn
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it: `-` for absence, thousands apart, lists with commas."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(entry) for entry in value) or "-"
+    return str(value)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console for stdout or stderr that never cuts a line which does not go to a terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else _WIDE, soft_wrap=False)
+
+
+def bytes_text(size_bytes: float) -> str:
+    """`3.2 MB`, in powers of ten as disks and networks are sold."""
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def duration_text(duration_ms: float) -> str:
+    """`850 ms`, `12.4 s`, `3 min 20 s`."""
+    if duration_ms < 1000:
+        return f"{duration_ms:.0f} ms"
+    if duration_ms < 120_000:
+        return f"{duration_ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(duration_ms / 1000), 60)
+    return f"{minutes} min {seconds} s"

@@ -1,0 +1,64 @@
+"""`strandline scenario ...`: stories of replication, played by the production cores and compared line by line.
+
+Invariant: exit code 0 means that every file came true; 1 that one did not, and the line says where, what was
+expected and what is; 2 that a file cannot be read or written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, explain, fail
+
+app = typer.Typer(help="Play an incident step by step, from a text file.", no_args_is_help=True)
+
+
+@app.callback()
+def scenario() -> None:
+    """Play an incident step by step, from a text file."""
+
+
+@app.command()
+def run(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files; docs/SCENARIOS.md.")],
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite", help="Put what is printed into the files; claims must hold all the same.")
+    ] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print every event and effect of every core.")] = False,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Write the state events, as nodes do, per file.")
+    ] = None,
+) -> None:
+    """Run scenario files on the production cores and a virtual clock. No cluster, no network, no waiting."""
+    worst = 0
+    for file in files:
+        try:
+            typer.echo(_run(file, rewrite=rewrite, trace=trace, export=export, several=len(files) > 1))
+        except CommandFailed as failure:
+            worst = max(worst, fail(failure).exit_code)
+    raise typer.Exit(worst)
+
+
+def _run(file: Path, *, rewrite: bool, trace: bool, export: Path | None, several: bool) -> str:
+    """Run one file. Returns the line that says how it went.
+
+    Raises:
+        CommandFailed: it did not come true, or cannot be read or written.
+    """
+    from strandline.sim.scenario.language import ScenarioFailed
+    from strandline.sim.scenario.run import run_file
+
+    directory = export / file.stem if export is not None and several else export
+    try:
+        transcript = run_file(file, rewrite=rewrite, export=directory, trace=typer.echo if trace else None)
+    except ScenarioFailed as failed:
+        raise CommandFailed(str(failed), EXIT_REFUSED) from failed
+    except OSError as error:
+        raise explain(error) or CommandFailed(f"{file}: {error.strerror}", EXIT_UNREACHABLE) from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{file}: it is not UTF-8 text", EXIT_UNREACHABLE) from error
+    count = len(transcript.outputs)
+    return f"{file}: {count} commands, {'written again' if rewrite else 'all as expected'}"

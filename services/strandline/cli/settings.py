@@ -1,0 +1,132 @@
+"""`strandline settings`: every setting of a role with its value and where the value came from.
+
+Invariant: it reads exactly the sources that the role itself reads, by the role's own code; a value shown here is
+the value the role would start with.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
+from strandline.cli.options import Output
+from strandline.cli.output import Column, Format, show
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from strandline.runtime.settings import ServiceSettings
+
+PASS_FLAGS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+_STAND_INS = {"node_id": "0", "data_dir": ".", "controllers": "127.0.0.1:1"}
+"""Values for required settings that were not given, so that all others can be read; they are never shown."""
+
+_COLUMNS = [
+    Column("setting", "setting"),
+    Column("value", "value"),
+    Column("origin", "origin"),
+    Column("meaning", "meaning"),
+]
+
+
+class RoleName(StrEnum):
+    """Processes that have settings."""
+
+    CONTROLLER = "controller"
+    REPLICA = "replica"
+
+
+def settings(
+    context: typer.Context,
+    role: Annotated[RoleName, typer.Argument(help="Whose settings.")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Print every setting of a role with its value and origin: flag, variable, file or default.
+
+    Give the role's own flags after its name, --config FILE included, to see what they make of it:
+    strandline settings replica --config node.yaml --node-id 1
+    """
+    try:
+        rows = setting_rows(role, list(context.args))
+    except CommandFailed as failure:
+        raise fail(failure) from failure
+    show(rows, _COLUMNS, output)
+    if warning := rules_warning(rows):
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def setting_rows(role: RoleName, words: Sequence[str]) -> list[dict[str, Any]]:
+    """One row per setting, in the order of the role's own help.
+
+    Raises:
+        CommandFailed: when a given value is wrong; the message names it.
+    """
+    from strandline.runtime.settings import ENV_PREFIX, SettingsWrong, load_settings, parse_flags
+
+    kind = settings_class(role)
+    flags, file = parse_flags(kind, f"strandline settings {role}", list(words))
+    try:
+        absent = _absent(kind, flags, file)
+        loaded = load_settings(kind, flags={**{name: _STAND_INS[name] for name in absent}, **flags}, file=file)
+    except SettingsWrong as error:
+        raise CommandFailed(str(error), EXIT_UNREACHABLE) from error
+    return [
+        {
+            "setting": name,
+            "value": None if name in absent else _plain(getattr(loaded.settings, name)),
+            "origin": "must be given" if name in absent else loaded.origins[name].value,
+            "variable": ENV_PREFIX + name.upper(),
+            "meaning": field.description or "",
+        }
+        for name, field in kind.model_fields.items()
+    ]
+
+
+def rules_warning(rows: Sequence[dict[str, Any]]) -> str | None:
+    """What must be said of a role that would start with these values; None if its rules are safe."""
+    from strandline.core.truncation import loss_warning
+    from strandline.core.types import Rules, Truncation
+
+    value = next(row["value"] for row in rows if row["setting"] == "truncation")
+    return loss_warning(Rules(truncation=Truncation(value))) if value else None
+
+
+def settings_class(role: RoleName) -> type[ServiceSettings]:
+    """The class that a role reads its settings by."""
+    if role is RoleName.CONTROLLER:
+        from strandline.controller.settings import ControllerSettings
+
+        return ControllerSettings
+    from strandline.replica.settings import ReplicaSettings
+
+    return ReplicaSettings
+
+
+def _absent(kind: type[ServiceSettings], flags: dict[str, str], file: Any) -> set[str]:
+    """Required settings that no source gives. Stand-ins count as flags, so a lower source's value stays hidden;
+    whether there is one is seen by leaving the stand-in out."""
+    from strandline.runtime.settings import SettingsWrong, load_settings
+
+    required = [name for name, field in kind.model_fields.items() if field.is_required() and name not in flags]
+    absent = set()
+    for name in required:
+        others = {other: _STAND_INS[other] for other in required if other != name}
+        try:
+            load_settings(kind, flags={**others, **flags}, file=file)
+        except SettingsWrong as error:
+            if "Field required" not in str(error):
+                raise
+            absent.add(name)
+    return absent
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, tuple):
+        return list(value)
+    return value if isinstance(value, int | float | str | bool | None) else str(value)

@@ -1,0 +1,143 @@
+"""`strandline sim ...`: run the simulator over seeds, or replay one seed as lanes.
+
+Invariant: exit code 1 means that an invariant was broken, or that a campaign did not see what its profile promises;
+every broken seed is printed with the command that replays it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
+from strandline.cli.output import Column, Format, show
+
+if TYPE_CHECKING:
+    from strandline.sim.campaign import Campaign
+    from strandline.sim.trace import Line, Trace
+
+app = typer.Typer(
+    help="Simulate clusters under faults: the production cores on virtual time, checked at every event.",
+    no_args_is_help=True,
+)
+
+Profile = Annotated[str, typer.Option("--profile", "-p", metavar="NAME", help="Kind of run: swarm, page-cache, calm.")]
+
+
+@app.command()
+def run(
+    seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not including, B.")],
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = 1,
+    profile: Profile = "swarm",
+    table: Annotated[bool, typer.Option("--table/--no-table", help="Show how often each thing happened.")] = True,
+) -> None:
+    """Run many seeds; the exit code says whether every invariant held and everything promised was seen."""
+    span = _span(seeds)
+    _check_profile(profile)
+    campaign, elapsed_s = _run(span, jobs, profile)
+    if table:
+        rows = [{"what": what, "times": times} for what, times in sorted(campaign.counts.items())]
+        show(rows, [Column("what", "what"), Column("times", "times", number=True)], Format.TABLE)
+    _summarize(campaign, elapsed_s)
+    if not campaign.passed:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _run(span: range, jobs: int, profile: str) -> tuple[Campaign, float]:
+    """Every seed, with a progress bar that shows the rate; and how long it took."""
+    import time
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from strandline.cli.output import console
+    from strandline.sim.campaign import Campaign, outcomes
+
+    campaign = Campaign(profile)
+    began_s = time.monotonic()
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True)) as progress:
+        task = progress.add_task(profile, total=len(span), rate="")
+        for outcome in outcomes(span, profile, jobs):
+            campaign.take(outcome)
+            rate = campaign.events / max(0.001, time.monotonic() - began_s)
+            progress.update(task, advance=1, rate=f"{rate:,.0f} events/s, {len(campaign.broken)} broken")
+    return campaign, time.monotonic() - began_s
+
+
+def _summarize(campaign: Campaign, elapsed_s: float) -> None:
+    typer.echo(
+        f"{campaign.seeds:,} seeds, {campaign.events:,} events, {campaign.counts['elections']:,} elections, "
+        f"{campaign.committed:,} committed records in {elapsed_s:,.1f} s: "
+        f"{campaign.events / elapsed_s:,.0f} events/s, {campaign.seeds / elapsed_s:,.1f} seeds/s, "
+        f"{campaign.events / (campaign.simulated_us / 1e6):,.0f} events per simulated second"
+    )
+    for outcome in sorted(campaign.broken, key=lambda each: each.seed):
+        assert outcome.violation is not None
+        typer.echo(f"seed {outcome.seed}: {outcome.violation.name}: {outcome.violation.sentence}", err=True)
+        typer.echo(f"  strandline sim replay {outcome.seed} --profile {campaign.profile}", err=True)
+    for promise in campaign.missing:
+        typer.echo(f"never happened, though the profile {campaign.profile!r} promises it: {promise}", err=True)
+
+
+@app.command()
+def replay(
+    seed: Annotated[int, typer.Argument(help="The seed to run again.")],
+    profile: Profile = "swarm",
+    everything: Annotated[bool, typer.Option("--all", help="Every event of every core.")] = False,
+    last_ms: Annotated[
+        int | None, typer.Option("--last", metavar="MS", min=1, help="Only so many ms before the end.")
+    ] = None,
+    offset: Annotated[
+        str | None, typer.Option("--offset", metavar="[PARTITION/]OFFSET", help="The life of this offset.")
+    ] = None,
+) -> None:
+    """Show one seed as lanes: ctl is the controller, n0 a node, n0* a node that leads, -- a fault."""
+    from strandline.sim.profiles import PROFILES
+    from strandline.sim.run import run_world
+    from strandline.sim.shape import draw_shape
+    from strandline.sim.trace import Trace
+    from strandline.sim.world import World
+
+    _check_profile(profile)
+    trace = Trace(everything=everything)
+    world = World(draw_shape(seed, PROFILES[profile]), recorder=trace)
+    trace.world = world
+    outcome = run_world(world)
+    shown_from_us = 0 if last_ms is None else outcome.simulated_us - last_ms * 1000
+    for line in trace.lines:
+        if line.at_us >= shown_from_us:
+            typer.echo(str(line))
+    violation = outcome.violation
+    if violation is not None:
+        typer.echo(f"!! {violation.name} at t={violation.at_us / 1000:.3f}: {violation.sentence}")
+    _show_life(trace, offset, violation.offset if violation is not None else None)
+    typer.echo(f"seed {seed}: {outcome.events:,} events, {outcome.committed:,} committed records")
+    if violation is not None:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _show_life(trace: Trace, asked: str | None, broken_offset: int | None) -> None:
+    if asked is None and broken_offset is None:
+        return
+    partition, _, offset = (asked or f"0/{broken_offset}").rpartition("/")
+    if not offset.isdigit() or not (partition or "0").isdigit():
+        raise typer.BadParameter(f"--offset: {asked!r} is not [PARTITION/]OFFSET; write for example 0/324")
+    life: list[Line] = list(trace.life_of(int(partition or 0), int(offset)))
+    typer.echo(f"life of offset {offset} of partition {partition or 0}:")
+    for line in life:
+        typer.echo(f"  {line}")
+
+
+def _span(seeds: str) -> range:
+    first, dots, end = seeds.partition("..")
+    if not dots or not first.isdigit() or not end.isdigit() or int(first) >= int(end):
+        raise typer.BadParameter(f"--seeds: {seeds!r} is not A..B with A below B; write for example 0..200")
+    return range(int(first), int(end))
+
+
+def _check_profile(profile: str) -> None:
+    from strandline.sim.profiles import PROFILES
+
+    if profile not in PROFILES:
+        raise fail(CommandFailed(f"no profile {profile!r}; there are: {', '.join(PROFILES)}", EXIT_UNREACHABLE))

@@ -1,0 +1,185 @@
+"""`strandline up`: a whole cluster on this machine, for as long as the command runs.
+
+Invariant: what `up` starts, `up` stops; a child that ends by itself is reported at once, never silently replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.failures import CommandFailed, perform
+from strandline.cli.options import key_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from strandline.cli.local_cluster import LocalCluster
+    from strandline.cli.processes import Service
+
+_WATCH_S = 0.2
+_RESTART_PAUSE_S = 1.0
+
+
+def up(
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Where the cluster lives; the same DIR continues it.")
+    ] = Path("strandline-data"),
+    nodes: Annotated[int, typer.Option(min=1, max=15, help="Data nodes that may lead.")] = 3,
+    observers: Annotated[int, typer.Option(min=0, max=5, help="Data nodes that only ever follow.")] = 0,
+    restart: Annotated[bool, typer.Option("--restart", help="Start a node again when it ends by itself.")] = False,
+    node_setting: Annotated[
+        list[str] | None, typer.Option("--node-set", metavar="NAME=VALUE", help="A setting of every node; repeatable.")
+    ] = None,
+    controller_setting: Annotated[
+        list[str] | None, typer.Option("--controller-set", metavar="NAME=VALUE", help="A setting of the controller.")
+    ] = None,
+) -> None:
+    """Run a controller and data nodes on this machine until Ctrl-C.
+
+    Every role is a process of its own. The kernel chooses the ports on the first start of a directory;
+    later starts keep the ports and the data.
+    """
+    from strandline.cli.local_cluster import LocalCluster, Plan
+
+    plan = Plan(
+        directory=directory,
+        nodes=nodes,
+        observers=observers,
+        controller_settings=_settings(controller_setting, "--controller-set"),
+        node_settings=_settings(node_setting, "--node-set"),
+    )
+    perform(run(LocalCluster(plan), restart=restart))
+
+
+def _settings(entries: list[str] | None, option: str) -> dict[str, str]:
+    return {name.replace("-", "_"): value for name, value in key_values(entries or [], option).items()}
+
+
+async def run(cluster: LocalCluster, *, restart: bool) -> None:
+    """Starts ``cluster``, watches it until SIGINT or SIGTERM, stops it.
+
+    Raises:
+        CommandFailed: when a process does not come up, or the controller ends by itself.
+    """
+    stop_asked = asyncio.Event()
+    with _signals(stop_asked):
+        try:
+            await _start(cluster, stop_asked)
+            await _watch(cluster, stop_asked, restart=restart)
+        finally:
+            await _stop(cluster)
+
+
+async def _start(cluster: LocalCluster, stop_asked: asyncio.Event) -> None:
+    from strandline.cli.processes import ServiceDied
+
+    typer.echo(f"starting a controller and {len(cluster.nodes)} nodes in {cluster.directory}")
+    starting = asyncio.create_task(cluster.start())
+    asked = asyncio.create_task(stop_asked.wait())
+    await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        return
+    try:
+        starting.result()
+    except (ServiceDied, TimeoutError) as error:
+        raise CommandFailed(str(error)) from error
+    _print_endpoints(cluster)
+
+
+def _print_endpoints(cluster: LocalCluster) -> None:
+    from dataclasses import asdict
+
+    from strandline.cli.output import Column, console, table
+    from strandline.cli.processes import read_address
+
+    rows = []
+    for service in cluster.services:
+        address = read_address(service.directory)
+        assert address is not None, f"{service.name} serves without an endpoint"
+        rows.append({**asdict(address), "name": service.name, "pid": str(address.pid)})
+    columns = [
+        Column("name", "process"),
+        Column("client", "for clients"),
+        Column("internal", "internal"),
+        Column("pid", "pid"),
+    ]
+    screen = console()
+    screen.print()
+    screen.print(table(rows, columns))
+    screen.print()
+    screen.print(f"  export STRANDLINE_BOOTSTRAP={cluster.bootstrap}")
+    screen.print()
+    screen.print("serving; Ctrl-C stops everything and keeps the data", style="dim")
+
+
+async def _watch(cluster: LocalCluster, stop_asked: asyncio.Event, *, restart: bool) -> None:
+    while not stop_asked.is_set():
+        for node_id, service in cluster.nodes.items():
+            await _see_to(cluster, node_id, service, restart=restart)
+        controller_end = cluster.controller.found_dead()
+        if controller_end is not None:
+            if not restart:
+                raise CommandFailed(f"{cluster.controller.epitaph()}; output: {cluster.controller.output}")
+            typer.echo(cluster.controller.epitaph(), err=True)
+            await asyncio.sleep(_RESTART_PAUSE_S)
+            await cluster.start_controller()
+        try:
+            await asyncio.wait_for(stop_asked.wait(), _WATCH_S)
+        except TimeoutError:
+            continue
+
+
+async def _see_to(cluster: LocalCluster, node_id: int, service: Service, *, restart: bool) -> None:
+    """Reports a node that ended by itself, once, and starts it again if that was asked for."""
+    from strandline.cli.processes import ServiceDied
+
+    end = service.found_dead()
+    if end is None:
+        return
+    if end.code == 0:
+        service.end_expected = True
+        typer.echo(f"{service.name} has left in good order; start it again with the whole cluster")
+        return
+    typer.echo(service.epitaph(), err=True)
+    service.end_expected = True
+    if not restart:
+        typer.echo(f"the others go on without {service.name}", err=True)
+        return
+    await asyncio.sleep(_RESTART_PAUSE_S)
+    try:
+        address = await cluster.start_node(node_id)
+    except (ServiceDied, TimeoutError) as error:
+        typer.echo(f"{service.name} did not come back: {error}", err=True)
+    else:
+        typer.echo(f"{service.name} serves again at {address.client} (pid {address.pid})")
+
+
+async def _stop(cluster: LocalCluster) -> None:
+    if not any(service.running for service in cluster.services):
+        return
+    typer.echo("stopping")
+    for end in await cluster.stop():
+        if end.forced or end.code != 0:
+            typer.echo(end.sentence, err=True)
+    typer.echo(f"stopped; the data is in {cluster.directory}")
+
+
+@contextmanager
+def _signals(stop_asked: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop_asked.set)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,26 @@
+"""Builders of data directories with real logs, for tests of what reads files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strandline.core.types import LeaderEpoch, NodeId, Offset
+from strandline.records.batch import split_batches
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.storage.directory import DataDirectory
+
+TOPIC_ID = "7f8a0c44-0000-4000-8000-000000000001"
+NOW_MS = 1_700_000_000_000
+
+
+def data_directory(path: Path, node_id: int, batches: list[list[bytes]], hw: int, topic_id: str = TOPIC_ID) -> Path:
+    """A node's data directory with one log of the given batches and checkpointed HW."""
+    directory = DataDirectory.open(path, node_id=NodeId(node_id))
+    log = directory.open_log("orders", 0, topic_id).log
+    for values in batches:
+        encoded = encode_batch([NewRecord(key=None, value=value, timestamp_ms=NOW_MS) for value in values])
+        log.append(split_batches(encoded), Offset(log.leo), LeaderEpoch(3))
+    directory.checkpoints.high_watermarks.put(("orders", 0), Offset(hw))
+    log.close()
+    directory.close(clean=True)
+    return path

@@ -1,0 +1,185 @@
+"""What the command line makes of its words, before anything is asked of a cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from strandline.cli.app import app
+from strandline.cli.consume import AtTime, record_document, start_of, time_ms
+from strandline.cli.failures import CommandFailed, explain
+from strandline.cli.options import addresses, key_values, partition_list
+from strandline.cli.output import bytes_text, cell, duration_text
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.types import Offset
+from strandline.records.codec import Record
+
+COMMANDS = [
+    *(("topic", name) for name in ("create", "list", "describe", "alter", "delete")),
+    ("produce",),
+    ("consume",),
+    ("cluster", "status"),
+    *(("node", name) for name in ("list", "shutdown")),
+    *(("log", name) for name in ("dump", "verify")),
+    ("up",),
+    ("demo",),
+    ("settings",),
+    ("completion",),
+]
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    """Runs the command line; returns exit code, stdout, stderr."""
+    result = CliRunner().invoke(app, list(words), prog_name="strandline")
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
+    """--help of every command ends with 0 and says how it is used."""
+    code, out, _ = run(*words, "--help")
+
+    assert code == 0
+    assert f"strandline {' '.join(words)}" in out
+
+
+def test_help_lists_the_commands_in_order() -> None:
+    """A newcomer meets topics first and completion last."""
+    _, out, _ = run("--help")
+    places = [out.index(f"\n  {name} ") for name in ("topic", "produce", "cluster", "up", "completion")]
+
+    assert places == sorted(places)
+
+
+def test_a_cluster_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --bootstrap and without its variable a command is wrong usage and names both."""
+    monkeypatch.delenv("STRANDLINE_BOOTSTRAP", raising=False)
+    code, _, err = run("topic", "list")
+
+    assert code == 2
+    assert "--bootstrap" in err
+    assert "STRANDLINE_BOOTSTRAP" in err
+
+
+def test_a_wrong_setting_is_exit_code_2() -> None:
+    """A setting that cannot be read is told in one line that names it."""
+    code, _, err = run("settings", "replica", "--node-id", "minus")
+
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert "node_id" in err
+
+
+@pytest.mark.parametrize("text", ["here", ":1", "a:b", "", ","])
+def test_an_address_is_host_and_port(text: str) -> None:
+    """Anything else is refused with an example."""
+    with pytest.raises(typer.BadParameter, match=r"127\.0\.0\.1:9092"):
+        addresses(text)
+
+
+def test_a_bootstrap_is_a_list() -> None:
+    """Addresses are parted by commas; spaces do not count."""
+    assert addresses("a:1, b:2,") == ["a:1", "b:2"]
+
+
+def test_settings_are_pairs() -> None:
+    """NAME=VALUE, the value may hold further equals signs; anything else is refused."""
+    assert key_values(["a=1", "b=x=y"], "--config") == {"a": "1", "b": "x=y"}
+    with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
+        key_values(["a"], "--config")
+
+
+def test_partitions_are_a_list_of_numbers() -> None:
+    """Nothing means all; a word is refused."""
+    assert partition_list(None) is None
+    assert partition_list("0, 2") == [0, 2]
+    with pytest.raises(typer.BadParameter, match="partition numbers"):
+        partition_list("first")
+
+
+def test_where_reading_begins() -> None:
+    """At the end unless said otherwise; two places are one too many."""
+    assert start_of(False, None, None) == "end"
+    assert start_of(True, None, None) == "beginning"
+    assert start_of(False, 7, None) == 7
+    assert start_of(False, None, "1500") == AtTime(1500)
+    with pytest.raises(typer.BadParameter, match="one of"):
+        start_of(True, 7, None)
+
+
+def test_times_are_milliseconds_or_iso() -> None:
+    """A time with a zone is the same everywhere; what is no time is refused."""
+    assert time_ms("2023-11-14T22:13:20Z") == 1_700_000_000_000
+    with pytest.raises(typer.BadParameter, match="is no time"):
+        time_ms("yesterday")
+
+
+def test_a_record_as_json() -> None:
+    """Text stays text, other bytes become base64 under their own name, absence is null."""
+    record = Record(Offset(5), 1_500, None, b"\xff", (("h", b"v"),))
+
+    assert json.loads(json.dumps(record_document("orders", 2, record))) == {
+        "topic": "orders",
+        "partition": 2,
+        "offset": 5,
+        "timestamp_ms": 1500,
+        "key": None,
+        "value_base64": "/w==",
+        "headers": [{"name": "h", "value": "v"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic is named 'x'"), 1),
+        (Refused(ErrorCode.NETWORK_EXCEPTION, "connection refused"), 2),
+        (ConnectionRefusedError("refused"), 2),
+        (TimeoutError(), 2),
+        (FileNotFoundError(2, "No such file or directory", "x.txt"), 2),
+        (CommandFailed("no"), 1),
+    ],
+)
+def test_expected_failures_have_their_exit_code(error: Exception, code: int) -> None:
+    """A refusal is 1, no answer and wrong input are 2, each in one line."""
+    failure = explain(error)
+
+    assert failure is not None
+    assert failure.exit_code == code
+    assert "\n" not in failure.message
+
+
+def test_a_refusal_says_the_remedy() -> None:
+    """The line names what was refused and what to do; a remedy that is there already is not said twice."""
+    bare = explain(Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "replication factor 5 is above 3 nodes"))
+    whole = explain(Refused(ErrorCode.INVALID_PARTITIONS, "count 2: there are 3; ask for more"))
+
+    assert bare is not None and whole is not None
+    assert "INVALID_REPLICATION_FACTOR: replication factor 5 is above 3 nodes; use at most as many" in bare.message
+    assert whole.message == "INVALID_PARTITIONS: count 2: there are 3; ask for more"
+
+
+def test_a_defect_is_not_explained_away() -> None:
+    """An unexpected exception keeps its traceback."""
+    assert explain(ValueError("bug")) is None
+
+
+def test_cells_are_for_people() -> None:
+    """Absence is a dash, thousands are parted, lists have commas."""
+    assert [cell(value) for value in (None, True, 1234567, [1, 2], [], "x")] == [
+        "-",
+        "yes",
+        "1,234,567",
+        "1,2",
+        "-",
+        "x",
+    ]
+
+
+def test_units_are_for_people() -> None:
+    """Bytes in powers of ten, durations in the unit that fits."""
+    assert [bytes_text(size) for size in (12, 3_200, 31_500_000)] == ["12 B", "3.2 kB", "31.5 MB"]
+    assert [duration_text(ms) for ms in (850, 12_400, 200_000)] == ["850 ms", "12.4 s", "3 min 20 s"]

@@ -1,0 +1,165 @@
+"""`strandline log dump` and `log verify` on the files of real logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.data_directories import TOPIC_ID, data_directory
+from typer.testing import CliRunner
+
+from strandline.cli.app import app
+from strandline.cli.log_equality import Copy, Fingerprint, compare
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    """Runs the command line; returns exit code, stdout, stderr."""
+    result = CliRunner().invoke(app, list(words))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_dump_shows_offsets_epochs_and_crc(tmp_path: Path) -> None:
+    """Every batch has its offsets, epoch, size and CRC state."""
+    directory = data_directory(tmp_path / "node-1", 1, [[b"a", b"b"], [b"c"]], hw=3)
+    code, out, _ = run("log", "dump", str(directory), "-o", "json")
+    (log,) = json.loads(out)
+
+    assert code == 0
+    assert (log["topic"], log["partition"], log["topic_id"]) == ("orders", 0, TOPIC_ID)
+    assert (log["high_watermark"], log["leo"]) == (3, 3)
+    assert [(b["base_offset"], b["last_offset"], b["leader_epoch"], b["crc"]) for b in log["batches"]] == [
+        (0, 1, 3, "ok"),
+        (2, 2, 3, "ok"),
+    ]
+
+
+def test_dump_of_one_partition_as_a_table(tmp_path: Path) -> None:
+    """A partition's own directory is a log too; the table names it and its HW."""
+    directory = data_directory(tmp_path / "node-1", 1, [[b"a", b"b"]], hw=2)
+    code, out, _ = run("log", "dump", str(directory / "orders-0"))
+
+    assert code == 0
+    assert "orders-0" in out
+    assert "HW 2" in out
+    assert "2023-11-14 22:13:20.000Z" in out
+
+
+def test_dump_of_a_damaged_batch_fails(tmp_path: Path) -> None:
+    """A flipped byte is shown at its batch and makes the exit code 1."""
+    directory = data_directory(tmp_path / "node-1", 1, [[b"a" * 100], [b"c"]], hw=2)
+    segment = next((directory / "orders-0").glob("*.log"))
+    content = bytearray(segment.read_bytes())
+    content[100] ^= 1
+    segment.write_bytes(content)
+    code, out, _ = run("log", "dump", str(directory), "-o", "json")
+
+    assert code == 1
+    assert [batch["crc"] for batch in json.loads(out)[0]["batches"]] == ["the CRC does not match", "ok"]
+
+
+def test_dump_from_an_offset_with_a_limit(tmp_path: Path) -> None:
+    """--from and --limit narrow the batches down."""
+    directory = data_directory(tmp_path / "node-1", 1, [[b"a"], [b"b"], [b"c"], [b"d"]], hw=4)
+    _, out, _ = run("log", "dump", str(directory), "--from", "1", "--limit", "2", "-o", "json")
+
+    assert [batch["base_offset"] for batch in json.loads(out)[0]["batches"]] == [1, 2]
+
+
+@pytest.mark.parametrize("words", [("log", "dump", "none"), ("log", "dump", "."), ("log", "verify", "none", "none")])
+def test_a_directory_without_logs_is_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """What is no data directory ends with exit code 2 and one line that names it."""
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(*words)
+
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert words[2] in err
+
+
+def test_verify_equal_logs(tmp_path: Path) -> None:
+    """Copies that agree up to the lowest HW are equal, whatever lies above it."""
+    batches = [[b"a", b"b"], [b"c"]]
+    first = data_directory(tmp_path / "node-1", 1, [*batches, [b"x"]], hw=3)
+    second = data_directory(tmp_path / "node-2", 2, [*batches, [b"y"]], hw=3)
+    code, out, _ = run("log", "verify", str(first), str(second), "-o", "json")
+    (row,) = json.loads(out)
+
+    assert code == 0
+    assert row["equal"] is True
+    assert (row["start"], row["end"], row["batches"], row["replicas"]) == (0, 3, 2, ["node-1", "node-2"])
+
+
+def test_verify_names_the_first_difference(tmp_path: Path) -> None:
+    """Copies that differ below the HW give exit code 1 and the offset."""
+    first = data_directory(tmp_path / "node-1", 1, [[b"a"], [b"b"]], hw=2)
+    second = data_directory(tmp_path / "node-2", 2, [[b"a"], [b"c"]], hw=2)
+    code, out, _ = run("log", "verify", str(first), str(second))
+
+    assert code == 1
+    assert "different" in out
+
+
+def test_verify_refuses_logs_of_two_topics(tmp_path: Path) -> None:
+    """One name with two topic ids is no copy of one log (M63)."""
+    first = data_directory(tmp_path / "node-1", 1, [[b"a"]], hw=1)
+    second = data_directory(tmp_path / "node-2", 2, [[b"a"]], hw=1, topic_id=TOPIC_ID.replace("7f8a", "8f8a"))
+    code, _, err = run("log", "verify", str(first), str(second))
+
+    assert code == 1
+    assert "logs of different topics" in err
+
+
+def test_verify_without_anything_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither directories nor --bootstrap: wrong usage."""
+    monkeypatch.delenv("STRANDLINE_BOOTSTRAP", raising=False)
+    code, _, err = run("log", "verify")
+
+    assert code == 2
+    assert "data directories" in err
+
+
+def fingerprint(base: int, end: int, digest: bytes = b"same") -> Fingerprint:
+    """A batch as it is compared."""
+    return Fingerprint(base, end, 1, 100, digest)
+
+
+def copy(name: str, start: int, hw: int) -> Copy:
+    """A replica's bounds."""
+    return Copy(name=name, log_start_offset=start, high_watermark=hw, leo=hw)
+
+
+def test_compare_ignores_what_lies_outside() -> None:
+    """Below the highest log start and above the lowest HW the copies may differ."""
+    copies = [copy("1", 0, 30), copy("2", 10, 20)]
+    batches = {
+        "1": [fingerprint(0, 10, b"old"), fingerprint(10, 20), fingerprint(20, 30)],
+        "2": [fingerprint(10, 20)],
+    }
+    found = compare("orders", 0, copies, batches)
+
+    assert (found.equal, found.start, found.end, found.batches) == (True, 10, 20, 1)
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ([fingerprint(0, 10), fingerprint(10, 20, b"other")], "at offset 10 1 and 2 differ in bytes"),
+        ([fingerprint(0, 10)], "at offset 10 2 has no batch where 1 has one"),
+        ([fingerprint(0, 5), fingerprint(5, 20)], "at offset 0 1 and 2 differ in end (10 and 5)"),
+    ],
+)
+def test_compare_tells_what_differs(second: list[Fingerprint], said: str) -> None:
+    """Bytes, a missing batch and another border are three different sentences."""
+    batches = {"1": [fingerprint(0, 10), fingerprint(10, 20)], "2": second}
+
+    assert compare("orders", 0, [copy("1", 0, 20), copy("2", 0, 20)], batches).difference == said
+
+
+def test_compare_wants_everything_up_to_the_hw() -> None:
+    """Copies that both end below the HW they claim are not equal."""
+    batches = {"1": [fingerprint(0, 10)], "2": [fingerprint(0, 10)]}
+
+    assert compare("orders", 0, [copy("1", 0, 20), copy("2", 0, 20)], batches).difference is not None

@@ -1,0 +1,86 @@
+"""`strandline scenario run`: exit codes, --rewrite, --trace, --export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from strandline.cli.app import app
+
+STORY = "strandline-scenario 1\nnodes A B\ntopic lines replicas=A,B\nproduce A m0\nstabilize\nexpect-hw A=1\n"
+
+
+def run(*words: str | Path) -> Result:
+    """One command of the line."""
+    return CliRunner().invoke(app, ["scenario", "run", *map(str, words)])
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Path:
+    """A file whose output is not filled in."""
+    file = tmp_path / "story.scenario"
+    file.write_text(STORY)
+    return file
+
+
+def test_rewriting_makes_a_file_come_true(story: Path) -> None:
+    """Without its output a file fails; --rewrite puts it in; then the file comes true and is not touched again."""
+    before = run(story)
+    written = run("--rewrite", story)
+    text = story.read_text()
+    after = run(story)
+
+    assert (before.exit_code, written.exit_code, after.exit_code) == (1, 0, 0)
+    assert f"{story}:3: the scenario fails here" in before.stderr
+    assert "  m0: acked at 0\n" in text
+    assert after.stdout == f"{story}: 5 commands, all as expected\n"
+    assert story.read_text() == text
+
+
+def test_a_claim_fails_rewriting_too(story: Path) -> None:
+    """--rewrite leaves the file alone when a claim does not hold."""
+    story.write_text(STORY.replace("A=1", "A=7"))
+    result = run("--rewrite", story)
+
+    assert result.exit_code == 1
+    assert "expected: the hw of A is 7\nactual:   the hw of A is 1" in result.stderr
+    assert story.read_text() == STORY.replace("A=1", "A=7")
+
+
+def test_every_file_is_run(story: Path) -> None:
+    """One that fails does not hide the others; the worst exit code counts."""
+    run("--rewrite", story)
+    result = run(story.with_name("missing"), story)
+
+    assert result.exit_code == 2
+    assert "No such file" in result.stderr
+    assert "all as expected" in result.stdout
+
+
+def test_a_trace_shows_events_and_effects(story: Path) -> None:
+    """--trace prints what each core was given and what it asked for."""
+    result = run("--rewrite", "--trace", story)
+
+    assert "      0 A: ProduceArrived(" in result.stdout
+    assert "      0 A: Append(" in result.stdout
+    assert "      0 ctl: Commit(" in result.stdout
+
+
+def test_state_events_leave_by_the_real_exporter(story: Path, tmp_path: Path) -> None:
+    """--export writes the events of each place as a node does, with the scenario's own time."""
+    story.write_text(
+        STORY.replace("produce", "tick 2s\nelect B\nmetadata-to B\nmetadata-to A\nproduce B x\nproduce", 1)
+    )
+    result = run("--rewrite", "--export", tmp_path / "out", story)
+    rows = {
+        place: [json.loads(line) for line in (tmp_path / "out" / place / "events.jsonl").read_text().splitlines()]
+        for place in ("A", "B", "ctl")
+    }
+
+    assert result.exit_code == 1  # the claim at the end no longer holds; what happened is exported all the same
+    assert [r["new_leader"] for r in rows["ctl"] if r["event"] == "LEADER_CHANGE"] == [1, 2]
+    assert [(r["time_ms"], r["leader_epoch"]) for r in rows["B"] if r["event"] == "EPOCH_START"] == [(2000, 1)]
+    assert {r["node_id"] for r in rows["A"]} == {1}

@@ -1,0 +1,35 @@
+"""`strandline settings`: every value with where it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strandline.cli.settings import RoleName, rules_warning, setting_rows
+
+
+def test_settings_tell_their_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag wins over a variable, a variable over the file, the file over the default; what is missing is said."""
+    (tmp_path / "node.yaml").write_text("rack: file\nnode_id: 4\ntick-ms: 20\n")
+    monkeypatch.setenv("STRANDLINE_RACK", "variable")
+    rows = setting_rows(RoleName.REPLICA, ["--config", str(tmp_path / "node.yaml"), "--data-dir", "/d"])
+    found = {row["setting"]: (row["value"], row["origin"]) for row in rows}
+
+    assert found["data_dir"] == ("/d", "flag")
+    assert found["rack"] == ("variable", "variable")
+    assert found["node_id"] == (4, "file")
+    assert found["tick_ms"] == (20, "file")
+    assert found["durability"] == ("fsync", "default")
+    assert found["controllers"] == (None, "must be given")
+
+
+@pytest.mark.parametrize("role", list(RoleName))
+def test_a_rule_of_history_is_announced(role: RoleName) -> None:
+    """A role that would start under a rule that loses records says so; under any other it is silent."""
+    historic = setting_rows(role, ["--truncation", "high-watermark"])
+    today = setting_rows(role, ["--truncation", "fetch"])
+    default = setting_rows(role, [])
+
+    assert "CAN LOSE ACKNOWLEDGED RECORDS" in (rules_warning(historic) or "")
+    assert (rules_warning(today), rules_warning(default)) == (None, None)

@@ -1,0 +1,90 @@
+"""`strandline up`: starts all, reports what dies, restarts on request, stops all on a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from strandline.cli import up
+from strandline.cli.failures import CommandFailed
+from strandline.cli.local_cluster import LocalCluster, Plan
+
+DUMMY = str(Path(__file__).with_name("dummy_service.py"))
+
+
+def dummy_cluster(directory: Path, **node_settings: str) -> LocalCluster:
+    """Two nodes and a controller, all dummies."""
+    return LocalCluster(
+        Plan(
+            directory=directory,
+            nodes=2,
+            node_settings=node_settings,
+            controller_module=(DUMMY,),
+            replica_module=(DUMMY,),
+        )
+    )
+
+
+async def until(said: str, capture: pytest.CaptureFixture[str], seen: list[str]) -> None:
+    """Waits until the command has printed ``said``; everything printed is collected in ``seen``."""
+    async with asyncio.timeout(10):
+        while said not in "".join(seen):
+            await asyncio.sleep(0.02)
+            out, err = capture.readouterr()
+            seen.append(out + err)
+
+
+async def test_up_serves_until_a_signal_and_stops_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`up` prints the endpoints and the bootstrap line, and SIGTERM ends every process."""
+    cluster, seen = dummy_cluster(tmp_path), list[str]()
+    task = asyncio.create_task(up.run(cluster, restart=False))
+    await until("Ctrl-C stops everything", capsys, seen)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await task
+
+    assert f"export STRANDLINE_BOOTSTRAP={cluster.bootstrap}" in "".join(seen)
+    assert not any(service.running for service in cluster.services)
+
+
+async def test_a_dead_node_is_reported_once_and_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A node that ends by itself is named with how it ended; the others go on."""
+    cluster, seen = dummy_cluster(tmp_path), list[str]()
+    task = asyncio.create_task(up.run(cluster, restart=False))
+    await until("Ctrl-C stops everything", capsys, seen)
+    os.kill(cluster.nodes[1].pid or 0, signal.SIGKILL)
+    await until("the others go on without node-1", capsys, seen)
+    survivors = [cluster.controller.running, cluster.nodes[2].running]
+    os.kill(os.getpid(), signal.SIGINT)
+    await task
+
+    assert survivors == [True, True]
+    assert "".join(seen).count("node-1 was ended by SIGKILL") == 1
+
+
+async def test_restart_brings_a_dead_node_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --restart a node that ended by itself is started again at its old address."""
+    cluster, seen = dummy_cluster(tmp_path), list[str]()
+    task = asyncio.create_task(up.run(cluster, restart=True))
+    await until("Ctrl-C stops everything", capsys, seen)
+    os.kill(cluster.nodes[2].pid or 0, signal.SIGKILL)
+    await until("node-2 serves again at", capsys, seen)
+    os.kill(os.getpid(), signal.SIGINT)
+    await task
+
+    assert not any(service.running for service in cluster.services)
+
+
+async def test_a_node_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
+    """When a process ends before it serves, `up` stops the rest and fails with that process's last words."""
+    cluster = dummy_cluster(tmp_path, misbehave="die")
+
+    with pytest.raises(CommandFailed, match="exit code 74: the disk is full"):
+        await up.run(cluster, restart=False)
+
+    assert not any(service.running for service in cluster.services)
