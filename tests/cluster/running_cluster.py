@@ -1,0 +1,349 @@
+"""What a test needs of a cluster of real processes: starting it, asking it, and waiting until something is so.
+
+Invariant: every call and every wait has a deadline; a wait looks at a condition and never counts on a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import grpc
+
+from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.rpc.channels import Channels, parse_endpoint
+from strandline.v1 import controller_service_pb2 as controller_pb
+from strandline.v1 import follower_service_pb2 as follower_pb
+from strandline.v1 import leader_service_pb2 as leader_pb
+from strandline.v1 import metadata_pb2, partition_pb2
+from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
+from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+if TYPE_CHECKING:
+    # Only in the generated stubs: at run time one class serves both kinds of channel.
+    from strandline.v1.controller_service_pb2_grpc import ControllerServiceAsyncStub
+    from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
+    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+
+SESSION_TIMEOUT_MS = 1_500
+CALL_S = 5.0
+SETTLE_S = 30.0
+"""How long after the last fault everything may take to be whole again (`reliability` 4.2, G2)."""
+ELECTION_S = SESSION_TIMEOUT_MS / 1000 + 2.0
+"""How long a partition may be without a leader (G4)."""
+
+_LOOK_EVERY_S = 0.05
+
+CONTROLLER_SETTINGS = {"session_timeout_ms": str(SESSION_TIMEOUT_MS), "heartbeat_interval_ms": "250"}
+NODE_SETTINGS = {
+    "segment_bytes": str(1 << 20),
+    "replica_lag_time_max_ms": "3000",
+    "replica_fetch_wait_max_ms": "200",
+    "ping_every_ms": "1000",
+    "ping_timeout_ms": "1000",
+    # A test machine's disk may be fuller than a server's.
+    "low_space_bytes": "0",
+}
+
+_Found = TypeVar("_Found")
+
+
+def plan(directory: Path, *, nodes: int = 3, observers: int = 0, rules: Mapping[str, str] | None = None) -> Plan:
+    """A cluster with the settings of the fault tests: short sessions, small segments; ``rules`` as settings."""
+    return Plan(
+        directory=directory,
+        nodes=nodes,
+        observers=observers,
+        controller_settings=CONTROLLER_SETTINGS | dict(rules or {}),
+        node_settings=NODE_SETTINGS | dict(rules or {}),
+    )
+
+
+def started(what: Plan) -> LocalCluster:
+    """A running cluster, started outside of any test's event loop."""
+    cluster = LocalCluster(what)
+    try:
+        asyncio.run(cluster.start())
+    except BaseException:
+        cluster.kill()
+        raise
+    return cluster
+
+
+def stopped(cluster: LocalCluster) -> list[str]:
+    """Stops a cluster and returns every end that was not clean; ends that were asked for earlier are none."""
+    killed = {service.name for service in cluster.services if not service.running and service.end_expected}
+    ends = asyncio.run(cluster.stop())
+    return [end.sentence for end in ends if end.name not in killed and (end.forced or end.code != 0)]
+
+
+def deaths(cluster: LocalCluster) -> list[str]:
+    """Ends that no test asked for, each with the process's last line (`reliability` 4.2, G3)."""
+    return [service.epitaph() for service in cluster.services if service.found_dead() is not None]
+
+
+def alarms(cluster: LocalCluster) -> list[str]:
+    """Lines of the processes' output that only a defect writes."""
+    words = ("level=error", "level=critical", "Traceback", "AssertionError", "never awaited", "never retrieved")
+    return [
+        f"{service.name}: {line[:300]}"
+        for service in cluster.services
+        for line in service.output.read_text(errors="replace").splitlines()
+        if any(word in line for word in words)
+    ]
+
+
+async def until(look: Callable[[], Awaitable[_Found | None]], what: str, *, timeout_s: float = SETTLE_S) -> _Found:
+    """What ``look`` finds, as soon as it finds something that is true.
+
+    A refused or failed call, and a replica that is not there yet, count as nothing found.
+
+    Raises:
+        AssertionError: with ``what`` and the last failure, when ``timeout_s`` has passed.
+    """
+    deadline = time.monotonic() + timeout_s
+    failure = ""
+    while time.monotonic() < deadline:
+        try:
+            found = await look()
+        except grpc.aio.AioRpcError as error:
+            failure = f"; last failure: {error.code().name} {error.details()}"
+        except LookupError as error:
+            failure = f"; last failure: {error}"
+        else:
+            failure = ""
+            if found:
+                return found
+        await asyncio.sleep(_LOOK_EVERY_S)
+    raise AssertionError(f"not within {timeout_s:g} s: {what}{failure}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaState:
+    """One replica as its node tells it."""
+
+    leo: int
+    hw: int
+    epochs: tuple[tuple[int, int], ...]
+    """(epoch, start offset), oldest first."""
+
+    @property
+    def committed_epochs(self) -> tuple[tuple[int, int], ...]:
+        """The entries that say something of committed records."""
+        return tuple(entry for entry in self.epochs if entry[1] < self.hw)
+
+
+@dataclass(slots=True)
+class Probe:
+    """Asks the processes of a cluster through the generated stubs. Lives in one event loop."""
+
+    local: LocalCluster
+    channels: Channels = field(default_factory=Channels)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.channels.close()
+
+    # --- stubs ---------------------------------------------------------------------------------------
+
+    @property
+    def controller(self) -> ControllerServiceAsyncStub:
+        """The controller."""
+        return ControllerServiceStub(self.channels.to(parse_endpoint(self.local.bootstrap)))
+
+    def channel(self, node_id: int, *, internal: bool = False) -> grpc.aio.Channel:
+        """A channel to one of a node's ports."""
+        address = self.local.address(node_id)
+        assert address is not None, f"node {node_id} never served"
+        text = address.internal if internal else address.client
+        assert text is not None
+        return self.channels.to(parse_endpoint(text))
+
+    def leader_service(self, node_id: int) -> LeaderServiceAsyncStub:
+        """A node's LeaderService."""
+        return LeaderServiceStub(self.channel(node_id))
+
+    def follower_service(self, node_id: int) -> FollowerServiceAsyncStub:
+        """A node's FollowerService."""
+        return FollowerServiceStub(self.channel(node_id))
+
+    # --- metadata ------------------------------------------------------------------------------------
+
+    async def metadata(self) -> metadata_pb2.ClusterMetadata:
+        """The cluster's state as the controller tells it now."""
+        return (await self.controller.GetMetadata(controller_pb.GetMetadataRequest(), timeout=CALL_S)).metadata
+
+    async def topic(self, name: str) -> metadata_pb2.TopicMetadata:
+        """One topic's state."""
+        found = [topic for topic in (await self.metadata()).topics if topic.name == name]
+        assert found, f"the controller knows no topic {name}"
+        return found[0]
+
+    async def partition(self, topic: str, index: int = 0) -> metadata_pb2.PartitionMetadata:
+        """One partition's state."""
+        return (await self.topic(topic)).partitions[index]
+
+    async def node(self, node_id: int) -> metadata_pb2.NodeMetadata:
+        """One node's state."""
+        return next(node for node in (await self.metadata()).nodes if node.node_id == node_id)
+
+    async def is_fenced(self, node_id: int) -> bool:
+        """Whether a node's session has ended."""
+        return (await self.node(node_id)).fenced
+
+    async def is_unfenced(self, node_id: int) -> bool:
+        """Whether a node is a live member."""
+        return not await self.is_fenced(node_id)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 3,
+        assignment: list[int] | None = None,
+        **configs: str,
+    ) -> metadata_pb2.TopicMetadata:
+        """Creates a topic and waits until all replicas of it are in sync. Configs by name, dots as underscores."""
+        request = controller_pb.CreatableTopic(
+            name=name, configs={key.replace("_", "."): value for key, value in configs.items()}
+        )
+        if assignment is None:
+            request.num_partitions, request.replication_factor = partitions, replication_factor
+        else:
+            request.assignments.add(partition_index=0, node_ids=assignment)
+        answer = await self.controller.CreateTopics(
+            controller_pb.CreateTopicsRequest(topics=[request], timeout_ms=10_000), timeout=15
+        )
+        assert answer.topics[0].error_code == 0, answer.topics[0].error_message
+        await self.in_sync(name)
+        return await self.topic(name)
+
+    async def leader(self, topic: str, index: int = 0, *, other_than: int | None = None) -> int:
+        """Waits for a leader, if need be another one than before."""
+
+        async def look() -> list[int]:
+            now = await self.partition(topic, index)
+            return [now.leader_id] if now.HasField("leader_id") and now.leader_id != other_than else []
+
+        return (await until(look, f"{topic}-{index} has a leader other than {other_than}"))[0]
+
+    async def new_epoch(self, topic: str, epoch: int, index: int = 0) -> metadata_pb2.PartitionMetadata:
+        """Waits for a leader of a later epoch than ``epoch``."""
+
+        async def look() -> metadata_pb2.PartitionMetadata | None:
+            now = await self.partition(topic, index)
+            return now if now.HasField("leader_id") and now.leader_epoch > epoch else None
+
+        return await until(look, f"{topic}-{index} has a leader after epoch {epoch}")
+
+    async def writable(self, topic: str) -> None:
+        """Waits until the leader of partition 0 counts enough replicas for acks=all."""
+
+        async def look() -> bool:
+            now = await self.partition(topic)
+            if not now.HasField("leader_id"):
+                return False
+            led = await self.described(topic, now.leader_id)
+            return not led.error_code and len(led.isr) >= led.min_insync_replicas
+
+        await until(look, f"{topic}-0 has min.insync.replicas")
+
+    async def in_sync(self, topic: str) -> None:
+        """Waits until every replica of every partition is in the ISR and there is a leader that leads."""
+
+        async def look() -> bool:
+            found = (await self.topic(topic)).partitions
+            whole = all(p.HasField("leader_id") and set(p.isr) == set(p.replicas) for p in found)
+            if not whole:
+                return False
+            for each in found:
+                led = await self.described(topic, each.leader_id, each.partition_index)
+                if led.error_code or led.leader_epoch != each.leader_epoch:
+                    return False
+            return True
+
+        await until(look, f"every replica of {topic} is in the ISR")
+
+    # --- what nodes say ------------------------------------------------------------------------------
+
+    async def described(self, topic: str, node_id: int, index: int = 0) -> leader_pb.DescribedPartition:
+        """A partition as one node, which should lead it, sees it."""
+        wanted = partition_pb2.TopicPartitions(topic=topic, partitions=[index])
+        answer = await self.leader_service(node_id).DescribePartitions(
+            leader_pb.DescribePartitionsRequest(topics=[wanted]), timeout=CALL_S
+        )
+        return answer.topics[0].partitions[0]
+
+    async def replica(self, topic: str, node_id: int, index: int = 0) -> ReplicaState:
+        """A replica as its own node sees it.
+
+        Raises:
+            LookupError: the node does not hold it, or has not heard of it yet.
+        """
+        found = await self.own_view(topic, node_id, index)
+        if found.error_code:
+            raise LookupError(found.error_message)
+        epochs = tuple((entry.epoch, entry.start_offset) for entry in found.epoch_entries)
+        return ReplicaState(leo=found.log_end_offset, hw=found.high_watermark, epochs=epochs)
+
+    async def own_view(self, topic: str, node_id: int, index: int = 0) -> follower_pb.DescribedReplica:
+        """A replica as its own node tells it, refusal included."""
+        wanted = partition_pb2.TopicPartitions(topic=topic, partitions=[index])
+        answer = await self.follower_service(node_id).DescribeReplicas(
+            follower_pb.DescribeReplicasRequest(topics=[wanted]), timeout=CALL_S
+        )
+        return answer.topics[0].partitions[0]
+
+    async def latest(self, topic: str, node_id: int, index: int = 0) -> leader_pb.ListOffsetsPartitionResponse:
+        """Where a partition ends for clients, as one node says."""
+        wanted = leader_pb.ListOffsetsTopic(
+            name=topic, partitions=[leader_pb.ListOffsetsPartition(partition_index=index, timestamp=-1)]
+        )
+        answer = await self.leader_service(node_id).ListOffsets(
+            leader_pb.ListOffsetsRequest(topics=[wanted]), timeout=CALL_S
+        )
+        return answer.topics[0].partitions[0]
+
+    # --- processes -----------------------------------------------------------------------------------
+
+    def pause(self, node_id: int) -> None:
+        """Stops a process where it stands (SIGSTOP): its sockets stay open and its session runs on."""
+        pid = self.local.nodes[node_id].pid
+        assert pid is not None, f"node {node_id} does not run"
+        os.kill(pid, signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        """Lets a paused process go on."""
+        pid = self.local.nodes[node_id].pid
+        assert pid is not None, f"node {node_id} does not run"
+        os.kill(pid, signal.SIGCONT)
+
+    async def restart(self, node_id: int) -> None:
+        """Starts a node that was killed or stopped, and waits until it serves."""
+        await self.local.start_node(node_id)
+
+    async def everybody(self) -> None:
+        """Starts whatever does not run, and waits until every node is registered and unfenced."""
+        if not self.local.controller.running:
+            await self.local.start_controller()
+        missing = [node_id for node_id, service in self.local.nodes.items() if not service.running]
+        await asyncio.gather(*(self.restart(node_id) for node_id in missing))
+
+        async def look() -> bool:
+            nodes = (await self.metadata()).nodes
+            return len(nodes) == len(self.local.nodes) and not any(node.fenced for node in nodes)
+
+        await until(look, "every node is unfenced")

@@ -1,0 +1,302 @@
+"""What comes to the ports that is no request of ours, and processes started where they must not be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from client_load import Load
+from raw_records import append, batch, error_info, produce_request
+from running_cluster import CALL_S, Probe, until
+from settled_logs import assert_settled
+
+from strandline.cli.local_cluster import LocalCluster, Plan, flags
+from strandline.runtime.exit_codes import ExitCode
+from strandline.v1 import error_pb2
+from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+_ENDS_S = 20.0
+NO_MESSAGE = b"\xff\xff\xff\xff"
+
+
+def ports(probe: Probe) -> dict[str, tuple[str, int]]:
+    """Every port of the cluster by name."""
+    found = {"controller": probe.local.bootstrap}
+    for node_id in probe.local.nodes:
+        address = probe.local.address(node_id)
+        assert address is not None and address.internal is not None
+        found |= {f"node {node_id}, clients": address.client, f"node {node_id}, internal": address.internal}
+    return {name: (text.rpartition(":")[0], int(text.rpartition(":")[2])) for name, text in found.items()}
+
+
+async def throw(content: bytes, host: str, port: int) -> None:
+    """Sends bytes and reads until the other side has had enough, or a moment has passed."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(content)
+        await writer.drain()
+        async with asyncio.timeout(0.5):
+            while await reader.read(1 << 16):
+                pass
+    except (ConnectionError, TimeoutError):
+        return
+    finally:
+        writer.close()
+
+
+async def test_random_bytes_disturb_nobody(probe: Probe, topic: str) -> None:
+    """Random bytes, HTTP and a lying HTTP/2 frame on every port: the load goes on, and every process lives."""
+    await probe.create_topic(topic, partitions=2)
+    draw = random.Random(20_031)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    contents = [draw.randbytes(200_000), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", preface + draw.randbytes(5_000), b"\0"]
+    pids = [service.pid for service in probe.local.services]
+    async with Load(probe=probe, topic=topic) as load:
+        await load.acked(20)
+        for host, port in ports(probe).values():
+            await asyncio.gather(*(throw(content, host, port) for content in contents))
+        await load.acked(20)
+        await load.finish()
+    await assert_settled(probe, topic)
+
+    assert [service.pid for service in probe.local.services] == pids
+
+
+@pytest.mark.parametrize("internal", [False, True], ids=["clients", "internal"])
+async def test_a_message_of_64_mb_is_refused(probe: Probe, topic: str, internal: bool) -> None:
+    """A message above the limit of 8 MiB + 64 KiB ends with RESOURCE_EXHAUSTED on both ports; the node goes on."""
+    await probe.create_topic(topic, assignment=[1, 2, 3])
+    address = probe.local.address(1)
+    assert address is not None and address.internal is not None
+    options = [("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(address.internal if internal else address.client, options=options) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await LeaderServiceStub(channel).Produce(produce_request(topic, bytes(64 << 20)), timeout=20)
+
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "67108" in (raised.value.details() or "")
+    assert await append(probe, topic, b"still here") == 0
+
+
+async def test_bytes_that_are_no_message(probe: Probe) -> None:
+    """A call whose bytes are no message of its method is refused in words of ours."""
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await probe.channel(1).unary_unary("/strandline.v1.LeaderService/Produce")(NO_MESSAGE, timeout=CALL_S)
+    error = raised.value
+
+    assert (error.code(), error_info(error).reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
+    assert "the bytes are no message" in (error.details() or "")
+
+
+async def test_bytes_that_are_no_message_do_not_end_a_stream(probe: Probe, topic: str) -> None:
+    """On a stream such bytes are refused under no correlation id, and the next message is served."""
+    await probe.create_topic(topic, assignment=[1, 2, 3])
+    request = produce_request(topic, batch(b"after"))
+    good = pb.ProduceStreamRequest(correlation_id=7, acks=request.acks, topic_data=request.topic_data)
+    stream = probe.channel(1).stream_stream("/strandline.v1.LeaderService/ProduceStream")(timeout=CALL_S)
+    await stream.write(NO_MESSAGE)
+    await stream.write(good.SerializeToString())
+    answers = [pb.ProduceStreamResponse.FromString(await stream.read()) for _ in range(2)]
+    stream.cancel()
+
+    assert [(answer.correlation_id, answer.error_code) for answer in answers] == [
+        (0, error_pb2.ERROR_CODE_INVALID_REQUEST),
+        (7, 0),
+    ]
+
+
+async def test_an_unknown_method_is_unimplemented(probe: Probe) -> None:
+    """A method that is not there says so."""
+    method = probe.channel(1).unary_unary("/strandline.v1.LeaderService/Divine")
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await method(b"", timeout=CALL_S)
+
+    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_request_without_a_deadline_is_answered(probe: Probe, topic: str) -> None:
+    """A caller who forgot the deadline is served like any other; that it is capped is tested with the interceptor."""
+    await probe.create_topic(topic)
+    leader = await probe.leader(topic)
+    async with asyncio.timeout(CALL_S):
+        answer = await probe.leader_service(leader).Fetch(pb.FetchRequest())
+
+    assert list(answer.responses) == []
+
+
+async def test_a_caller_who_goes_away_leaves_nothing_behind(probe: Probe, topic: str) -> None:
+    """Parked produces of a caller that broke off are written all the same, and the node serves on."""
+    await probe.create_topic(topic)
+    leader = await probe.leader(topic)
+    calls = [
+        probe.leader_service(leader).Produce(produce_request(topic, b"\0" * 70), timeout=CALL_S) for _ in range(50)
+    ]
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+    assert await append(probe, topic, b"after") == 0
+
+
+# --- processes that must not start ------------------------------------------------------------------------
+
+
+async def end_of(module: str, settings: dict[str, str]) -> tuple[int, str]:
+    """Starts a service that should refuse to run: its exit code, and what it wrote."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, *flags(settings)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=dict(os.environ),
+    )
+    try:
+        async with asyncio.timeout(_ENDS_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        output, _ = await process.communicate()
+        raise AssertionError(f"{module} ran on: {output.decode()}") from None
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+def last_line(output: str) -> str:
+    """The one line that a fail-stop prints."""
+    return output.strip().splitlines()[-1]
+
+
+async def test_a_data_directory_has_one_process(probe: Probe) -> None:
+    """A second process on a node's directory ends with its own code and names the first; the first goes on."""
+    pid = probe.local.nodes[1].pid
+    settings = {
+        "node_id": "1",
+        "data_dir": str(probe.local.nodes[1].directory),
+        "controllers": probe.local.bootstrap,
+    }
+    code, output = await end_of("strandline.replica", settings)
+
+    assert code == ExitCode.DIRECTORY_IN_USE
+    assert f"is used by process {pid}" in last_line(output)
+    assert "choose another directory" in last_line(output)
+    assert probe.local.nodes[1].pid == pid
+
+
+async def test_a_store_has_one_controller(probe: Probe) -> None:
+    """A second controller on the same store ends with its own code; the first one's reign goes on."""
+    before = (await probe.metadata()).controller_epoch
+    code, output = await end_of("strandline.controller", {"data_dir": str(probe.local.controller.directory)})
+
+    assert code == ExitCode.DIRECTORY_IN_USE
+    assert "in use" in last_line(output) or "used by" in last_line(output)
+    assert (await probe.metadata()).controller_epoch == before
+
+
+async def test_a_port_has_one_server(probe: Probe, tmp_path: Path) -> None:
+    """A node told to listen where another does ends with its own code, instead of sharing the port in silence."""
+    address = probe.local.address(1)
+    assert address is not None
+    settings = {
+        "node_id": "9",
+        "data_dir": str(tmp_path / "node"),
+        "controllers": probe.local.bootstrap,
+        "bind": address.client,
+    }
+    code, output = await end_of("strandline.replica", settings)
+
+    assert code == ExitCode.PORT_TAKEN
+    assert address.client in last_line(output)
+
+
+async def test_a_directory_belongs_to_one_node(probe: Probe, tmp_path: Path) -> None:
+    """Another node's directory is refused, by the name of whose it is."""
+    copied = tmp_path / "copy"
+    shutil.copytree(probe.local.nodes[2].directory, copied)
+    settings = {"node_id": "3", "data_dir": str(copied), "controllers": probe.local.bootstrap}
+    code, output = await end_of("strandline.replica", settings)
+
+    assert code == ExitCode.DIRECTORY_IN_USE
+    assert "belongs to node 2, not 3" in last_line(output)
+
+
+async def test_a_directory_belongs_to_one_cluster(probe: Probe, tmp_path: Path) -> None:
+    """A node with another cluster's directory is refused, and registers nowhere."""
+    other = LocalCluster(Plan(directory=tmp_path / "other", nodes=1))
+    await other.start()
+    copied = tmp_path / "copy"
+    shutil.copytree(probe.local.nodes[2].directory, copied)
+    try:
+        settings = {"node_id": "2", "data_dir": str(copied), "controllers": other.bootstrap}
+        code, output = await end_of("strandline.replica", settings)
+        async with Probe(other) as there:
+            nodes = [node.node_id for node in (await there.metadata()).nodes]
+    finally:
+        await other.stop()
+
+    assert code == ExitCode.REFUSED
+    assert "cluster" in last_line(output)
+    assert nodes == [1]
+
+
+async def test_a_node_keeps_the_clusters_rules(probe: Probe, tmp_path: Path) -> None:
+    """A node started under another durability than the cluster's is refused, and the line names both."""
+    settings = {
+        "node_id": "9",
+        "data_dir": str(tmp_path / "node"),
+        "controllers": probe.local.bootstrap,
+        "durability": "page-cache",
+    }
+    code, output = await end_of("strandline.replica", settings)
+
+    assert code == ExitCode.REFUSED
+    assert "durability=page-cache" in last_line(output)
+    assert "durability=fsync" in last_line(output)
+
+
+async def test_a_superseded_process_stops_itself(probe: Probe, tmp_path: Path) -> None:
+    """Paused past its session and replaced by a new process, the old one ends with its own code when it wakes."""
+    old = probe.local.nodes[3].process
+    assert old is not None
+    directory = probe.local.nodes[3].directory
+    probe.pause(3)
+    await until(lambda: probe.is_fenced(3), "the paused node is fenced")
+    moved = tmp_path / "moved"
+    shutil.copytree(directory, moved)
+    # The lock is on the old directory; a copy with the same identity is what a restored backup would be.
+    settings = {"node_id": "3", "data_dir": str(moved), "controllers": probe.local.bootstrap}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "strandline.replica", *flags(settings)),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await until(lambda: probe.is_unfenced(3), "the new process is node 3")
+        probe.resume(3)
+        async with asyncio.timeout(_ENDS_S):
+            code = await asyncio.to_thread(old.wait)
+    finally:
+        process.terminate()
+        await process.wait()
+    probe.local.nodes[3].end_expected = True
+
+    assert code == ExitCode.FENCED
+
+
+def test_no_two_ports_are_equal(cluster: LocalCluster) -> None:
+    """Every server has a port of its own, on loopback."""
+    addresses = [
+        text
+        for node_id in cluster.nodes
+        if (found := cluster.address(node_id))
+        for text in (found.client, found.internal)
+    ]
+
+    assert len(set(addresses)) == 2 * len(cluster.nodes)
+    assert all(socket.gethostbyname(str(text).rpartition(":")[0]) == "127.0.0.1" for text in addresses)
