@@ -1,0 +1,181 @@
+"""Who is measured beside whom: starts each party's servers once, and measures one shape at a time.
+
+Invariant: a measurement is a process of its own (grpc.aio allows one loop per process), and every server
+this file starts is stopped by its pid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import party_nats
+
+from strandline.cli.local_cluster import LocalCluster, Plan
+
+HERE = Path(__file__).parent
+RUN_GRACE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Batch size in KiB and requests outstanding."""
+
+    kib: int
+    window: int
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.kib} KiB, window {self.window}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds unmeasured and measured."""
+
+    warm_s: float
+    run_s: float
+
+
+class Party(Protocol):
+    """One system under measurement."""
+
+    name: str
+
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
+        """One measurement, on a fresh topic or stream."""
+        ...
+
+
+def _run(script: str, *arguments: object, pace: Pace) -> dict[str, object]:
+    command = [sys.executable, str(HERE / script), *map(str, arguments), str(pace.warm_s), str(pace.run_s)]
+    limit = pace.warm_s + pace.run_s + RUN_GRACE_S
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{script} failed: {done.stderr.strip()[-2000:]}")
+    figures: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+class Echo:
+    """The bare bidi echo."""
+
+    name = "bare bidi echo"
+
+    def __init__(self, port: int, pid: int) -> None:
+        self._port, self._pid = port, pid
+
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
+        """One measurement."""
+        return _run("party_echo.py", "measure", self._port, self._pid, shape.kib * 1024, shape.window, pace=pace)
+
+
+class Nats:
+    """JetStream R3 on file, as by its defaults (page cache)."""
+
+    name = "NATS JetStream R3"
+
+    def __init__(self, ports: list[int], pids: list[int]) -> None:
+        self._ports = ",".join(map(str, ports))
+        self._pids = ",".join(map(str, pids))
+        self._streams = 0
+
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
+        """One measurement on a stream of its own."""
+        self._streams += 1
+        stream = f"bench{self._streams}"
+        self._call("create", stream)
+        try:
+            return _run(
+                "party_nats.py", "measure", self._ports, self._pids, stream, shape.kib * 1024, shape.window, pace=pace
+            )
+        finally:
+            self._call("delete", stream)
+
+    def _call(self, verb: str, stream: str) -> None:
+        command = [sys.executable, str(HERE / "party_nats.py"), verb, self._ports, stream]
+        subprocess.run(command, check=True, timeout=RUN_GRACE_S, capture_output=True)
+
+
+class Strandline:
+    """One of our paths against one of our clusters."""
+
+    def __init__(self, cluster: LocalCluster, path: str, durability: str) -> None:
+        self.name = f"Strandline {path}, {durability}"
+        self._cluster, self._path = cluster, path
+        self._topics = 0
+
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
+        """One measurement on a topic of its own."""
+        self._topics += 1
+        topic = f"bench-{self._path}-{self._topics}"
+        strandline(self._cluster.bootstrap, "topic", "create", topic, "--partitions", "1", "--replication-factor", "3")
+        pids = ",".join(f"{n}:{service.pid}" for n, service in self._cluster.nodes.items())
+        try:
+            return _run(
+                "party_strandline.py",
+                self._path,
+                self._cluster.bootstrap,
+                pids,
+                topic,
+                shape.kib * 1024,
+                shape.window,
+                pace=pace,
+            )
+        finally:
+            strandline(self._cluster.bootstrap, "topic", "delete", topic, "--yes")
+
+
+def strandline(bootstrap: str, *arguments: str) -> None:
+    """Run our own command line; it must succeed."""
+    command = [sys.executable, "-m", "strandline.cli", *arguments, "--bootstrap", bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_GRACE_S, check=False)
+    if done.returncode:
+        raise RuntimeError(f"strandline {' '.join(arguments)} failed: {done.stdout}{done.stderr}")
+
+
+@contextmanager
+def echo_server() -> Iterator[Echo]:
+    """The echo's server process."""
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "party_echo.py"), "serve"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        yield Echo(int(process.stdout.readline()), process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def nats_servers(directory: Path) -> Iterator[Nats]:
+    """Three NATS servers."""
+    ports, processes = party_nats.servers(directory)
+    try:
+        yield Nats(ports, [p.pid for p in processes])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def cluster(directory: Path, durability: str, **node_settings: str) -> Iterator[LocalCluster]:
+    """A controller and three nodes of our own."""
+    rules = {"durability": durability}
+    plan = Plan(directory=directory, controller_settings=rules, node_settings={**rules, **node_settings})
+    running = LocalCluster(plan)
+    try:
+        asyncio.run(running.start())
+        yield running
+    finally:
+        running.kill()

@@ -1,0 +1,115 @@
+"""NATS JetStream, three servers, one stream with three replicas on file: the peer measured beside us.
+
+Run as `party_nats.py create PORTS STREAM` or `party_nats.py measure PORTS PIDS STREAM SIZE WINDOW WARM RUN`
+(PORTS and PIDS comma-separated, in server order n1..n3). `servers(directory)` starts the three.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nats
+from closed_loop import measure
+from nats.errors import Error as NatsError
+from nats.js.api import StorageType, StreamConfig
+
+CREATE_TIMEOUT_S = 30
+
+
+def free_port() -> int:
+    """A port the kernel calls free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def servers(directory: Path) -> tuple[list[int], list[subprocess.Popen[bytes]]]:
+    """Start three clustered servers; returns their client ports and processes."""
+    ports = [free_port() for _ in range(3)]
+    routes = [free_port() for _ in range(3)]
+    binary = Path(sys.executable).parent / "nats-server"
+    started = []
+    for n in range(3):
+        home = directory / f"nats{n}"
+        home.mkdir(parents=True)
+        config = home / "nats.conf"
+        peers = ", ".join(f"nats-route://127.0.0.1:{r}" for r in routes)
+        config.write_text(
+            f"server_name: n{n}\nhost: 127.0.0.1\nport: {ports[n]}\nmax_payload: 8388608\n"
+            f'jetstream {{ store_dir: "{home}" }}\n'
+            f"cluster {{ name: bench, host: 127.0.0.1, port: {routes[n]}, routes: [{peers}] }}\n"
+        )
+        output = (home / "log").open("wb")
+        started.append(subprocess.Popen([str(binary), "-c", str(config)], stdout=output, stderr=output))
+    return ports, started
+
+
+async def create(ports: list[int], stream: str) -> None:
+    """Make the stream, as soon as the servers have a leader among them."""
+    connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
+    deadline = time.monotonic() + CREATE_TIMEOUT_S
+    config = StreamConfig(name=stream, subjects=[stream], num_replicas=3, storage=StorageType.FILE, max_bytes=2 << 30)
+    while True:
+        try:
+            await connection.jetstream().add_stream(config)
+            break
+        except NatsError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.5)
+    await connection.close()
+
+
+async def delete(ports: list[int], stream: str) -> None:
+    """Drop the stream and its files."""
+    connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
+    await connection.jetstream().delete_stream(stream)
+    await connection.close()
+
+
+async def run(
+    ports: list[int], pids: list[int], stream: str, size: int, window: int, warm_s: float, run_s: float
+) -> None:
+    """Measure against the stream's leader, as a client that knows it would; print one JSON line."""
+    connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
+    info = await connection.jetstream().stream_info(stream)
+    assert info.cluster is not None
+    assert info.cluster.leader is not None
+    leader = int(info.cluster.leader[1:])
+    await connection.close()
+    connection = await nats.connect(f"nats://127.0.0.1:{ports[leader]}")
+    jetstream = connection.jetstream()
+    body = os.urandom(size)
+
+    async def send() -> None:
+        await jetstream.publish(stream, body)
+
+    parties = {"leader": pids[leader], "client": os.getpid()}
+    parties |= {f"follower{i}": pid for i, pid in enumerate(p for n, p in enumerate(pids) if n != leader)}
+    figures = await measure(send, size_bytes=size, window=window, warm_s=warm_s, run_s=run_s, pids=parties)
+    print(json.dumps(figures.as_dict()), flush=True)
+    await connection.close()
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in text.split(",")]
+
+
+if __name__ == "__main__":
+    ports = _numbers(sys.argv[2])
+    if sys.argv[1] == "create":
+        asyncio.run(create(ports, sys.argv[3]))
+    elif sys.argv[1] == "delete":
+        asyncio.run(delete(ports, sys.argv[3]))
+    else:
+        size, window = int(sys.argv[5]), int(sys.argv[6])
+        asyncio.run(
+            run(ports, _numbers(sys.argv[3]), sys.argv[4], size, window, float(sys.argv[7]), float(sys.argv[8]))
+        )

@@ -1,0 +1,129 @@
+"""Our own paths, from outside: ProduceStream and unary Produce, acks=all, RF 3, against a running cluster.
+
+Run as `party_strandline.py stream|unary BOOTSTRAP PIDS TOPIC SIZE WINDOW WARM RUN`; PIDS is `node:pid,...`.
+The client is the contract and nothing more, so that what is measured is the services.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+
+import grpc
+import uvloop
+from closed_loop import measure
+
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.rpc.limits import message_limits
+from strandline.runtime.malloc import keep_large_buffers
+from strandline.v1 import (
+    controller_service_pb2,
+    controller_service_pb2_grpc,
+    leader_service_pb2,
+    leader_service_pb2_grpc,
+)
+
+TIMEOUT_MS = 30_000
+
+
+async def leader_of(bootstrap: str, topic: str) -> tuple[int, str, str]:
+    """(node id, client address, topic id) of the leader of partition 0."""
+    async with grpc.aio.insecure_channel(bootstrap) as channel:
+        stub = controller_service_pb2_grpc.ControllerServiceStub(channel)
+        answer = await stub.GetMetadata(controller_service_pb2.GetMetadataRequest(), timeout=10)
+    metadata = answer.metadata
+    found = next(t for t in metadata.topics if t.name == topic)
+    leader = found.partitions[0].leader_id
+    node = next(n for n in metadata.nodes if n.node_id == leader)
+    return leader, f"{node.endpoints.client.host}:{node.endpoints.client.port}", found.topic_id
+
+
+def batch_of(size_bytes: int) -> bytes:
+    """One record batch of about ``size_bytes``, not compressible."""
+    return encode_batch([NewRecord(None, os.urandom(size_bytes - 100), 0)])
+
+
+def topic_data(topic: str, batch: bytes) -> list[leader_service_pb2.ProduceTopic]:
+    """One batch for partition 0."""
+    partition = leader_service_pb2.ProducePartition(index=0, records=batch)
+    return [leader_service_pb2.ProduceTopic(name=topic, partition_data=[partition])]
+
+
+def check(responses: object) -> None:
+    """A measurement in which anything was refused measures nothing."""
+    for response in responses:  # type: ignore[attr-defined]  # a protobuf repeated field of either response
+        for partition in response.partition_responses:
+            if partition.error_code:
+                raise SystemExit(f"refused: {partition.error_message}")
+
+
+async def unary_sender(channel: grpc.aio.Channel, topic: str, batch: bytes) -> Callable[[], Awaitable[None]]:
+    """Sends one batch by unary Produce."""
+    stub = leader_service_pb2_grpc.LeaderServiceStub(channel)
+
+    async def send() -> None:
+        request = leader_service_pb2.ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topic_data(topic, batch))
+        answer = await stub.Produce(request, timeout=TIMEOUT_MS / 1000)
+        check(answer.responses)
+
+    return send
+
+
+async def stream_sender(channel: grpc.aio.Channel, topic: str, batch: bytes) -> Callable[[], Awaitable[None]]:
+    """Sends one batch on a long-lived ProduceStream."""
+    stub = leader_service_pb2_grpc.LeaderServiceStub(channel)
+    call = stub.ProduceStream()
+    waiting: dict[int, asyncio.Future[None]] = {}
+    sending = asyncio.Lock()
+    last_id = 0
+
+    async def read() -> None:
+        async for answer in call:
+            check(answer.responses)
+            waiting.pop(answer.correlation_id).set_result(None)
+
+    reading = asyncio.create_task(read())
+
+    async def send() -> None:
+        nonlocal last_id
+        last_id += 1
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting[last_id] = answered
+        request = leader_service_pb2.ProduceStreamRequest(
+            correlation_id=last_id, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topic_data(topic, batch)
+        )
+        async with sending:
+            await call.write(request)
+        await asyncio.wait([answered, reading], return_when=asyncio.FIRST_COMPLETED)
+        if not answered.done():
+            reading.result()
+            raise SystemExit("the stream ended")
+
+    return send
+
+
+async def run(
+    path: str, bootstrap: str, pids: dict[int, int], topic: str, size: int, window: int, warm_s: float, run_s: float
+) -> None:
+    """Measure and print one JSON line."""
+    keep_large_buffers()
+    leader, address, _ = await leader_of(bootstrap, topic)
+    batch = batch_of(size)
+    async with grpc.aio.insecure_channel(address, options=message_limits()) as channel:
+        make = stream_sender if path == "stream" else unary_sender
+        send = await make(channel, topic, batch)
+        parties = {"leader": pids[leader], "client": os.getpid()}
+        parties |= {f"follower{i}": pid for i, pid in enumerate(p for n, p in pids.items() if n != leader)}
+        figures = await measure(send, size_bytes=len(batch), window=window, warm_s=warm_s, run_s=run_s, pids=parties)
+        print(json.dumps(figures.as_dict()), flush=True)
+
+
+if __name__ == "__main__":
+    by_node = {int(n): int(p) for n, p in (pair.split(":") for pair in sys.argv[3].split(","))}
+    size, window = int(sys.argv[5]), int(sys.argv[6])
+    uvloop.run(
+        run(sys.argv[1], sys.argv[2], by_node, sys.argv[4], size, window, float(sys.argv[7]), float(sys.argv[8]))
+    )

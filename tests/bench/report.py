@@ -1,0 +1,106 @@
+"""Writes what `run.py` measured as `docs/BENCHMARKS.md`: medians and ranges, ratios within rounds, as obtained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+Row = Mapping[str, Any]
+
+HEAD = """# Measurements
+
+Written by `make bench` from `benchmarks.json`, which lies beside this page; nothing here was typed by hand.
+
+All parties ran on one machine in interleaved rounds: each round measures every party once per shape, in turn.
+A closed loop keeps `window` requests outstanding; acks=all with three replicas for us, R3 on file for NATS.
+Each cell is the median over the rounds, with the range in brackets.
+Only ratios within one run count; the machine has few cores and is shared with the clients, so identical repeats differ.
+NATS is measured with its defaults, which do not fsync per message; compare it with ours under `page-cache`.
+"""
+
+
+def _span(values: Sequence[float], digits: int = 1) -> str:
+    return f"{median(values):.{digits}f} [{min(values):.{digits}f}-{max(values):.{digits}f}]"
+
+
+def _of(rows: Iterable[Row], party: str, shape: str) -> list[Row]:
+    return [r for r in rows if r["party"] == party and r["shape"] == shape]
+
+
+def _names(rows: Iterable[Row], key: str) -> list[str]:
+    return list(dict.fromkeys(r[key] for r in rows))
+
+
+def _cpu(figures: Row) -> float:
+    return float(sum(figures["cpu_ms_per_mb"].values()))
+
+
+def throughput_table(rows: Sequence[Row]) -> str:
+    """MB/s, latencies, CPU and memory per party and shape."""
+    lines = []
+    for shape in _names(rows, "shape"):
+        lines += [
+            f"## {shape}",
+            "",
+            "| party | MB/s | p50 ms | p99 ms | CPU ms/MB, all parties | of it client | leader RSS MiB |",
+        ]
+        lines.append("|---|---|---|---|---|---|---|")
+        for party in _names(rows, "party"):
+            found = [r["figures"] for r in _of(rows, party, shape)]
+            if not found:
+                continue
+            rss = [f["rss_mib"].get("leader", f["rss_mib"].get("server", 0.0)) for f in found]
+            cells = [
+                _span([f["megabytes_per_s"] for f in found]),
+                _span([f["p50_ms"] for f in found], 2),
+                _span([f["p99_ms"] for f in found], 2),
+                _span([_cpu(f) for f in found]),
+                _span([f["cpu_ms_per_mb"]["client"] for f in found]),
+                _span(rss, 0),
+            ]
+            lines.append(f"| {party} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def ratio_table(rows: Sequence[Row], peer: str) -> str:
+    """Our throughput divided by the peer's of the same round."""
+    lines = [f"## Ratio to {peer}, round by round", "", "| shape | party | median | range |", "|---|---|---|---|"]
+    for shape in _names(rows, "shape"):
+        theirs = {r["round"]: r["figures"]["megabytes_per_s"] for r in _of(rows, peer, shape)}
+        for party in _names(rows, "party"):
+            ours = {r["round"]: r["figures"]["megabytes_per_s"] for r in _of(rows, party, shape)}
+            ratios = [ours[n] / theirs[n] for n in ours if n in theirs]
+            if party != peer and ratios:
+                lines.append(f"| {shape} | {party} | {median(ratios):.2f} | {min(ratios):.2f}-{max(ratios):.2f} |")
+    return "\n".join([*lines, ""])
+
+
+def failover_table(measured: Sequence[Row]) -> str:
+    """Gaps of acknowledgements per leader kill."""
+    lines = ["## Failover: silence of acknowledgements per `kill -9` of the leader", ""]
+    lines += ["| session time-out | heartbeat | kills | median ms | range ms |", "|---|---|---|---|---|"]
+    for one in measured:
+        gaps = one["gaps_ms"]
+        lines.append(
+            f"| {one['session_timeout_ms']} ms | {one['heartbeat_interval_ms']} ms | {len(gaps)} "
+            f"| {median(gaps):.0f} | {min(gaps):.0f}-{max(gaps):.0f} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def page(results: Row) -> str:
+    """The whole page."""
+    about = results["about"]
+    facts = f"\nMeasured {about['date']} on {about['cpus']} CPUs, {about['kernel']}, Python {about['python']}, "
+    facts += f"grpcio {about['grpcio']}, {about['nats']}, everybody at nice {about['nice']}; {about['rounds']} rounds, "
+    facts += f"{about['run_s']} s each after {about['warm_s']} s of warming; "
+    facts += f"worst steal time in a measurement {about['steal_percent']} %.\n"
+    rows = results["throughput"]
+    parts = [HEAD, facts, throughput_table(rows)]
+    if any(r["party"].startswith("NATS") for r in rows):
+        parts.append(ratio_table(rows, "NATS JetStream R3"))
+    if results["failover"]:
+        parts.append(failover_table(results["failover"]))
+    return "\n".join(parts)
