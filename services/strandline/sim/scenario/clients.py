@@ -1,0 +1,151 @@
+"""Decides what producers, consumers and hand-made requests of a scenario were answered, under the names they have.
+
+Invariant: a request is answered once; one whose node dies ends as `no answer`, which may mean anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strandline.core import events
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    OffsetAnswer,
+    OffsetQuestion,
+    ProducePartition,
+    ProduceResult,
+    ReplicaState,
+)
+from strandline.core.types import Acks, BatchHeader
+from strandline.sim.scenario.nodes import TP, Actor
+from strandline.sim.scenario.telling import fetched_text, produced_text, refused_text
+
+if TYPE_CHECKING:
+    from strandline.sim.scenario.stage import Stage
+
+WAITING = "waiting"
+NO_ANSWER = "no answer"
+
+
+@dataclass(slots=True)
+class Call:
+    """One request of a caller. ``text`` is what became of it, as told."""
+
+    label: str
+    node: str
+    value: str = ""
+    acks: Acks | None = None
+    text: str = WAITING
+    code: ErrorCode | None = None
+    """The error answered; NONE for success, None while nothing was answered."""
+    received: FetchedPartition | None = None
+    offset: int | None = None
+
+
+class Clients:
+    """All callers. Labels are unique among produces; a fetch may take its label again."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.calls: dict[str, Call] = {}
+        self._open: dict[int, Call] = {}
+        self._producers: dict[str, int] = {}
+
+    def producer_id(self, name: str) -> int:
+        """The id behind a producer's name."""
+        return self._producers.setdefault(name, len(self._producers) + 1)
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    def produce(
+        self, actor: Actor, header: BatchHeader, value: str, *, label: str, acks: Acks, timeout_ms: int
+    ) -> Call:
+        """Send one record."""
+        call, request_id = self._begin(Call(label, actor.name, value, acks))
+        part = ProducePartition(TP, header, value)
+        now_ms = self._stage.now_ms
+        self._stage.step(actor, events.ProduceArrived(now_ms, request_id, acks, timeout_ms, (part,)))
+        if call.text == WAITING:
+            self._stage.tell(f"{label}: waits")
+        return call
+
+    def fetch(
+        self,
+        actor: Actor,
+        part: FetchPartition,
+        *,
+        label: str,
+        replica: ReplicaState | None,
+        wait_ms: int,
+        min_bytes: int,
+        at_follower: bool,
+    ) -> Call:
+        """Send one fetch."""
+        call, request_id = self._begin(Call(label, actor.name))
+        request = FetchRequest((part,), replica, max_wait_ms=wait_ms, min_bytes=min_bytes)
+        arrived = events.FetchArrived(self._stage.now_ms, request_id, request, None, at_follower)
+        self._stage.step(actor, arrived)
+        if call.text == WAITING:
+            self._stage.tell(f"{label}: waits")
+        return call
+
+    def list_offsets(self, actor: Actor, question: OffsetQuestion, *, label: str, replica: ReplicaState | None) -> Call:
+        """Ask where the log ends or begins."""
+        call, request_id = self._begin(Call(label, actor.name))
+        asked = events.OffsetsAsked(self._stage.now_ms, request_id, (question,), replica)
+        self._stage.step(actor, asked)
+        return call
+
+    def _begin(self, call: Call) -> tuple[Call, int]:
+        request_id = self._stage.request_id()
+        self.calls[call.label] = self._open[request_id] = call
+        return call, request_id
+
+    # --- answers --------------------------------------------------------------------------------------
+
+    def produced(self, request_id: int, result: ProduceResult) -> None:
+        """A produce was answered."""
+        call = self._open.pop(request_id, None)
+        if call is None:
+            return
+        call.offset = result.base_offset
+        self._end(call, produced_text(result), result.refusal)
+        if result.refusal is None and call.acks is Acks.ALL and result.base_offset is not None:
+            self._stage.truth.acked(call.value, result.base_offset, self._stage.lines)
+
+    def fetched(self, request_id: int, answer: FetchedPartition) -> None:
+        """A fetch by hand was answered."""
+        call = self._open.pop(request_id, None)
+        if call is not None:
+            call.received = answer
+            self._end(call, fetched_text(answer), answer.error)
+
+    def told_offset(self, request_id: int, answer: OffsetAnswer) -> None:
+        """A question for an offset was answered."""
+        call = self._open.pop(request_id, None)
+        if call is not None:
+            call.offset = answer.offset
+            self._end(call, refused_text(answer.refusal) if answer.refusal else f"is {answer.offset}", answer.refusal)
+
+    def _end(self, call: Call, text: str, refusal: Refusal | None) -> None:
+        call.text, call.code = text, refusal.code if refusal else ErrorCode.NONE
+        if call.acks is Acks.NONE and refusal is None:
+            return
+        self._stage.tell(f"{call.label}: {text}")
+
+    def note(self, label: str, text: str, refusal: Refusal | None) -> None:
+        """A call that was answered at once, such as a proposal by hand."""
+        call = self.calls[label] = Call(label, "")
+        self._end(call, text, refusal)
+
+    def gone(self, actor: Actor) -> None:
+        """A node's process ended: whoever waits there gets no answer."""
+        for request_id, call in list(self._open.items()):
+            if call.node == actor.name:
+                del self._open[request_id]
+                call.text = NO_ANSWER
+                self._stage.tell(f"{call.label}: {NO_ANSWER}")

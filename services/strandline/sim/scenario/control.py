@@ -1,0 +1,341 @@
+"""Decides what passes between nodes and controller: registrations and heartbeats at once, all else as messages.
+
+Invariant: metadata is addressed to the incarnation that watches (TR15); a change that was lost on its way breaks the
+watch, which is opened anew with a snapshot as soon as the controller can be reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from strandline.core import controller_effects as want
+from strandline.core import events
+from strandline.core.controller_events import (
+    ControllerEvent,
+    ControllerStarted,
+    ControllerTicked,
+    RequestArrived,
+    WatchArrived,
+)
+from strandline.core.controller_messages import (
+    AlterTopicConfigs,
+    ConfigChange,
+    ControllerRequest,
+    TopicRef,
+    TopicsChanged,
+    WatchMetadata,
+)
+from strandline.core.controller_state import ClusterState
+from strandline.core.errors import Refusal
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Endpoint,
+    EpochsSeen,
+    Heartbeat,
+    HeartbeatAnswer,
+    MetadataImage,
+    NodeRegistered,
+    PartitionImage,
+    RegisterNode,
+)
+from strandline.core.types import NodeEpoch
+from strandline.sim.scenario import telling
+from strandline.sim.scenario.controlling import StagedController
+from strandline.sim.scenario.nodes import TP, Actor
+from strandline.sim.scenario.wire import CONTROLLER, Envelope, Link
+
+if TYPE_CHECKING:
+    from strandline.sim.scenario.stage import Stage
+
+CLUSTER_ID = "scenario"
+_NOWHERE = Endpoint("127.0.0.1", 1)
+A = TypeVar("A")
+
+
+class CallRefused(Exception):
+    """The controller refused a call as a whole."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+class Control:
+    """The controller's process and its ways to the nodes."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.core: StagedController | None = None
+        # What the store holds, after each transaction of its life.
+        self._store: list[ClusterState] = []
+        self._answers: dict[int, object] = {}
+        self._opening: Actor | None = None
+        # Who watches, as which incarnation.
+        self._watchers: dict[str, NodeEpoch] = {}
+        # Every metadata message ever sent to a node, for tellers of late deliveries.
+        self.told: dict[str, list[MetadataImage]] = {}
+
+    # --- the process ----------------------------------------------------------------------------------
+
+    @property
+    def _stored(self) -> ClusterState | None:
+        return self._store[-1] if self._store else None
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions the store holds."""
+        return len(self._store)
+
+    def lose_transactions(self, count: int) -> None:
+        """The store goes back in time, as one restored from a backup."""
+        del self._store[len(self._store) - count :]
+
+    def start(self) -> None:
+        """Begin a reign on what the store holds."""
+        stage = self._stage
+        self.core = StagedController(self._stored, stage.rules, stage.controller_timings)
+        self.step(ControllerStarted(stage.now_ms, CLUSTER_ID))
+        for actor in stage.running():
+            self.watch(actor)
+
+    def end(self) -> None:
+        """The process is gone, and what was under way to and from it; its store stays."""
+        self.core = None
+        self._watchers.clear()
+        for envelope in self._stage.wire.touching(CONTROLLER):
+            self._stage.wire.take(envelope)
+            envelope.fail("the controller's process ended")
+
+    def partition(self) -> PartitionImage | None:
+        """The partition as it is committed."""
+        return self._stored.partition(TP) if self._stored else None
+
+    @property
+    def serving(self) -> StagedController:
+        """The running core."""
+        assert self.core is not None, "a verb made sure that the controller runs"
+        return self.core
+
+    # --- steps ----------------------------------------------------------------------------------------
+
+    def step(self, event: ControllerEvent) -> None:
+        """One event for the controller."""
+        self._stage.observers.trace(CONTROLLER, event)
+        self.perform(self.serving.step(event))
+
+    def perform(self, effects: list[want.ControllerEffect]) -> None:
+        """Make a list of its effects come true."""
+        for effect in effects:
+            self._stage.observers.trace(CONTROLLER, effect)
+            match effect:
+                case want.Commit():
+                    self._commit()
+                case want.Publish():
+                    self._publish(effect.image)
+                case want.Answer():
+                    self._answers[effect.request_id] = effect.answer
+                case want.RefuseCall():
+                    self._answers[effect.request_id] = effect.refusal
+                case want.OpenWatch():
+                    self._open_watch(effect)
+                case want.StopServing():
+                    self._stage.tell(f"{CONTROLLER}: serves no more: {effect.reason}")
+                case want.Emit():
+                    self._stage.report(CONTROLLER, None, effect.event_type, effect.tp, effect.fields)
+        self._stage.check()
+
+    def _commit(self) -> None:
+        before = self.partition()
+        self._store.append(self.serving.state)
+        after = self.partition()
+        if after is not None and after != before:
+            self._stage.tell(f"{CONTROLLER}: {telling.partition_text(after, self._stage.names)}")
+
+    def ask(self, request: ControllerRequest, kind: type[A]) -> A:
+        """Ask at once, without the wire.
+
+        Raises:
+            CallRefused: the call was refused as a whole.
+        """
+        request_id = self._stage.request_id()
+        self.step(RequestArrived(self._stage.now_ms, request_id, request))
+        answer = self._answers.pop(request_id)
+        if isinstance(answer, Refusal):
+            raise CallRefused(answer)
+        assert isinstance(answer, kind)
+        return answer
+
+    # --- nodes ----------------------------------------------------------------------------------------
+
+    def register(self, actor: Actor) -> events.Registered | None:
+        """Register a process that begins. None, and a line, if it was refused or cannot reach the controller."""
+        if self._is_cut_off(actor):
+            return None
+        seen = actor.disk.seen
+        request = RegisterNode(
+            node_id=actor.node_id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=actor.incarnation_id,
+            directory_id=actor.directory_id,
+            roles=actor.roles,
+            rules=self._stage.rules,
+            client_endpoint=_NOWHERE,
+            internal_endpoint=_NOWHERE,
+            unclean=actor.disk.is_unclean,
+            controller_epoch_seen=seen.controller_epoch if seen else None,
+            epochs_seen=_epochs_in(seen) if seen else (),
+        )
+        try:
+            answer = self.ask(request, NodeRegistered)
+        except CallRefused as error:
+            answer = NodeRegistered(refusal=error.refusal)
+        if answer.refusal is not None or answer.node_epoch is None:
+            code = answer.refusal.code.name if answer.refusal else "no epoch"
+            self._stage.tell(f"{actor.name}: registration refused, {code}")
+            return None
+        unclean = ", unclean" if actor.disk.is_unclean else ""
+        self._stage.tell(f"{actor.name}: registered with node epoch {answer.node_epoch}{unclean}")
+        return events.Registered(0, answer.cluster_id, answer.node_epoch, answer.controller_epoch)
+
+    def _is_cut_off(self, actor: Actor) -> bool:
+        both = {Link(actor.name, CONTROLLER), Link(CONTROLLER, actor.name)}
+        if self.core is not None and not both & self._stage.wire.cut:
+            return False
+        self._stage.tell(f"{actor.name}: cannot reach the controller")
+        return True
+
+    def beat(self, actor: Actor, *, wants_shut_down: bool = False) -> None:
+        """One heartbeat, answered at once."""
+        if self._is_cut_off(actor):
+            return
+        assert actor.core is not None and actor.core.state.node_epoch is not None
+        request = Heartbeat(
+            cluster_id=CLUSTER_ID,
+            node_id=actor.node_id,
+            node_epoch=actor.core.state.node_epoch,
+            metadata_offset=actor.disk.seen.metadata_offset if actor.disk.seen else 0,
+            want_fence=actor.wants_fence,
+            want_shut_down=wants_shut_down,
+        )
+        try:
+            answer = self.ask(request, HeartbeatAnswer)
+        except CallRefused as error:
+            answer = HeartbeatAnswer(refusal=error.refusal)
+        if answer.refusal is not None:
+            self._stage.tell(f"{actor.name}: heartbeat refused, {answer.refusal.code.name}")
+        actor.next_beat_ms = self._stage.now_ms + self._stage.controller_timings.heartbeat_interval_ms
+
+    def registered_epoch(self, actor: Actor) -> int:
+        """The node epoch of the node's newest registration, 0 if there was none."""
+        record = self._stored.nodes.get(actor.node_id) if self._stored else None
+        return record.image.node_epoch if record else 0
+
+    def alter_configs(self, changes: tuple[tuple[str, str], ...]) -> Refusal | None:
+        """Change settings of the topic."""
+        change = ConfigChange(TopicRef(topic_id=TP.topic_id), changes)
+        answer = self.ask(AlterTopicConfigs(cluster_id=CLUSTER_ID, topics=(change,)), TopicsChanged)
+        return answer.topics[0].refusal
+
+    def tick(self) -> None:
+        """Time passed: heartbeats that are due and can pass, then sessions that end."""
+        if self.core is None:
+            return
+        stage = self._stage
+        for actor in stage.running():
+            if not stage.is_connected(actor.name, CONTROLLER):
+                continue
+            if actor.name not in self._watchers:
+                self.watch(actor)
+            if actor.next_beat_ms <= stage.now_ms:
+                self.beat(actor)
+        self.step(ControllerTicked(stage.now_ms))
+
+    # --- metadata -------------------------------------------------------------------------------------
+
+    def watch(self, actor: Actor) -> None:
+        """Open a node's watch; its snapshot goes out first."""
+        if self.core is None or actor.core is None:
+            return
+        node_epoch = actor.core.state.node_epoch
+        assert node_epoch is not None
+        self._opening = actor
+        request = WatchMetadata(cluster_id=CLUSTER_ID, node_id=actor.node_id, node_epoch=node_epoch)
+        self.step(WatchArrived(self._stage.now_ms, self._stage.request_id(), request))
+        self._opening = None
+
+    def _open_watch(self, effect: want.OpenWatch) -> None:
+        actor = self._opening
+        assert actor is not None and effect.node_epoch is not None
+        self._watchers[actor.name] = effect.node_epoch
+        self._send_metadata(actor, effect.snapshot)
+
+    def _publish(self, image: MetadataImage) -> None:
+        for actor in self._stage.running():
+            node_epoch = self._watchers.get(actor.name)
+            if node_epoch is not None:
+                self._send_metadata(actor, replace(image, to_node_epoch=node_epoch))
+
+    def _send_metadata(self, actor: Actor, image: MetadataImage) -> None:
+        stage, life = self._stage, actor.life
+        self.told.setdefault(actor.name, []).append(image)
+        partition = telling.partition_in(image)
+
+        def arrive() -> None:
+            self.hand(actor, image)
+
+        def fail(_: str) -> None:
+            if actor.life == life:
+                self._watchers.pop(actor.name, None)
+
+        text = telling.metadata_text(image, stage.names)
+        epoch = partition.leader_epoch if partition else None
+        version = partition.partition_epoch if partition else None
+        stage.send(Envelope(Link(CONTROLLER, actor.name), "metadata", text, arrive, fail, epoch, version))
+
+    def hand(self, actor: Actor, image: MetadataImage) -> None:
+        """Let a node see metadata."""
+        self._stage.step(actor, events.MetadataArrived(self._stage.now_ms, image))
+
+    def forget(self, actor: Actor) -> None:
+        """A node's process ended, and its watch with it."""
+        self._watchers.pop(actor.name, None)
+
+    # --- AlterPartition -------------------------------------------------------------------------------
+
+    def propose(self, actor: Actor, request: AlterPartitionRequest) -> None:
+        """Put a leader's proposal on the wire."""
+        stage, life, sequence = self._stage, actor.life, request.request_sequence
+
+        def alive() -> bool:
+            return actor.is_running and actor.life == life
+
+        def fail(reason: str) -> None:
+            if alive():
+                stage.step(actor, events.AlterPartitionFailed(stage.now_ms, sequence, reason))
+
+        def answer(found: AlterPartitionAnswer) -> None:
+            if alive():
+                stage.step(actor, events.AlterPartitionAnswered(stage.now_ms, sequence, found))
+
+        def arrive() -> None:
+            found = self.decide(request)
+            text = telling.altered_text(found, stage.names)
+            stage.send(Envelope(Link(CONTROLLER, actor.name), "altered", text, lambda: answer(found), fail))
+
+        text = telling.alter_text(request, stage.names)
+        stage.send(Envelope(Link(actor.name, CONTROLLER), "alter", text, arrive, fail))
+
+    def decide(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+        """Let the controller decide a proposal now."""
+        try:
+            return self.ask(request, AlterPartitionAnswer)
+        except CallRefused as error:
+            return AlterPartitionAnswer(refusal=error.refusal)
+
+
+def _epochs_in(image: MetadataImage) -> tuple[EpochsSeen, ...]:
+    return tuple(
+        EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for topic in image.topics for p in topic.partitions
+    )

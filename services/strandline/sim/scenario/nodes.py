@@ -1,0 +1,77 @@
+"""Decides what a data node of a scenario is: a name, a disk, and, while its process lives, a production core.
+
+Invariant: what a process knew dies with it; the next one begins with what the disk holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from strandline.core.node import NodeCore
+from strandline.core.timings import NodeTimings
+from strandline.core.types import NodeId, Role, TopicPartition
+from strandline.sim.disk import Disk, LogFile
+
+TP = TopicPartition("00000000-0000-4000-8000-000000000001", 0)
+"""The one partition that a scenario is about."""
+
+
+class Actor:
+    """One data node. ``core`` is None while no process runs."""
+
+    def __init__(self, name: str, node_id: int, timings: NodeTimings, *, observer: bool) -> None:
+        self.name = name
+        self.node_id = NodeId(node_id)
+        self.timings = timings
+        self.roles = frozenset({Role.FOLLOWER}) if observer else frozenset({Role.LEADER, Role.FOLLOWER})
+        self.disk = Disk(node_id)
+        self.core: NodeCore | None = None
+        self.life = 0
+        self.next_beat_ms = 0
+        self.wants_fence = False
+        self.holds_commits = False
+        # LEO at the issue of the commit under way; None if none is.
+        self.issued_leo: int | None = None
+        # Whether metadata was lost, so that the watch must be opened anew.
+        self.missed_metadata = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process of this node lives."""
+        return self.core is not None
+
+    @property
+    def log(self) -> LogFile:
+        """The log as it lies on the disk, made empty if there is none yet."""
+        return self.disk.logs.setdefault(TP, LogFile())
+
+    @property
+    def directory_id(self) -> str:
+        """Names the very disk."""
+        return self.disk.directory_id
+
+    @property
+    def incarnation_id(self) -> str:
+        """Names the very process."""
+        return f"{self.name}-{self.life}"
+
+
+class Names:
+    """Names of nodes and their ids, both ways."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, str] = {}
+
+    def add(self, name: str) -> int:
+        """The id of a new name: its number if it is one, else the next free one from 1 on."""
+        node_id = int(name) if name.isdecimal() else next(i for i in range(1, 1000) if i not in self._by_id)
+        self._by_id[node_id] = name
+        return node_id
+
+    def name(self, node_id: int | None) -> str:
+        """The name of a node, ``none`` for nobody."""
+        return "none" if node_id is None else self._by_id.get(node_id, str(node_id))
+
+    def shown(self, node_ids: Iterable[int]) -> str:
+        """Several names: ``A,B``, or ``none``."""
+        return ",".join(self.name(node_id) for node_id in node_ids) or "none"

@@ -1,0 +1,329 @@
+"""Decides how the effects of a data node's core come true: files on a simulated disk, messages on the wire.
+
+Invariant: effects are performed in the order in which they were asked for; an answer with records reads the disk as
+it is at that moment, as the production performers do.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from strandline.core import effects as want
+from strandline.core import events
+from strandline.core.messages import (
+    EpochEndQuestion,
+    FetchedPartition,
+    FetchResult,
+    OffsetAnswer,
+    OffsetQuestion,
+    ReadRange,
+)
+from strandline.core.types import BatchHeader, Offset
+from strandline.sim.scenario import telling
+from strandline.sim.scenario.nodes import TP, Actor
+from strandline.sim.scenario.wire import Envelope, Link
+
+if TYPE_CHECKING:
+    from strandline.sim.scenario.stage import Stage
+
+Found = list[tuple[BatchHeader, object]]
+
+
+@dataclass(slots=True)
+class Asked:
+    """A question of one node to another that is not answered yet."""
+
+    asker: str
+    life: int
+    leader: str
+    correlation_id: int
+    fail: Callable[[str], None]
+    arrived: bool = False
+
+
+def perform(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Event]:
+    """Make an effect come true. Returns the events that answer it at once."""
+    return _PERFORM[type(effect)](stage, actor, effect)
+
+
+def _nothing(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Event]:
+    return []
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def _open(stage: Stage, actor: Actor, effect: want.OpenLog) -> list[events.Event]:
+    log = actor.log
+    start, leo, hw = Offset(log.log_start), Offset(log.leo), Offset(log.hw_cached)
+    return [events.LogOpened(stage.now_ms, effect.tp, start, leo, hw, log.epochs, log.producers())]
+
+
+def _append(stage: Stage, actor: Actor, effect: want.Append) -> list[events.Event]:
+    header = effect.header._replace(base_offset=effect.base_offset, leader_epoch=effect.leader_epoch)
+    write(actor, header, effect.payload)
+    return []
+
+
+def _append_replicated(stage: Stage, actor: Actor, effect: want.AppendReplicated) -> list[events.Event]:
+    assert isinstance(effect.payload, tuple)
+    for header, value in zip(effect.batches, effect.payload, strict=True):
+        write(actor, header, value)
+    return []
+
+
+def write(actor: Actor, header: BatchHeader, value: object) -> None:
+    """Append one batch to the file."""
+    actor.log.append(header, value, zlib.crc32(str(value).encode()))
+
+
+def _truncate(stage: Stage, actor: Actor, effect: want.Truncate) -> list[events.Event]:
+    stage.truth.truncating(actor, effect.offset, stage.lines)
+    actor.log.cut(effect.offset)
+    return [events.LogTruncated(stage.now_ms, effect.tp, Offset(actor.log.leo), actor.log.producers())]
+
+
+def _restart_log(stage: Stage, actor: Actor, effect: want.RestartLog) -> list[events.Event]:
+    actor.log.restart(effect.offset, 0)
+    return []
+
+
+def _log_start(stage: Stage, actor: Actor, effect: want.AdvanceLogStart) -> list[events.Event]:
+    actor.log.log_start = effect.offset
+    return []
+
+
+def _save_epochs(stage: Stage, actor: Actor, effect: want.SaveEpochs) -> list[events.Event]:
+    actor.log.epochs = effect.entries
+    return []
+
+
+def _save_hw(stage: Stage, actor: Actor, effect: want.SaveHighWatermarks) -> list[events.Event]:
+    actor.log.hw_cached = actor.log.hw_durable = effect.high_watermarks[TP]
+    return []
+
+
+def _save_metadata(stage: Stage, actor: Actor, effect: want.SaveMetadata) -> list[events.Event]:
+    actor.disk.seen = effect.image
+    return []
+
+
+def _delete(stage: Stage, actor: Actor, effect: want.DeleteLog) -> list[events.Event]:
+    actor.disk.logs.pop(effect.tp, None)
+    return []
+
+
+def _flush(stage: Stage, actor: Actor, effect: want.Flush) -> list[events.Event]:
+    issued = actor.log.begin_flush()
+    if actor.holds_commits:
+        actor.issued_leo = issued
+        stage.tell(f"{actor.name}: commit up to {issued} is held")
+        return []
+    actor.log.end_flush()
+    return [events.LogFlushed(stage.now_ms, effect.tp, Offset(issued))]
+
+
+# --- questions of nodes -------------------------------------------------------------------------------
+
+
+def _send_fetch(stage: Stage, actor: Actor, effect: want.SendFetch) -> list[events.Event]:
+    failed = events.FetchFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
+    request_id = _ask(stage, actor, effect, failed)
+    arrived = events.FetchArrived(stage.now_ms, request_id, effect.request)
+    (part,) = effect.request.partitions
+    return _send(stage, request_id, "fetch", telling.fetch_text(part), arrived)
+
+
+def _send_epoch_ends(stage: Stage, actor: Actor, effect: want.SendEpochEnds) -> list[events.Event]:
+    failed = events.EpochEndsFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
+    request_id = _ask(stage, actor, effect, failed)
+    replica = actor.core.state.identity if actor.core else None
+    arrived = events.EpochEndsAsked(stage.now_ms, request_id, effect.questions, replica)
+    question: EpochEndQuestion = effect.questions[0]
+    return _send(stage, request_id, "end-of-epoch", telling.epoch_question_text(question), arrived)
+
+
+def _send_offsets(stage: Stage, actor: Actor, effect: want.SendListOffsets) -> list[events.Event]:
+    failed = events.OffsetsFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
+    request_id = _ask(stage, actor, effect, failed)
+    replica = actor.core.state.identity if actor.core else None
+    arrived = events.OffsetsAsked(stage.now_ms, request_id, effect.questions, replica)
+    question: OffsetQuestion = effect.questions[0]
+    current = question.current_leader_epoch
+    text = "offsets?" + ("" if current is None else f" epoch={current}")
+    return _send(stage, request_id, "offsets", text, arrived)
+
+
+_Question = want.SendFetch | want.SendEpochEnds | want.SendListOffsets
+_Failure = events.FetchFailed | events.EpochEndsFailed | events.OffsetsFailed
+
+
+def _ask(stage: Stage, actor: Actor, effect: _Question, failed: _Failure) -> int:
+    """Note who asked whom. Returns the number under which it is served."""
+    request_id, life = stage.request_id(), actor.life
+
+    def fail(reason: str) -> None:
+        stage.asked.pop(request_id, None)
+        if actor.is_running and actor.life == life:
+            stage.step(actor, replace(failed, now_ms=stage.now_ms, reason=reason))
+
+    stage.asked[request_id] = Asked(actor.name, life, stage.names.name(effect.leader), effect.correlation_id, fail)
+    return request_id
+
+
+def _send(stage: Stage, request_id: int, kind: str, text: str, arrived: events.Event) -> list[events.Event]:
+    asked = stage.asked[request_id]
+    leader = stage.actors[asked.leader]
+
+    def arrive() -> None:
+        asked.arrived = True
+        stage.step(leader, replace(arrived, now_ms=stage.now_ms))
+
+    stage.send(Envelope(Link(asked.asker, asked.leader), kind, text, arrive, asked.fail))
+    return []
+
+
+# --- answers of leaders -------------------------------------------------------------------------------
+
+
+def _answer_fetch(stage: Stage, actor: Actor, effect: want.AnswerFetch) -> list[events.Event]:
+    if not effect.results:
+        return []
+    (result,) = effect.results
+    found = _read(actor, result.read, effect.max_bytes)
+    received = _received(result, found)
+    asked = stage.asked.get(effect.request_id)
+    if asked is not None:
+        leader = actor.node_id
+        arrived = events.FetchAnswered(stage.now_ms, leader, asked.correlation_id, (received,))
+        _reply(stage, actor, effect.request_id, "fetched", telling.fetched_text(received), arrived)
+    else:
+        stage.clients.fetched(effect.request_id, received)
+    if effect.replica is None or not found:
+        return []
+    return [events.FetchServed(stage.now_ms, effect.replica, ((result.tp, found[-1][0].next_offset),))]
+
+
+def _read(actor: Actor, wanted: ReadRange | None, max_bytes: int) -> Found:
+    """Whole batches within the range and the bytes; the first one whatever its size (KIP-74)."""
+    if wanted is None:
+        return []
+    room = min(wanted.max_bytes, max_bytes)
+    found: Found = []
+    for header, value in zip(actor.log.headers, actor.log.values, strict=True):
+        if header.base_offset < wanted.start or header.next_offset > wanted.end:
+            continue
+        if found and header.size_bytes > room:
+            break
+        room -= header.size_bytes
+        found.append((header, value))
+    return found
+
+
+def _received(result: FetchResult, found: Found) -> FetchedPartition:
+    return FetchedPartition(
+        result.tp,
+        result.refusal,
+        result.high_watermark,
+        result.log_start_offset,
+        result.diverging,
+        tuple(header for header, _ in found),
+        tuple(value for _, value in found),
+    )
+
+
+def _answer_epoch_ends(stage: Stage, actor: Actor, effect: want.AnswerEpochEnds) -> list[events.Event]:
+    asked = stage.asked.get(effect.request_id)
+    if asked is not None:
+        arrived = events.EpochEndsAnswered(stage.now_ms, actor.node_id, asked.correlation_id, effect.answers)
+        _reply(stage, actor, effect.request_id, "end-of-epoch", telling.epoch_answer_text(effect.answers[0]), arrived)
+    return []
+
+
+def _answer_offsets(stage: Stage, actor: Actor, effect: want.AnswerOffsets) -> list[events.Event]:
+    asked = stage.asked.get(effect.request_id)
+    if asked is None:
+        stage.clients.told_offset(effect.request_id, effect.answers[0])
+        return []
+    arrived = events.OffsetsAnswered(stage.now_ms, actor.node_id, asked.correlation_id, effect.answers)
+    _reply(stage, actor, effect.request_id, "offsets", _offsets_text(effect.answers), arrived)
+    return []
+
+
+def _offsets_text(answers: tuple[OffsetAnswer, ...]) -> str:
+    refusal = next((answer.refusal for answer in answers if answer.refusal), None)
+    if refusal is not None:
+        return f"offsets {refusal.code.name}"
+    return f"offsets latest={answers[0].offset} earliest={answers[1].offset}"
+
+
+def _reply(stage: Stage, actor: Actor, request_id: int, kind: str, text: str, arrived: events.Event) -> None:
+    asked = stage.asked.pop(request_id)
+    asker, life = stage.actors[asked.asker], asked.life
+
+    def arrive() -> None:
+        if asker.life == life:
+            stage.step(asker, replace(arrived, now_ms=stage.now_ms))
+
+    stage.send(Envelope(Link(actor.name, asked.asker), kind, text, arrive, asked.fail))
+
+
+# --- the rest -----------------------------------------------------------------------------------------
+
+
+def _send_alter(stage: Stage, actor: Actor, effect: want.SendAlterPartition) -> list[events.Event]:
+    stage.control.propose(actor, effect.request)
+    return []
+
+
+def _refresh(stage: Stage, actor: Actor, effect: want.RefreshMetadata) -> list[events.Event]:
+    stage.control.watch(actor)
+    return []
+
+
+def _answer_produce(stage: Stage, actor: Actor, effect: want.AnswerProduce) -> list[events.Event]:
+    stage.clients.produced(effect.request_id, effect.results[0])
+    return []
+
+
+def _emit(stage: Stage, actor: Actor, effect: want.Emit) -> list[events.Event]:
+    stage.report(actor.name, actor.node_id, effect.event_type, effect.tp, effect.fields)
+    return []
+
+
+def _halt(stage: Stage, actor: Actor, effect: want.Halt) -> list[events.Event]:
+    stage.tell(f"{actor.name}: stops: {effect.reason}")
+    stage.end_process(actor)
+    return []
+
+
+_PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
+    want.OpenLog: _open,
+    want.DeleteLog: _delete,
+    want.Append: _append,
+    want.AppendReplicated: _append_replicated,
+    want.Truncate: _truncate,
+    want.RestartLog: _restart_log,
+    want.AdvanceLogStart: _log_start,
+    want.ApplyRetention: _nothing,
+    want.SaveEpochs: _save_epochs,
+    want.SaveHighWatermarks: _save_hw,
+    want.SaveProducers: _nothing,
+    want.SaveMetadata: _save_metadata,
+    want.Flush: _flush,
+    want.SendFetch: _send_fetch,
+    want.SendForget: _nothing,
+    want.SendEpochEnds: _send_epoch_ends,
+    want.SendListOffsets: _send_offsets,
+    want.SendAlterPartition: _send_alter,
+    want.RefreshMetadata: _refresh,
+    want.AnswerProduce: _answer_produce,
+    want.AnswerFetch: _answer_fetch,
+    want.AnswerEpochEnds: _answer_epoch_ends,
+    want.AnswerOffsets: _answer_offsets,
+    want.Emit: _emit,
+    want.Halt: _halt,
+}

@@ -1,0 +1,70 @@
+"""Decides nothing: what a scenario's records are made of, and how logs are written down.
+
+A record is one word. ``m1@0`` is the record m1 written in leader epoch 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from strandline.core.types import BatchHeader, EpochEntry, Offset
+from strandline.sim.disk import LogFile
+
+_RANGE = re.compile(r"^([a-zA-Z_-]*)(\d+)\.\.([a-zA-Z_-]*)(\d+)$")
+EMPTY = "empty"
+
+
+class Record(NamedTuple):
+    """One record of a log."""
+
+    offset: int
+    epoch: int
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.value}@{self.epoch}"
+
+
+def expand(word: str) -> list[str]:
+    """``m0..m3`` is m0 m1 m2 m3; any other word is itself."""
+    found = _RANGE.match(word)
+    if found is None or found[1] != found[3] or int(found[4]) < int(found[2]):
+        return [word]
+    return [f"{found[1]}{number}" for number in range(int(found[2]), int(found[4]) + 1)]
+
+
+def header(*, size_bytes: int, producer: int | None = None, sequence: int = -1, producer_epoch: int = 0) -> BatchHeader:
+    """A batch of one record; the leader stamps base offset and epoch."""
+    return BatchHeader(
+        base_offset=Offset(0),
+        leader_epoch=-1,
+        record_count=1,
+        size_bytes=size_bytes,
+        max_timestamp_ms=0,
+        producer_id=producer,
+        producer_epoch=producer_epoch if producer is not None else -1,
+        base_sequence=sequence,
+    )
+
+
+def records_of(log: LogFile, start: int | None = None, end: int | None = None) -> Iterator[Record]:
+    """The records in [start, end), by default from the log start to the log end."""
+    low = log.log_start if start is None else start
+    for batch, value in zip(log.headers, log.values, strict=True):
+        if batch.base_offset >= low and (end is None or batch.base_offset < end):
+            yield Record(batch.base_offset, batch.leader_epoch, str(value))
+
+
+def shown_records(records: Iterable[Record], *, shorten: int = 12) -> str:
+    """Records as one line: ``m0@0 m1@0``; a long run is shortened in its middle."""
+    words = [str(record) for record in records]
+    if len(words) > shorten:
+        words = [*words[: shorten // 2], "..", *words[-shorten // 2 :]]
+    return " ".join(words) or EMPTY
+
+
+def shown_epochs(entries: Iterable[EpochEntry]) -> str:
+    """Epoch cache entries: ``0@0 2@5`` says that epoch 2 begins at offset 5."""
+    return " ".join(f"{entry.epoch}@{entry.start_offset}" for entry in entries) or EMPTY

@@ -1,0 +1,154 @@
+"""Decides whether a scenario came true: every command carried out, its output compared line by line.
+
+Invariant: a run depends on the file alone; the same file prints the same lines anywhere, at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strandline.export.sink import EventSink
+from strandline.sim.scenario import verbs_clients, verbs_controller, verbs_expect, verbs_nodes, verbs_scene, verbs_wire
+from strandline.sim.scenario.call import Call
+from strandline.sim.scenario.control import CallRefused
+from strandline.sim.scenario.language import Command, Misuse, ScenarioFailed, Script, parse, rewritten
+from strandline.sim.scenario.stage import Observers, Sink, Stage
+from strandline.sim.scenario.verb import Verb
+
+VERBS: dict[str, Verb] = {
+    verb.name: verb
+    for family in (verbs_scene, verbs_controller, verbs_nodes, verbs_wire, verbs_clients, verbs_expect)
+    for verb in family.VERBS
+}
+"""Every verb of the language."""
+
+
+@dataclass(slots=True)
+class Transcript:
+    """What a run printed, by the line of each command."""
+
+    script: Script
+    outputs: dict[int, list[str]] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """The file with this output in place of the expected one."""
+        return rewritten(self.script, self.outputs)
+
+
+def run_text(
+    text: str, name: str, *, compare: bool = True, observers: Observers | None = None, stage: Stage | None = None
+) -> Transcript:
+    """Run a scenario. ``compare`` False takes the output as it comes; claims must hold all the same.
+
+    Raises:
+        ScenarioFailed: with file, line, what was expected and what is.
+    """
+    script = parse(text, name)
+    transcript = Transcript(script)
+    stage = stage or Stage(observers)
+    for command in script.commands:
+        transcript.outputs[command.line] = printed = _carry_out(stage, script, command)
+        if compare:
+            _compare(script, command, printed)
+    return transcript
+
+
+def _carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
+    stage.lines, stage.tells_messages = [], True
+    try:
+        word = command.words[0]
+        verb = VERBS.get(word.text)
+        if verb is None:
+            raise Misuse(word.column, f"a verb ({_nearest(word.text)})", repr(word.text))
+        verb.run(Call(stage, command, verb.options))
+    except Misuse as wrong:
+        raise ScenarioFailed(
+            script.name, command.line, command.text, wrong.column, wrong.expected, wrong.actual
+        ) from wrong
+    except CallRefused as refused:
+        raise ScenarioFailed(
+            script.name, command.line, command.text, 0, "a call that the controller takes", str(refused)
+        ) from refused
+    return stage.lines
+
+
+def _nearest(text: str) -> str:
+    """The verbs that begin alike, or all."""
+    alike = [name for name in VERBS if name.startswith(text[:1])]
+    return ", ".join(alike or VERBS)
+
+
+def _compare(script: Script, command: Command, printed: list[str]) -> None:
+    expected = command.expected
+    for index in range(max(len(expected), len(printed))):
+        wanted = expected[index] if index < len(expected) else None
+        found = printed[index] if index < len(printed) else None
+        if wanted == found:
+            continue
+        line = command.line + 1 + index if wanted is not None else command.line
+        text = wanted if wanted is not None else command.text
+        column = _first_difference(wanted, found) if wanted is not None and found is not None else 0
+        raise ScenarioFailed(script.name, line, text, column, wanted or "no more output", found or "no more output")
+
+
+def _first_difference(one: str, other: str) -> int:
+    shorter = min(len(one), len(other))
+    return next((i for i in range(shorter) if one[i] != other[i]), shorter)
+
+
+def run_file(
+    path: Path,
+    *,
+    rewrite: bool = False,
+    export: Path | None = None,
+    trace: Callable[[str], None] | None = None,
+) -> Transcript:
+    """Run a file; ``rewrite`` puts what it printed into it, ``export`` writes its state events, as nodes do.
+
+    Raises:
+        ScenarioFailed: the scenario did not come true.
+        OSError: a file cannot be read or written.
+    """
+    text = path.read_text(encoding="utf-8")
+    with ExitStack() as closing:
+        observers = _Watching(export, trace, closing)
+        stage = Stage(Observers(observers.trace, observers.sink))
+        observers.stage = stage
+        transcript = run_text(text, str(path), compare=not rewrite, stage=stage)
+    if rewrite and transcript.text() != text:
+        path.write_text(transcript.text(), encoding="utf-8")
+    return transcript
+
+
+class _Watching:
+    """The observers of a file's run: lines of a trace, and one event sink for each place."""
+
+    def __init__(self, export: Path | None, trace: Callable[[str], None] | None, closing: ExitStack) -> None:
+        self._export = export
+        self._trace = trace
+        self._closing = closing
+        self._sinks: dict[str, EventSink] = {}
+        self.stage: Stage | None = None
+
+    def _now_ms(self) -> int:
+        return self.stage.now_ms if self.stage else 0
+
+    def trace(self, place: str, what: object) -> None:
+        """Print an event or effect."""
+        if self._trace is not None:
+            self._trace(f"{self._now_ms():>7} {place}: {what!r}")
+
+    def sink(self, place: str, node_id: int | None) -> Sink | None:
+        """The sink of a place, made when its first event comes."""
+        if self._export is None:
+            return None
+        if place not in self._sinks:
+            directory = self._export / place
+            directory.mkdir(parents=True, exist_ok=True)
+            common: dict[str, object] = {"role": "controller"} if node_id is None else {"node_id": node_id}
+            self._sinks[place] = sink = EventSink(directory, common, wall_ms=self._now_ms)
+            self._closing.callback(sink.close)
+        return self._sinks[place]

@@ -1,0 +1,238 @@
+"""Decides in which words a run is told: what lies on the wire, what changed in a node, what a caller was answered.
+
+Invariant: stable output. A line depends on the protocol's state alone; a change of wording is a change of the
+language, which people's files are written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strandline.core.effects import Emit
+from strandline.core.errors import Outcome, Refusal
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    EpochEndAnswer,
+    EpochEndQuestion,
+    FetchedPartition,
+    FetchPartition,
+    MetadataImage,
+    PartitionImage,
+    ProduceResult,
+)
+from strandline.core.node import NodeCore
+from strandline.sim.scenario.nodes import TP, Names
+from strandline.sim.scenario.records import Record, shown_records
+
+NOBODY = "none"
+
+
+def number(value: int | None) -> str:
+    """A number, or ``none``."""
+    return NOBODY if value is None else str(value)
+
+
+# --- messages -----------------------------------------------------------------------------------------
+
+
+def fetch_text(part: FetchPartition) -> str:
+    """What a fetch says of itself."""
+    words = [f"fetch offset={part.fetch_offset}"]
+    if part.current_leader_epoch is not None:
+        words.append(f"epoch={part.current_leader_epoch}")
+    if part.last_fetched_epoch is not None:
+        words.append(f"last-epoch={part.last_fetched_epoch}")
+    return " ".join(words)
+
+
+def fetched_text(answer: FetchedPartition) -> str:
+    """What a fetch was answered."""
+    if answer.error is not None:
+        return f"fetched {answer.error.code.name}"
+    if answer.diverging is not None:
+        return f"fetched diverging epoch={answer.diverging.epoch} end={answer.diverging.end_offset}"
+    payload = answer.payload if isinstance(answer.payload, tuple) else ()
+    records = [Record(b.base_offset, b.leader_epoch, str(v)) for b, v in zip(answer.batches, payload, strict=True)]
+    return f"fetched {shown_records(records)} hw={number(answer.high_watermark)}"
+
+
+def epoch_question_text(question: EpochEndQuestion) -> str:
+    """Where did this epoch end?"""
+    current = question.current_leader_epoch
+    asker = "" if current is None else f" epoch={current}"
+    return f"end-of-epoch {number(question.leader_epoch)}?{asker}"
+
+
+def epoch_answer_text(answer: EpochEndAnswer) -> str:
+    """There it ended."""
+    if answer.refusal is not None:
+        return f"end-of-epoch {answer.refusal.code.name}"
+    if answer.end is None:
+        return "end-of-epoch unknown"
+    return f"end-of-epoch {answer.end.epoch} is {answer.end.end_offset}"
+
+
+def alter_text(request: AlterPartitionRequest, names: Names) -> str:
+    """What a leader proposes to the controller."""
+    (proposal,) = request.partitions
+    members = names.shown(member.node_id for member in proposal.new_isr)
+    return (
+        f"alter isr={members} epoch={proposal.leader_epoch} version={proposal.partition_epoch} "
+        f"attempt={request.request_sequence}"
+    )
+
+
+def altered_text(answer: AlterPartitionAnswer, names: Names) -> str:
+    """What the controller said to that."""
+    refusal = answer.refusal or (answer.partitions[0].refusal if answer.partitions else None)
+    if refusal is not None:
+        return f"altered {refusal.code.name}"
+    (decision,) = answer.partitions
+    return f"altered isr={names.shown(decision.isr)} version={decision.partition_epoch}"
+
+
+def metadata_text(image: MetadataImage, names: Names) -> str:
+    """What metadata says of the partition, and of the nodes it names."""
+    words = ["metadata"]
+    partition = partition_in(image)
+    if partition is not None:
+        words.append(partition_text(partition, names))
+    if not image.is_snapshot:
+        words += [f"{names.name(n.node_id)}={_node_state(n.fenced, n.shutting_down)}" for n in image.nodes]
+    return " ".join(words)
+
+
+def _node_state(fenced: bool, shutting_down: bool) -> str:
+    return "fenced" if fenced else "leaving" if shutting_down else "active"
+
+
+def partition_text(partition: PartitionImage, names: Names) -> str:
+    """A partition as the controller committed it."""
+    words = [f"leader={names.name(partition.leader)} epoch={partition.leader_epoch} isr={names.shown(partition.isr)}"]
+    if partition.elr:
+        words.append(f"elr={names.shown(partition.elr)}")
+    return " ".join([*words, f"version={partition.partition_epoch}"])
+
+
+def partition_in(image: MetadataImage) -> PartitionImage | None:
+    """The scenario's partition in an image, if it is there."""
+    return next((p for topic in image.topics for p in topic.partitions if p.tp == TP), None)
+
+
+# --- callers ------------------------------------------------------------------------------------------
+
+
+def produced_text(result: ProduceResult) -> str:
+    """How a produce ended."""
+    if result.refusal is None:
+        return "acked" if result.base_offset is None else f"acked at {result.base_offset}"
+    certain = "not appended" if result.refusal.outcome is Outcome.NOT_APPENDED else "may appear"
+    return f"refused {result.refusal.code.name} ({certain})"
+
+
+def refused_text(refusal: Refusal) -> str:
+    """A refusal by its name."""
+    return f"refused {refusal.code.name}"
+
+
+# --- a node -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What can be seen of one node's replica. ``role`` is empty while it has none."""
+
+    role: str = ""
+    epoch: int | None = None
+    leader: int | None = None
+    state: str = ""
+    log_start: int = 0
+    leo: int = 0
+    hw: int = 0
+    isr: tuple[int, ...] = ()
+    maximal: tuple[int, ...] = ()
+    remote: Mapping[int, int | None] | None = None
+
+
+def sight_of(core: NodeCore | None) -> Sight:
+    """Look at a node."""
+    if core is None:
+        return Sight()
+    leader, follower = core.state.leaders.get(TP), core.state.followers.get(TP)
+    if leader is not None:
+        log = leader.log
+        return Sight(
+            "leads", leader.image.leader_epoch, core.state.node_id, "", log.log_start_offset, log.leo, log.hw,
+            leader.isr.committed, tuple(n for n in leader.image.replicas if n in leader.isr.maximal),
+            {node_id: progress.remote_leo for node_id, progress in leader.progress.items()},
+        )  # fmt: skip
+    if follower is not None:
+        log = follower.log
+        return Sight(
+            "follows",
+            follower.leader_epoch,
+            follower.leader,
+            str(follower.state),
+            log.log_start_offset,
+            log.leo,
+            log.hw,
+        )
+    return Sight()
+
+
+def change_text(before: Sight, after: Sight, names: Names) -> str:
+    """What happened to a node, in one line; empty if nothing can be seen."""
+    if (before.role, before.epoch, before.leader) != (after.role, after.epoch, after.leader):
+        return _new_role(after, names)
+    moved = [
+        _moved("log start", before.log_start, after.log_start),
+        _moved("leo", before.leo, after.leo),
+        *_remote_moves(before, after, names),
+        _moved("hw", before.hw, after.hw),
+        _moved("isr", names.shown(before.isr), names.shown(after.isr)),
+        _counted(before, after, names),
+        _moved("", before.state, after.state),
+    ]
+    return ", ".join(words for words in moved if words)
+
+
+def _new_role(after: Sight, names: Names) -> str:
+    where = f"leo {after.leo}, hw {after.hw}"
+    if after.role == "leads":
+        return f"leads epoch {after.epoch} ({where}, isr {names.shown(after.isr)})"
+    if after.role == "follows" and after.leader is not None:
+        return f"follows {names.name(after.leader)} in epoch {after.epoch} ({where}, {after.state})"
+    return f"has no leader in epoch {after.epoch} ({where})" if after.role else "holds no replica"
+
+
+def _moved(what: str, before: object, after: object) -> str:
+    return "" if before == after else f"{what} {before}->{after}".strip()
+
+
+def _remote_moves(before: Sight, after: Sight, names: Names) -> list[str]:
+    old, new = before.remote or {}, after.remote or {}
+    return [
+        f"remote {names.name(n)} {number(old.get(n))}->{number(leo)}" for n, leo in new.items() if old.get(n) != leo
+    ]
+
+
+def _counted(before: Sight, after: Sight, names: Names) -> str:
+    """The maximal ISR, told when it differs from the committed one, and when it no longer does."""
+    if after.maximal == before.maximal or (after.isr != before.isr and set(after.maximal) == set(after.isr)):
+        return ""
+    return f"counts {names.shown(after.maximal)}"
+
+
+def emitted_text(emit: Emit) -> str:
+    """The line for a reported decision that no change of numbers shows; empty for all others."""
+    fields = emit.fields
+    if emit.event_type == "TRUNCATION":
+        lost = f", {fields['committed_cut']} below its hw" if fields["committed_cut"] else ""
+        return f"truncates {fields['from_leo']}->{fields['to_leo']} ({fields['reason']}{lost})"
+    if emit.event_type == "TRUNCATION_REFUSED":
+        return f"refuses to truncate {fields['leo']}->{fields['refused_to_leo']}, below its hw {fields['hw']}"
+    if emit.event_type == "PARTITION_FAILED":
+        return f"failed: {fields['reason']}"
+    return ""

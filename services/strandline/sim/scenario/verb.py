@@ -1,0 +1,17 @@
+"""Decides nothing: what a verb is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from strandline.sim.scenario.call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb of the language: its name, what it does, and the options it knows (``name=value``)."""
+
+    name: str
+    run: Callable[[Call], None]
+    options: tuple[str, ...] = ()

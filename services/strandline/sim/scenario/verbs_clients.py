@@ -1,0 +1,152 @@
+"""The verbs of callers: produce, append, fetch, consume, list-offsets, show."""
+
+from __future__ import annotations
+
+from strandline.core.messages import EARLIEST, LATEST, FetchPartition, OffsetQuestion, ReplicaState
+from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, Offset
+from strandline.sim.scenario.call import Call
+from strandline.sim.scenario.nodes import TP, Actor
+from strandline.sim.scenario.records import EMPTY, expand, header, records_of, shown_epochs, shown_records
+from strandline.sim.scenario.telling import sight_of
+from strandline.sim.scenario.verb import Verb
+from strandline.sim.scenario.verbs_scene import RECORD_BYTES
+
+_ACKS = {"all": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
+_FETCH = "fetch"
+
+
+def produce(call: Call) -> None:
+    """`produce`: send records to a node, each as a request and a batch of its own."""
+    _produce(call, _ACKS[call.text_option("acks", "all", tuple(_ACKS))])
+
+
+def append(call: Call) -> None:
+    """`append`: produce with acks=0; nobody waits for an answer."""
+    _produce(call, Acks.NONE)
+
+
+def _produce(call: Call, acks: Acks) -> None:
+    stage = call.stage
+    actor = call.running(call.word(0, "the node that is asked"))
+    call.word(1, "a record")
+    values = [(word, value) for word in call.words[1:] for value in expand(word.text)]
+    producer, sequence = call.options.get("producer"), call.maybe_integer("sequence")
+    for index, (word, value) in enumerate(values):
+        label = call.text_option("as", value)
+        if label in stage.clients.calls and acks is not Acks.NONE:
+            raise call.wrong(word, "a record that was not produced yet, or another name for it with as=", f"{label!r}")
+        batch = header(
+            size_bytes=call.integer_option("size", RECORD_BYTES),
+            producer=stage.clients.producer_id(producer.text) if producer else None,
+            sequence=-1 if sequence is None else sequence + index,
+        )
+        timeout_ms = call.duration_option("timeout", 30_000)
+        stage.clients.produce(actor, batch, value, label=label, acks=acks, timeout_ms=timeout_ms)
+
+
+def fetch(call: Call) -> None:
+    """`fetch`: one Fetch by hand, of a node (``as=B``) or of a consumer. What is not said is right."""
+    stage = call.stage
+    actor = call.running(call.word(0, "the node that is asked"))
+    call.no_more(1)
+    replica = _identity(call)
+    part = _honest_part(call, actor) if replica else _consumer_part(call)
+    stage.clients.fetch(
+        actor,
+        part,
+        label=call.text_option("label", _FETCH),
+        replica=replica,
+        wait_ms=call.duration_option("wait", 0),
+        min_bytes=call.integer_option("min-bytes", 1),
+        at_follower=call.text_option("service", "leader", ("leader", "follower")) == "follower",
+    )
+
+
+def _identity(call: Call) -> ReplicaState | None:
+    word = call.options.get("as")
+    if word is None or word.text == "consumer":
+        return None
+    asker = call.node(word)
+    known = call.stage.control.registered_epoch(asker)
+    return ReplicaState(asker.node_id, NodeEpoch(call.integer_option("node-epoch", known)))
+
+
+def _consumer_part(call: Call) -> FetchPartition:
+    epoch = call.maybe_integer("epoch")
+    current = None if epoch is None else LeaderEpoch(epoch)
+    return FetchPartition(TP, Offset(call.integer_option("offset", 0)), current, max_bytes=_max_bytes(call))
+
+
+def _max_bytes(call: Call) -> int:
+    return call.integer_option("max-bytes", 1 << 20)
+
+
+def _honest_part(call: Call, actor: Actor) -> FetchPartition:
+    """What a replica at that offset would ask: the current epoch, and the leader's epoch of the record before."""
+    offset = call.integer_option("offset", 0)
+    core = actor.core
+    assert core is not None
+    log, image = core.state.logs.get(TP), core.state.images.get(TP)
+    last = log.epochs.epoch_of(Offset(min(offset, log.leo) - 1)) if log and offset > log.log_start_offset else None
+    if "last-epoch" in call.options:
+        last = LeaderEpoch(call.integer_option("last-epoch", 0)) if call.options["last-epoch"].text != "none" else None
+    current = LeaderEpoch(call.integer_option("epoch", image.leader_epoch if image else 0))
+    start = Offset(offset if last is None else 0)
+    return FetchPartition(TP, Offset(offset), current, last, start, _max_bytes(call))
+
+
+def consume(call: Call) -> None:
+    """`consume`: what a consumer gets from a node that leads or follows, from ``offset`` on."""
+    stage = call.stage
+    actor = call.running(call.word(0, "the node that is asked"))
+    call.no_more(1)
+    assert actor.core is not None
+    follows = TP in actor.core.state.followers
+    start = actor.log.log_start
+    part = FetchPartition(TP, Offset(call.integer_option("offset", start)), max_bytes=_max_bytes(call))
+    label = f"consumer of {actor.name}"
+    stage.clients.fetch(actor, part, label=label, replica=None, wait_ms=0, min_bytes=1, at_follower=follows)
+
+
+def list_offsets(call: Call) -> None:
+    """`list-offsets`: ask for ``latest`` or ``earliest``, as a consumer or as a node."""
+    actor = call.running(call.word(0, "the node that is asked"))
+    which = call.word(1, "latest or earliest")
+    call.no_more(2)
+    if which.text not in ("latest", "earliest"):
+        raise call.wrong(which, "latest or earliest")
+    question = OffsetQuestion(TP, LATEST if which.text == "latest" else EARLIEST)
+    call.stage.clients.list_offsets(actor, question, label=which.text, replica=_identity(call))
+
+
+def show(call: Call) -> None:
+    """`show`: draw the logs of the nodes named, or of all; ``|`` stands where the HW is."""
+    stage = call.stage
+    actors = [call.node(word) for word in call.words] or list(stage.actors.values())
+    width = max((len(actor.name) for actor in actors), default=0)
+    for actor in actors:
+        stage.tell(f"{actor.name:{width}} {_drawn(actor)}")
+
+
+def _drawn(actor: Actor) -> str:
+    sight = sight_of(actor.core)
+    hw = sight.hw if sight.role else actor.log.hw_cached
+    below = shown_records(records_of(actor.log, None, hw))
+    above = shown_records(records_of(actor.log, max(hw, actor.log.log_start)))
+    role = f"{sight.role} {sight.epoch}" if sight.role else "no replica" if actor.is_running else "down"
+    log = " ".join(part for part in (below, "|", above) if part != EMPTY)
+    return f"{role}: {log} (leo {actor.log.leo}, hw {hw}, epochs {shown_epochs(actor.log.epochs)})"
+
+
+VERBS = (
+    Verb("produce", produce, ("acks", "as", "timeout", "size", "producer", "sequence")),
+    Verb("append", append, ("size",)),
+    Verb(
+        "fetch",
+        fetch,
+        ("as", "offset", "epoch", "last-epoch", "wait", "min-bytes", "max-bytes", "node-epoch", "service", "label"),
+    ),
+    Verb("consume", consume, ("offset", "max-bytes")),
+    Verb("list-offsets", list_offsets, ("as", "node-epoch")),
+    Verb("show", show),
+)

@@ -1,0 +1,126 @@
+"""The verbs that happen to processes and disks: crash, power-off, restart, shutdown, wipe, cut-log, tick."""
+
+from __future__ import annotations
+
+from strandline.core import events
+from strandline.sim.scenario.call import Call
+from strandline.sim.scenario.nodes import Actor
+from strandline.sim.scenario.verb import Verb
+from strandline.sim.scenario.wire import CONTROLLER
+
+
+def crash(call: Call) -> None:
+    """`crash`: kill -9. What was written survives in the page cache. ``keep-sent``: what it sent still arrives."""
+    keep_sent = call.words[-1].text == "keep-sent" if len(call.words) > 1 else False
+    for word in call.words[: -1 if keep_sent else None] or [call.word(0, "a node, or ctl")]:
+        if word.text == CONTROLLER:
+            if call.stage.control.core is None:
+                raise call.wrong(word, "a controller that runs", "a controller that is down")
+            call.stage.control.end()
+        else:
+            _end(call, call.running(word), keep_sent=keep_sent)
+
+
+def _end(call: Call, actor: Actor, *, keep_sent: bool = False) -> None:
+    actor.disk.was_stopped_cleanly = False
+    call.stage.end_process(actor, keep_sent=keep_sent)
+
+
+def power_off(call: Call) -> None:
+    """`power-off`: the process ends and what was not durable is lost, from ``keep`` on."""
+    word = call.word(0, "a node")
+    actor = call.node(word)
+    call.no_more(1)
+    durable, leo = actor.log.synced, actor.log.leo
+    keep = call.integer_option("keep", durable)
+    if not durable <= keep <= leo:
+        raise call.wrong(call.options["keep"], f"an offset from {durable} (what is durable) to {leo} (the log end)")
+    if actor.is_running:
+        _end(call, actor)
+    actor.log.cut(keep)
+    actor.log.hw_cached = actor.log.hw_durable
+    call.stage.tell(f"{actor.name}: log {leo}->{keep} on the disk")
+
+
+def restart(call: Call) -> None:
+    """`restart`: begin a process, crashing the old one first if it runs; it recovers, registers and watches."""
+    word = call.word(0, "a node, or ctl")
+    call.no_more(1)
+    stage = call.stage
+    if word.text == CONTROLLER:
+        _restart_controller(call)
+        return
+    actor = call.node(word)
+    if stage.control.core is None:
+        raise call.wrong(word, "a controller that runs, to register with", "a controller that is down")
+    if actor.is_running:
+        _end(call, actor)
+    said = call.text_option("unclean", "", ("yes", "no"))
+    if stage.start(actor, unclean={"yes": True, "no": False}.get(said)):
+        stage.control.beat(actor)
+
+
+def _restart_controller(call: Call) -> None:
+    """The controller begins a new reign; ``lose=2`` on a store that lacks its last two transactions (TR18)."""
+    control, lose = call.stage.control, call.integer_option("lose", 0)
+    if lose >= max(1, control.transactions):
+        raise call.wrong(call.options.get("lose"), f"fewer than the store's {control.transactions} transactions")
+    if control.core is not None:
+        control.end()
+    if lose:
+        control.lose_transactions(lose)
+    control.start()
+
+
+def shutdown(call: Call) -> None:
+    """`shutdown`: a controlled stop: the controller moves leadership away, the log is synced, the process ends."""
+    actor = call.running(call.word(0, "a node"))
+    call.no_more(1)
+    stage = call.stage
+    stage.control.beat(actor, wants_shut_down=True)
+    stage.step(actor, events.StopRequested(stage.now_ms))
+    stage.end_process(actor)
+    actor.log.synced = actor.log.leo
+    actor.disk.was_stopped_cleanly = True
+
+
+def wipe(call: Call) -> None:
+    """`wipe`: an empty disk takes the place of a node that is down."""
+    actor = call.stopped(call.word(0, "a node that is down"))
+    call.no_more(1)
+    actor.disk.wipe()
+
+
+def cut_log(call: Call) -> None:
+    """`cut-log`: damage to the file of a node that is down: everything from ``to`` on is gone."""
+    word = call.word(0, "a node that is down")
+    actor = call.stopped(word)
+    call.no_more(1)
+    if "to" not in call.options:
+        raise call.wrong(None, "to=, the offset at which the log shall end")
+    log, to = actor.log, call.integer(call.options["to"])
+    if not log.log_start <= to <= log.leo:
+        raise call.wrong(call.options["to"], f"an offset from {log.log_start} to {log.leo}")
+    durable, leo = log.synced, log.leo
+    log.cut(to)
+    # The disk once said that more was durable; recovery will miss it (M58).
+    log.synced = durable
+    call.stage.tell(f"{actor.name}: log {leo}->{to} on the disk")
+
+
+def tick(call: Call) -> None:
+    """`tick`: let time pass. Heartbeats pass by themselves, other messages wait."""
+    ms = call.duration_ms(call.word(0, "a duration"))
+    call.no_more(1)
+    call.stage.tick(ms)
+
+
+VERBS = (
+    Verb("crash", crash),
+    Verb("power-off", power_off, ("keep",)),
+    Verb("restart", restart, ("unclean", "lose")),
+    Verb("shutdown", shutdown),
+    Verb("wipe", wipe),
+    Verb("cut-log", cut_log, ("to",)),
+    Verb("tick", tick),
+)
