@@ -1,0 +1,43 @@
+"""Decides which cores a world runs: the production ones, or ones with one rule exchanged.
+
+Invariant: a world never names a core class itself, so a mutant is a `Build` and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from strandline.core.controller import ControllerCore
+from strandline.core.controller_effects import ControllerEffect
+from strandline.core.controller_state import ClusterState, ControllerTimings
+from strandline.core.draft import Draft
+from strandline.core.election import Elected, ElectionType
+from strandline.core.leadership import install
+from strandline.core.node import NodeCore
+from strandline.core.types import NodeId, Rules, TopicPartition
+
+
+class ElectableController(ControllerCore):
+    """The production controller, and a way to hold an election that nothing but a schedule asks for (churn)."""
+
+    def elect(self, tp: TopicPartition, node_id: NodeId) -> list[ControllerEffect]:
+        """Make an active member of the ISR leader, by the production rules of an election."""
+        draft = Draft(self.state)
+        partition = draft.partition(tp)
+        if partition is not None and node_id in partition.isr and draft.is_active(node_id):
+            install(draft, partition, Elected(node_id, ElectionType.ISR), "requested")
+        return self._commit(draft)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """How to make the cores of a world."""
+
+    node_core: Callable[..., NodeCore] = NodeCore
+    controller_core: Callable[[ClusterState | None, Rules, ControllerTimings], ElectableController] = (
+        ElectableController
+    )
+
+
+PRODUCTION = Build()

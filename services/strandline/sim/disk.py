@@ -1,0 +1,178 @@
+"""Decides what a machine's disk still holds after its process, its power or the whole disk is gone.
+
+Invariants: `kill` keeps every byte that was written, `lose_power` what was synced and some prefix of the rest, and
+`wipe` nothing, under a new directory id; what recovery hands over is durable (TR17), and batches win over the epoch
+checkpoint (M55).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from strandline.core.messages import MetadataImage
+from strandline.core.producers import ProducerLedger
+from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
+from strandline.sim.draws import Draw, mix2
+
+
+class LogFile:
+    """One log: its batches as written, how far it was synced, and the checkpoint files beside it.
+
+    ``hashes[i]`` names the whole log up to the end of batch i: two logs with equal hashes there are equal so far.
+    """
+
+    __slots__ = (
+        "epochs", "flushing", "hashes", "headers", "hw_cached", "hw_durable", "log_start", "root", "root_hash",
+        "starts", "synced", "values",
+    )  # fmt: skip
+
+    def __init__(self, root: int = 0, root_hash: int = 0) -> None:
+        self.starts: list[int] = []
+        self.headers: list[BatchHeader] = []
+        self.values: list[object] = []
+        self.hashes: list[int] = []
+        # Offset of the first record that this file ever held since it was made or restarted.
+        self.root = root
+        self.root_hash = root_hash
+        self.log_start = root
+        self.synced = root
+        # What the commit under way will cover; None if none is.
+        self.flushing: int | None = None
+        self.epochs: tuple[EpochEntry, ...] = ()
+        self.hw_cached = self.hw_durable = 0
+
+    @property
+    def leo(self) -> int:
+        """Offset of the next record."""
+        return self.headers[-1].next_offset if self.headers else self.root
+
+    def append(self, header: BatchHeader, value: object, content: int) -> int:
+        """Write a batch; ``content`` stands for its bytes. Returns the hash of the log that ends with it."""
+        base = header.base_offset
+        assert base == self.leo, f"a batch at {base} on a log that ends at {self.leo}"
+        before = self.hashes[-1] if self.hashes else self.root_hash
+        after = mix2(before ^ (header.leader_epoch << 40), content + base)
+        self.starts.append(base)
+        self.headers.append(header)
+        self.values.append(value)
+        self.hashes.append(after)
+        return after
+
+    def index_of(self, offset: int) -> int:
+        """How many batches lie below ``offset``, which is a border between batches."""
+        return bisect_left(self.starts, offset)
+
+    def border_below(self, offset: int) -> int:
+        """The last end of a batch at or below ``offset``."""
+        index = bisect_left(self.starts, offset)
+        if index and self.headers[index - 1].next_offset > offset:
+            return self.starts[index - 1]
+        return offset
+
+    def hash_at(self, offset: int) -> int | None:
+        """The hash of the log below ``offset``; None if it does not reach that far or no batch ends there."""
+        if offset <= self.root:
+            return self.root_hash if offset == self.root else None
+        index = bisect_left(self.starts, offset) - 1
+        if index < 0 or self.headers[index].next_offset != offset:
+            return None
+        return self.hashes[index]
+
+    def cut(self, offset: int) -> None:
+        """Drop every batch from ``offset`` on."""
+        keep = bisect_left(self.starts, offset)
+        del self.starts[keep:], self.headers[keep:], self.values[keep:], self.hashes[keep:]
+        assert self.leo == offset, f"cut to {offset}, which is within a batch"
+        self.synced = min(self.synced, offset)
+        if self.flushing is not None:
+            self.flushing = min(self.flushing, offset)
+
+    def restart(self, offset: int, root_hash: int) -> None:
+        """Throw everything away and begin at ``offset``, durably."""
+        del self.starts[:], self.headers[:], self.values[:], self.hashes[:]
+        self.root = self.log_start = self.synced = offset
+        self.root_hash, self.epochs = root_hash, ()
+        if self.flushing is not None:
+            self.flushing = offset
+
+    def begin_flush(self) -> int:
+        """Issue a commit of all that is written. Returns the LEO it was issued at."""
+        assert self.flushing is None, "two commits of one log at once"
+        self.flushing = self.leo
+        return self.flushing
+
+    def end_flush(self) -> None:
+        """The commit under way succeeded."""
+        assert self.flushing is not None
+        self.synced, self.flushing = max(self.synced, self.flushing), None
+
+    def producers(self) -> tuple[ProducerBatch, ...]:
+        """The last batches of every idempotent producer, folded from the log (M61)."""
+        ledger = ProducerLedger()
+        for header in self.headers:
+            ledger.observe(header, header.base_offset)
+        return ledger.rows()
+
+    def lose_power(self, draw: Draw) -> int:
+        """Keep what was synced and some prefix of what was not. Returns how many records were lost."""
+        first = bisect_left(self.starts, self.synced)
+        borders = [self.synced, *(h.next_offset for h in self.headers[first:])]
+        before, keep = self.leo, draw.choose(borders)
+        self.cut(keep)
+        self.hw_cached = self.hw_durable
+        return before - keep
+
+    def recover(self) -> bool:
+        """Bring the files in line with the batches; all is durable then. Returns whether records are missed (M58)."""
+        self.flushing = None
+        leo = self.leo
+        self.epochs = self._believed_epochs()
+        missed = leo < self.synced or leo < self.hw_cached
+        self.synced = leo
+        self.hw_durable = self.hw_cached
+        return missed
+
+    def _believed_epochs(self) -> tuple[EpochEntry, ...]:
+        """The checkpoint where it agrees with the batches, else the batches; nothing begins at or above the LEO."""
+        leo = self.leo
+        first = bisect_left(self.starts, self.log_start)
+        entries = [entry for entry in self.epochs if entry.start_offset < leo]
+        for header in self.headers[first:]:
+            if not entries or header.leader_epoch > entries[-1].epoch:
+                entries.append(EpochEntry(LeaderEpoch(header.leader_epoch), Offset(header.base_offset)))
+        return tuple(entries)
+
+
+class Disk:
+    """Everything one machine keeps. ``copy`` counts the disks that this machine has had."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self.copy = 0
+        self.logs: dict[TopicPartition, LogFile] = {}
+        self.seen: MetadataImage | None = None
+        self.cluster_id: str | None = None
+        self.is_unclean = False
+        self.was_stopped_cleanly = True
+
+    @property
+    def directory_id(self) -> str:
+        """Names this very disk: a machine with another one is another directory."""
+        return f"dir-{self._node_id}-{self.copy}"
+
+    def wipe(self) -> None:
+        """A new, empty disk takes this one's place."""
+        self.copy += 1
+        self.logs, self.seen, self.cluster_id = {}, None, None
+        self.is_unclean, self.was_stopped_cleanly = False, True
+
+    def lose_power(self, draw: Draw) -> int:
+        """Every log loses some of what was not synced. Returns how many records were lost in all."""
+        return sum(log.lose_power(draw) for log in self.logs.values())
+
+    def recover(self, *, trusts_only_clean_stops: bool) -> None:
+        """What opening the data directory does before the process registers."""
+        missed = [log.recover() for log in self.logs.values()]
+        if any(missed) or (trusts_only_clean_stops and not self.was_stopped_cleanly):
+            self.is_unclean = True
+        self.was_stopped_cleanly = False

@@ -1,0 +1,286 @@
+"""Decides whether what clients saw of a log can be the work of one correct log.
+
+Invariant: the verdict is a pure function of the operations; it knows nothing of nodes, epochs or files, so it
+cannot be fooled by what they believe. An indefinite send may have landed, once, at any later time (P2).
+
+The anomalies are those of `reliability` 3.5, under the names of jepsen.tests.kafka. A consumer's record counts
+as one poll, so the variants within one poll (``int-``) have the name of those between two.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class SendOutcome(StrEnum):
+    """What the client was told of its send (P2)."""
+
+    OK = "ok"
+    DEFINITE = "definite"
+    """Failed for certain: the value must never be read."""
+    INDEFINITE = "indefinite"
+    """May have landed, once, now or later; stays open for ever."""
+
+
+class Value(NamedTuple):
+    """What a record holds: unique in a history."""
+
+    client: str
+    seq: int
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One record on its way; times are seconds of one clock for the whole history."""
+
+    value: Value
+    partition: int
+    invoked_s: float
+    completed_s: float | None = None
+    """None while it is open."""
+    outcome: SendOutcome = SendOutcome.INDEFINITE
+    offset: int | None = None
+    """Where it landed; None unless it was acknowledged with an offset."""
+
+    @property
+    def place(self) -> Place | None:
+        """Where the acknowledgement says that it landed."""
+        return None if self.offset is None else Place(self.partition, self.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One record that a consumer was given."""
+
+    consumer: str
+    place: Place
+    value: Value
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seek:
+    """A consumer's position was set, at its start or later: the next record may be anywhere from there on."""
+
+    consumer: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndAnswer:
+    """A leader answered where a partition ends for clients (ListOffsets, latest)."""
+
+    partition: int
+    offset: int
+    invoked_s: float
+    completed_s: float
+
+
+Operation = Send | Read | Seek | EndAnswer
+"""Operations of one process stand in a history in the order in which the process did them."""
+
+
+class Anomaly(NamedTuple):
+    """One thing that no correct log does."""
+
+    name: str
+    sentence: str
+
+
+class _History:
+    """Operations by kind, and the facts that several rules need."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self.sends: list[Send] = []
+        self.reads: list[Read] = []
+        self.steps: dict[tuple[str, int], list[Read | Seek]] = defaultdict(list)
+        self.ends: dict[int, list[EndAnswer]] = defaultdict(list)
+        for operation in operations:
+            self._take(operation)
+        self.acked = [send for send in self.sends if send.outcome is SendOutcome.OK and send.offset is not None]
+        self.read_at: dict[Place, set[Value]] = defaultdict(set)
+        for read in self.reads:
+            self.read_at[read.place].add(read.value)
+        self.places: dict[Value, set[Place]] = defaultdict(set)
+        for value, place in self.sightings():
+            self.places[value].add(place)
+
+    def _take(self, operation: Operation) -> None:
+        match operation:
+            case Send():
+                self.sends.append(operation)
+            case EndAnswer():
+                self.ends[operation.partition].append(operation)
+            case Read():
+                self.reads.append(operation)
+                self.steps[operation.consumer, operation.place.partition].append(operation)
+            case Seek():
+                self.steps[operation.consumer, operation.place.partition].append(operation)
+
+    def sightings(self) -> Iterator[tuple[Value, Place]]:
+        """Every statement, by an acknowledgement or a read, that a value lies somewhere."""
+        for send in self.acked:
+            assert send.place is not None
+            yield send.value, send.place
+        for read in self.reads:
+            yield read.value, read.place
+
+
+def anomalies(operations: Iterable[Operation]) -> list[Anomaly]:
+    """Everything wrong with a history; empty if a correct log can have produced it.
+
+    The history is complete: consumers have read to the end after the last send.
+    """
+    history = _History(operations)
+    return [anomaly for rule in _RULES for anomaly in rule(history)]
+
+
+def _lost_write(history: _History) -> Iterator[Anomaly]:
+    """Acknowledged at an offset that consumers have passed, and not to be found there."""
+    furthest: dict[int, int] = {}
+    for place in history.read_at:
+        furthest[place.partition] = max(place.offset, furthest.get(place.partition, -1))
+    for send in history.acked:
+        assert send.place is not None
+        passed = send.place.offset < furthest.get(send.partition, -1)
+        found = history.read_at.get(send.place, set())
+        if send.value not in found and (found or passed):
+            yield Anomaly(
+                "lost-write", f"{_named(send.value, send.place)} was acknowledged, read there: {found or 'nothing'}"
+            )
+
+
+def _inconsistent_offsets(history: _History) -> Iterator[Anomaly]:
+    """Two values at one offset."""
+    values: dict[Place, set[Value]] = defaultdict(set)
+    for value, place in history.sightings():
+        values[place].add(value)
+    for place, found in values.items():
+        if len(found) > 1:
+            yield Anomaly("inconsistent-offsets", f"{place} holds {sorted(found)}")
+
+
+def _duplicate(history: _History) -> Iterator[Anomaly]:
+    """One value at two places."""
+    for value, places in history.places.items():
+        if len(places) > 1:
+            yield Anomaly("duplicate", f"{value} lies at {sorted(places)}")
+
+
+def _unseen(history: _History) -> Iterator[Anomaly]:
+    """Acknowledged, and never read by anybody."""
+    seen = {read.value for read in history.reads}
+    for send in history.sends:
+        if send.outcome is SendOutcome.OK and send.value not in seen:
+            yield Anomaly("unseen", f"{_named(send.value, send.place)} was acknowledged and never read")
+
+
+def _phantom(history: _History) -> Iterator[Anomaly]:
+    """Read, although its send failed for certain or was never made (G1a)."""
+    outcomes = {send.value: send.outcome for send in history.sends}
+    for read in history.reads:
+        outcome = outcomes.get(read.value)
+        if outcome is None or outcome is SendOutcome.DEFINITE:
+            why = "was never sent" if outcome is None else "failed for certain"
+            yield Anomaly("phantom", f"{_named(read.value, read.place)} was read and {why}")
+
+
+def _poll_order(history: _History) -> Iterator[Anomaly]:
+    """A consumer jumped over an offset that exists, or went back, without a seek between."""
+    known = {place for places in history.places.values() for place in places}
+    for (consumer, partition), steps in history.steps.items():
+        for before, after in pairwise(steps):
+            if isinstance(after, Seek):
+                continue
+            expected = before.place.offset + (1 if isinstance(before, Read) else 0)
+            offset = after.place.offset
+            if offset < expected:
+                yield Anomaly("nonmonotonic-poll", f"{consumer} read {after.place} when {expected} was next")
+            skipped = [each for each in range(expected, offset) if Place(partition, each) in known]
+            if skipped:
+                yield Anomaly(
+                    "poll-skip", f"{consumer} read {after.place} when {expected} was next; passed over {skipped[:3]}"
+                )
+
+
+def _nonmonotonic_send(history: _History) -> Iterator[Anomaly]:
+    """One producer's later send lies before an earlier one (P3)."""
+    sent: dict[tuple[str, int], list[Send]] = defaultdict(list)
+    for send in history.acked:
+        sent[send.value.client, send.partition].append(send)
+    for sends in sent.values():
+        for before, after in pairwise(sends):
+            assert before.offset is not None and after.offset is not None
+            if after.offset < before.offset:
+                yield Anomaly("nonmonotonic-send", f"{_named(after.value, after.place)} was sent after {before}")
+
+
+def _realtime(history: _History) -> Iterator[Anomaly]:
+    """A send that had ended before another began lies behind it (P3)."""
+    by_partition: dict[int, list[Send]] = defaultdict(list)
+    for send in history.acked:
+        by_partition[send.partition].append(send)
+    for sends in by_partition.values():
+        finished = sorted(sends, key=lambda send: send.completed_s or 0.0)
+        index, highest = 0, -1
+        for send in sorted(sends, key=lambda send: send.invoked_s):
+            while index < len(finished) and (finished[index].completed_s or 0.0) < send.invoked_s:
+                highest = max(highest, finished[index].offset or 0)
+                index += 1
+            assert send.offset is not None
+            if send.offset < highest:
+                yield Anomaly(
+                    "realtime", f"{_named(send.value, send.place)} began after the one at {highest} had ended"
+                )
+
+
+def _early_read(history: _History) -> Iterator[Anomaly]:
+    """A value was read before anybody sent it."""
+    began = {send.value: send.invoked_s for send in history.sends}
+    for read in history.reads:
+        if read.at_s < began.get(read.value, read.at_s):
+            yield Anomaly("early-read", f"{_named(read.value, read.place)} was read before it was sent")
+
+
+def _end_regress(history: _History) -> Iterator[Anomaly]:
+    """The end that clients may see went back (KIP-207)."""
+    for partition, answers in history.ends.items():
+        finished = sorted(answers, key=lambda answer: answer.completed_s)
+        index, highest = 0, -1
+        for answer in sorted(answers, key=lambda answer: answer.invoked_s):
+            while index < len(finished) and finished[index].completed_s < answer.invoked_s:
+                highest = max(highest, finished[index].offset)
+                index += 1
+            if answer.offset < highest:
+                yield Anomaly("end-regress", f"partition {partition} ended at {highest}, later at {answer.offset}")
+
+
+_RULES: tuple[Callable[[_History], Iterator[Anomaly]], ...] = (
+    _lost_write,
+    _inconsistent_offsets,
+    _duplicate,
+    _unseen,
+    _phantom,
+    _poll_order,
+    _nonmonotonic_send,
+    _realtime,
+    _early_read,
+    _end_regress,
+)
+
+
+def _named(value: Value, place: Place | None) -> str:
+    where = f"at {place.partition}/{place.offset}" if place else "without an offset"
+    return f"{value.client}/{value.seq} {where}"

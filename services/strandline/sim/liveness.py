@@ -1,0 +1,104 @@
+"""Decides whether a healed cluster came back to life: L1-L7 of `reliability` 1.3.
+
+Invariant: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strandline.core.messages import PartitionImage
+from strandline.sim.committed import Broken
+
+if TYPE_CHECKING:
+    from strandline.sim.machine import Machine
+    from strandline.sim.world import World
+
+
+class Convergence:
+    """Looks at a world after healing."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def missing(self) -> tuple[str, str] | None:
+        """The first promise that is not kept yet, with what is missing; None if all are."""
+        world = self._world
+        if world.controller.process is None:
+            return ("L7", "there is no controller")
+        offset = world.controller.process.core.state.header.metadata_offset
+        for machine in world.machines.values():
+            if machine.node_id != world.outcast and (why := self._node(machine, offset)) is not None:
+                return why
+        for tp in world.tps:
+            image = world.checks.metadata.partitions.get(tp)
+            if image is None:
+                return ("L2", f"{tp.partition} was never made")
+            if (why := self._partition(image)) is not None:
+                return why
+        if any(producer.waits for producer in world.producers):
+            return ("L4", "a produce is not answered")
+        return None
+
+    def check(self) -> None:
+        """Raise what is missing, and count what may stay away.
+
+        Raises:
+            Broken: under the number of the promise.
+        """
+        missing = self.missing()
+        if missing is not None:
+            raise Broken(*missing)
+        for image in self._world.checks.metadata.partitions.values():
+            if _is_given_up(image):
+                self._world.coverage.saw("ended offline")
+
+    def _node(self, machine: Machine, metadata_offset: int) -> tuple[str, str] | None:
+        process = machine.running
+        if process is None or not process.is_registered or process.session.is_fenced:
+            return ("L1", f"node {machine.node_id} is not running and unfenced")
+        if process.session.metadata_offset != metadata_offset:
+            known = process.session.metadata_offset
+            return ("L2", f"node {machine.node_id} knows metadata {known}, the controller has {metadata_offset}")
+        produces, _ = process.core.parked
+        if produces:
+            return ("L4", f"node {machine.node_id} still parks {produces} produces")
+        return None
+
+    def _partition(self, image: PartitionImage) -> tuple[str, str] | None:
+        if _is_given_up(image):
+            return None
+        if image.leader is None:
+            return ("L7", f"partition {image.tp.partition} has no leader: {image}")
+        expected = {node_id for node_id in image.replicas if node_id != self._world.outcast}
+        if set(image.isr) != expected:
+            return ("L5", f"the ISR of {image.tp.partition} is {image.isr}, not {expected}")
+        return self._logs(image)
+
+    def _logs(self, image: PartitionImage) -> tuple[str, str] | None:
+        tp, world = image.tp, self._world
+        committed = world.checks.of(tp)
+        for node_id in (*image.replicas, *image.observers):
+            if node_id == world.outcast:
+                continue
+            machine = world.machines[node_id]
+            process, file = machine.running, machine.log(tp)
+            log = process.core.state.logs.get(tp) if process is not None else None
+            settled = log is not None and log.leo == log.hw == committed.end and log.is_settled
+            if not settled or file.leo != committed.end:
+                return ("L6", f"node {node_id} is at {log!r}, committed is {committed.end}")
+        leaders = [
+            m
+            for m in world.machines.values()
+            if m.running and m.node_id != world.outcast and tp in m.running.core.state.leaders
+        ]
+        if len(leaders) != 1:
+            return ("L3", f"{[m.node_id for m in leaders]} lead partition {tp.partition}")
+        process = leaders[0].running
+        if process is not None and process.core.state.leaders[tp].isr.pending is not None:
+            return ("L3", f"a proposal of node {leaders[0].node_id} is pending")
+        return None
+
+
+def _is_given_up(image: PartitionImage) -> bool:
+    return image.leader is None and not image.isr and not image.elr

@@ -1,0 +1,83 @@
+"""Decides which kinds of runs there are, and what a campaign of each promises to have seen.
+
+Invariant: a promise is kept by count: what a profile promises and never happened fails the campaign, for a test finds
+only what it reaches (`reliability` 3.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.core.types import Durability, Truncation
+
+ALL_KINDS = (
+    "kill", "power", "blackout", "wipe", "partition", "one_way", "isolate", "pause", "clock", "churn", "lag",
+    "late_alter", "slow_fsync", "controller_kill", "stop", "clog", "min_isr", "delete_records", "fsync_fails",
+)  # fmt: skip
+
+PROMISED = (
+    "committed", "elections", "isr grown", "isr shrunk", "truncation", "truncation of records", "fetch diverged",
+    "produce refused: NOT_LEADER_OR_FOLLOWER", "produce refused: NOT_ENOUGH_REPLICAS", "zombie refused a produce",
+    "duplicate recognised", "alter refused: INELIGIBLE_REPLICA", "alter refused: STALE_CONTROLLER_EPOCH",
+    "fetch refused: UNKNOWN_LEADER_EPOCH", "fetch refused: FENCED_LEADER_EPOCH", "latest not available",
+    "election from the ELR", "partition offline", "unsynced records lost", "stream broken", "read at a follower",
+    "log restarted", "log start moved",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A kind of run."""
+
+    name: str
+    about: str
+    durability: Durability = Durability.FSYNC
+    truncation: Truncation | None = None
+    """None: one of the two safe rules, by the seed."""
+    kinds: tuple[str, ...] = ALL_KINDS
+    has_outcast: bool = False
+    """One node is left broken for ever; the others must go on without it (L8)."""
+    faults_ms: int = 6_000
+    promises: tuple[str, ...] = PROMISED
+    enough_seeds: int = 40
+    """Promises are asked for from this many seeds on."""
+
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(name="swarm", about="everything that may go wrong, a few kinds at a time; fsync before ack"),
+        Profile(
+            name="page-cache",
+            about="acknowledgements before fsync: kills lose nothing, power loss may leave a partition offline",
+            durability=Durability.PAGE_CACHE,
+            promises=tuple(each for each in PROMISED if each != "wait"),
+        ),
+        Profile(
+            name="trim",
+            about="log starts move while nodes are away, and disks are replaced: logs begin anew (M10, M30)",
+            kinds=("delete_records", "wipe", "kill", "power", "churn"),
+            promises=("committed", "elections", "log start moved", "log restarted"),
+        ),
+        Profile(
+            name="minority",
+            about="one node stays dead, cut off, mute or deaf for ever; the others must go on without it (L8)",
+            has_outcast=True,
+            faults_ms=3_000,
+            promises=("committed", "elections", "isr shrunk"),
+        ),
+        Profile(
+            name="kip-101",
+            about="a rule of history: it diverges after fast double failovers, and must be caught at it",
+            truncation=Truncation.KIP_101,
+            promises=(),
+        ),
+        Profile(
+            name="high-watermark",
+            about="a rule of history: it loses acknowledged records, and must be caught at it",
+            truncation=Truncation.HIGH_WATERMARK,
+            promises=(),
+        ),
+        Profile(name="calm", about="no faults at all: the cluster must simply work", kinds=(), promises=("committed",)),
+    )
+}

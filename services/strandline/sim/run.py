@@ -1,0 +1,116 @@
+"""Decides how one seed is run: faults, then healing, then the question whether everything came back, then the verdict.
+
+Invariant: the outcome is a function of (seed, profile, build); a violation is an outcome, never an exception that
+leaves this file, so a campaign counts it and goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from strandline.sim.build import PRODUCTION, Build
+from strandline.sim.clients import value_of
+from strandline.sim.committed import Broken
+from strandline.sim.history import Place, Read, Seek, Value, anomalies
+from strandline.sim.liveness import Convergence
+from strandline.sim.profiles import PROFILES
+from strandline.sim.shape import draw_shape
+from strandline.sim.world import Recorder, World
+
+QUIET_US = 1_000_000
+CONVERGED_WITHIN_US = 15_000_000
+LOOK_EVERY_US = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """What was broken, when, and where it can be seen."""
+
+    name: str
+    sentence: str
+    at_us: int
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One run's result."""
+
+    seed: int
+    profile: str
+    events: int
+    simulated_us: int
+    committed: int
+    counts: Counter[str] = field(default_factory=Counter)
+    violation: Violation | None = None
+
+
+def run_seed(
+    seed: int, profile: str = "swarm", *, build: Build = PRODUCTION, recorder: Recorder | None = None
+) -> Outcome:
+    """Run one seed to its end or to the first violation."""
+    world = World(draw_shape(seed, PROFILES[profile]), build=build, recorder=recorder)
+    return run_world(world)
+
+
+def run_world(world: World) -> Outcome:
+    """Run a world that has just been made."""
+    violation = None
+    try:
+        _run(world)
+    except Broken as broken:
+        sentence = str(broken).removeprefix(f"{broken.name}: ")
+        violation = Violation(name=broken.name, sentence=sentence, at_us=world.timeline.now_us, offset=broken.offset)
+    except AssertionError as error:
+        violation = Violation(name="I0", sentence=f"an assertion of the core: {error}", at_us=world.timeline.now_us)
+    return Outcome(
+        seed=world.shape.seed,
+        profile=world.shape.profile.name,
+        events=world.events,
+        simulated_us=world.timeline.now_us,
+        committed=sum(each.records for each in world.checks.committed.values()),
+        counts=world.coverage.counts,
+        violation=violation,
+    )
+
+
+def _run(world: World) -> None:
+    world.start()
+    world.timeline.run_until(world.shape.faults_end_us)
+    world.note("--", "heal everything")
+    world.faults.heal()
+    convergence = Convergence(world)
+    world.timeline.run_until(world.timeline.now_us + QUIET_US)
+    for producer in world.producers:
+        producer.stopped = True
+    deadline_us = world.timeline.now_us + CONVERGED_WITHIN_US
+    while convergence.missing() is not None and world.timeline.now_us < deadline_us:
+        world.timeline.run_until(world.timeline.now_us + LOOK_EVERY_US)
+    convergence.check()
+    _final_read(world)
+    for producer in world.producers:
+        world.history.extend(producer.sends())
+    found = anomalies(world.history)
+    if found:
+        raise Broken(found[0].name, found[0].sentence)
+
+
+def _final_read(world: World) -> None:
+    """One more consumer reads everything that is there."""
+    now_s = world.timeline.now_us / 1e6
+    for tp in world.tps:
+        leader = world.leader_of(tp)
+        if leader is None:
+            continue
+        log = world.machines[leader].log(tp)
+        name = f"final-{tp.partition}"
+        world.history.append(Seek(consumer=name, place=Place(tp.partition, log.root)))
+        # Batches below the log start may still lie in a segment that is not gone; their records count as read.
+        for header, code in zip(log.headers, log.values, strict=True):
+            assert isinstance(code, int)
+            first = value_of(code)
+            for index in range(header.record_count):
+                place = Place(tp.partition, header.base_offset + index)
+                value = Value(first.client, first.seq + index)
+                world.history.append(Read(consumer=name, place=place, value=value, at_s=now_s))

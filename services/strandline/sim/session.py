@@ -1,0 +1,215 @@
+"""Decides how a process stays a member of its cluster: registration, heartbeats, the metadata watch, its proposals.
+
+Invariant: a process registers once in its life, after recovery; it believes only metadata that is addressed to it
+and of a controller epoch not below the one it knows (as `runtime.session` does).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from strandline.core import events
+from strandline.core.controller_messages import WatchMetadata
+from strandline.core.effects import RefreshMetadata, SendAlterPartition
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    Endpoint,
+    EpochsSeen,
+    Heartbeat,
+    HeartbeatAnswer,
+    MetadataImage,
+    NodeRegistered,
+    RegisterNode,
+)
+from strandline.sim.network import CONTROLLER, Stream
+
+if TYPE_CHECKING:
+    from strandline.sim.process import Process
+
+CALL_DEADLINE_US = 400_000
+RETRY_US = (20_000, 150_000)
+
+
+class Session:
+    """One process's membership."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._watch: Stream | None = None
+        self._controller_epoch = 0
+        self.metadata_offset = -1
+        self.is_fenced = True
+        self.is_stopping = False
+        self._last_heard_us = 0
+
+    # --- registration ---------------------------------------------------------------------------------
+
+    def register(self) -> None:
+        """Ask for a node epoch until there is one."""
+        self._ask(self._registration(), self._registered, copies=True)
+
+    def _registration(self) -> RegisterNode:
+        process = self._process
+        seen = process.disk.seen
+        seen_partitions = [p for topic in seen.topics for p in topic.partitions] if seen else []
+        endpoint = Endpoint("node", int(process.node_id))
+        return RegisterNode(
+            node_id=process.node_id,
+            cluster_id=process.disk.cluster_id,
+            incarnation_id=f"life-{process.node_id}-{process.life}",
+            directory_id=process.disk.directory_id,
+            roles=process.machine.roles,
+            rules=self._world.rules,
+            client_endpoint=endpoint,
+            internal_endpoint=endpoint,
+            unclean=process.disk.is_unclean,
+            controller_epoch_seen=seen.controller_epoch if seen else None,
+            epochs_seen=tuple(EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for p in seen_partitions),
+        )
+
+    def _registered(self, answer: Any) -> None:
+        if self._process.is_registered:
+            return
+        if not isinstance(answer, NodeRegistered) or answer.refusal is not None:
+            refusal = answer if isinstance(answer, Refusal) else answer.refusal if answer is not None else None
+            if refusal is not None:
+                self._world.coverage.saw(f"registration refused: {refusal.code.name}")
+                if not refusal.retriable:
+                    self._process.machine.halted(f"registration refused: {refusal}")
+                    return
+            self._later(self.register)
+            return
+        self._begin(answer)
+
+    def _begin(self, answer: NodeRegistered) -> None:
+        process = self._process
+        assert answer.node_epoch is not None
+        process.is_registered = True
+        process.disk.cluster_id, process.disk.is_unclean = answer.cluster_id, False
+        self._controller_epoch = answer.controller_epoch
+        self._world.checks.registered(process, answer.node_epoch)
+        process.step(events.Registered(process.now_ms, answer.cluster_id, answer.node_epoch, answer.controller_epoch))
+        self._beat()
+        self._open_watch()
+
+    # --- heartbeats -----------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        process = self._process
+        state = process.core.state
+        assert state.node_epoch is not None
+        heartbeat = Heartbeat(
+            cluster_id=state.cluster_id,
+            node_id=process.node_id,
+            node_epoch=state.node_epoch,
+            metadata_offset=self.metadata_offset,
+            want_shut_down=self.is_stopping,
+        )
+        self._ask(heartbeat, self._beaten)
+        own_ms = self._world.controller_timings.heartbeat_interval_ms
+        self._world.timeline.after(process.machine.clock.world_us(own_ms), process.hand, self._beat)
+
+    def _beaten(self, answer: Any) -> None:
+        if isinstance(answer, Refusal):
+            self._refused(answer)
+        elif isinstance(answer, HeartbeatAnswer):
+            if answer.refusal is not None:
+                self._refused(answer.refusal)
+                return
+            self.is_fenced = answer.is_fenced
+            if answer.should_shut_down:
+                self._process.machine.stop_now(self._process)
+
+    def _refused(self, refusal: Refusal) -> None:
+        self._world.coverage.saw(f"heartbeat refused: {refusal.code.name}")
+        if refusal.code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.INCONSISTENT_CLUSTER_ID):
+            self._process.machine.halted(str(refusal))
+
+    # --- metadata -------------------------------------------------------------------------------------
+
+    def _open_watch(self) -> None:
+        process = self._process
+        stream = self._world.network.open_stream(
+            process, CONTROLLER, on_up=self._world.controller.watch_arrived, on_down=self._told,
+            on_end_at_opener=self._watch_ended, on_end_at_server=self._world.controller.watch_ended,
+        )  # fmt: skip
+        if stream is None:
+            self._later(self._open_watch)
+            return
+        self._watch = stream
+        state = process.core.state
+        request = WatchMetadata(cluster_id=state.cluster_id, node_id=process.node_id, node_epoch=state.node_epoch)
+        self._world.network.send_up(stream, request)
+
+    def _told(self, stream: Stream, image: Any) -> None:
+        if stream is not self._watch:
+            return
+        if isinstance(image, Refusal):
+            self._refused(image)
+            return
+        delay_us = self._process.machine.lag_us
+        if delay_us:
+            at_us = max(self._world.timeline.now_us + delay_us, self._last_heard_us)
+        else:
+            at_us = max(self._world.timeline.now_us, self._last_heard_us)
+        self._last_heard_us = at_us
+        if at_us > self._world.timeline.now_us:
+            self._world.timeline.at(at_us, self._process.hand, self._learn, image)
+        else:
+            self._learn(image)
+
+    def _learn(self, image: MetadataImage) -> None:
+        process = self._process
+        if image.to_node_epoch != process.core.state.node_epoch or image.controller_epoch < self._controller_epoch:
+            return
+        self._controller_epoch = image.controller_epoch
+        self.metadata_offset = image.metadata_offset
+        process.step(events.MetadataArrived(process.now_ms, image))
+
+    def _watch_ended(self, stream: Stream) -> None:
+        if stream is self._watch:
+            self._watch = None
+            self._later(self._open_watch)
+
+    def refresh(self, _: RefreshMetadata | None = None) -> None:
+        """Open the watch anew."""
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
+            self._world.network.close(watch, by_opener=True)
+            self._later(self._open_watch)
+
+    # --- AlterPartition -------------------------------------------------------------------------------
+
+    def alter_partition(self, effect: SendAlterPartition) -> None:
+        """Propose ISRs; ends in exactly one event."""
+        request = effect.request
+        network = self._world.network
+        late = network.late_alter and self._process.machine.draw.chance(500)
+        extra_us = self._process.machine.draw.between(50_000, 1_500_000) if late else 0
+        self._ask(request, partial(self._altered, request.request_sequence), copies=True, extra_us=extra_us)
+
+    def _altered(self, sequence: int, answer: Any) -> None:
+        process = self._process
+        if answer is None:
+            process.step(events.AlterPartitionFailed(process.now_ms, sequence, "no answer"))
+            return
+        if isinstance(answer, Refusal):
+            answer = AlterPartitionAnswer(refusal=answer)
+        self._world.checks.alter_answered(answer)
+        process.step(events.AlterPartitionAnswered(process.now_ms, sequence, answer))
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    def _ask(self, request: Any, done: Any, *, copies: bool = False, extra_us: int = 0) -> None:
+        controller = self._world.controller
+        self._world.network.call(
+            self._process, CONTROLLER, partial(controller.serve, request), done, deadline_us=CALL_DEADLINE_US,
+            copies=copies, extra_us=extra_us,
+        )  # fmt: skip
+
+    def _later(self, action: Any) -> None:
+        delay_us = self._process.machine.draw.between(*RETRY_US)
+        self._world.timeline.after(delay_us, self._process.hand, action)

@@ -1,0 +1,191 @@
+"""Decides how the parts of a simulated cluster meet: timeline, network, machines, controller, clients, checks.
+
+Invariant: a world is a function of its shape and its build: nothing in it asks the real clock, a real random source,
+the order of a set or of a hash, so the same seed is the same run, event by event (`reliability` 3.1).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from strandline.core.controller_messages import CreateTopics, NewTopic
+from strandline.core.controller_state import ControllerTimings
+from strandline.core.effects import Effect
+from strandline.core.events import Event
+from strandline.core.messages import OffsetAnswer
+from strandline.core.timings import NodeTimings
+from strandline.core.topic_configs import MIN_ISR
+from strandline.core.types import Acks, NodeId, Rules, TopicPartition
+from strandline.sim.build import PRODUCTION, Build
+from strandline.sim.checks import Checks
+from strandline.sim.clients import Producer
+from strandline.sim.consumers import Consumer, end_answer
+from strandline.sim.controller import Controller
+from strandline.sim.coverage import Coverage
+from strandline.sim.disk import LogFile
+from strandline.sim.draws import Draw, Purpose
+from strandline.sim.faults import Faults
+from strandline.sim.history import Operation
+from strandline.sim.machine import Machine
+from strandline.sim.network import Network
+from strandline.sim.process import Process
+from strandline.sim.shape import Shape
+from strandline.sim.timeline import Timeline
+
+TOPIC_ID = "00000000-0000-0000-0000-000000000001"
+
+NODE_TIMINGS = NodeTimings(
+    replica_lag_time_max_ms=700,
+    replica_fetch_wait_max_ms=120,
+    replica_fetch_response_max_bytes=4_096,
+    replica_fetch_max_bytes=2_048,
+    replica_fetch_backoff_ms=20,
+    replica_fetch_backoff_max_ms=200,
+    alter_partition_retry_ms=30,
+    high_watermark_checkpoint_interval_ms=400,
+    pause_grace_after_ms=200,
+)
+CONTROLLER_TIMINGS = ControllerTimings(
+    session_timeout_ms=600, heartbeat_interval_ms=150, leader_imbalance_check_interval_ms=3_000
+)
+
+
+class Recorder(Protocol):
+    """Looks on while a run is replayed; it must change nothing."""
+
+    def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
+        """A node's core took an event."""
+        ...
+
+    def controller_stepped(self, event: Any, effects: list[Any]) -> None:
+        """The controller's core took an event."""
+        ...
+
+    def note(self, lane: str, text: str) -> None:
+        """Something worth a line happened."""
+        ...
+
+    def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
+        """Batches were written."""
+        ...
+
+    def truncated(self, process: Process, tp: TopicPartition, log: LogFile, offset: int) -> None:
+        """A log is about to be cut."""
+        ...
+
+    def hw_moved(self, process: Process, tp: TopicPartition, hw: int, leader: Any) -> None:
+        """A replica's HW is another than before."""
+        ...
+
+    def acknowledged(self, process: Process, tp: TopicPartition, start: int, end: int) -> None:
+        """A producer was told OK."""
+        ...
+
+
+class World:
+    """One run."""
+
+    def __init__(self, shape: Shape, *, build: Build = PRODUCTION, recorder: Recorder | None = None) -> None:
+        self.shape = shape
+        self.build = build
+        self.recorder = recorder
+        self.rules = Rules(durability=shape.durability, truncation=shape.truncation)
+        self.node_timings = NODE_TIMINGS
+        self.controller_timings = CONTROLLER_TIMINGS
+        self.timeline = Timeline()
+        self.events = 0
+        self.coverage = Coverage()
+        self.history: list[Operation] = []
+        self.network = Network(
+            self.timeline,
+            shape.seed,
+            delay_us=shape.delay_us,
+            lost_per_mille=shape.lost_per_mille,
+            sticky=shape.sticky,
+        )
+        self.machines: dict[NodeId, Machine] = {}
+        self.checks = Checks(self)
+        self.controller = Controller(self)
+        for number in range(shape.nodes):
+            self.machines[NodeId(number)] = Machine(self, NodeId(number))
+        self.faults = Faults(self)
+        self.topic_id = TOPIC_ID
+        self.tps = [TopicPartition(TOPIC_ID, index) for index in range(shape.partitions)]
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self._ends: dict[TopicPartition, int] = {}
+
+    # --- setting out ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything, make the topic, plan the faults."""
+        self.controller.start()
+        for machine in self.machines.values():
+            machine.start()
+        while len(self.checks.metadata.directories) < len(self.machines):
+            self.timeline.run_until(self.timeline.now_us + 20_000)
+        draw = Draw(self.shape.seed, Purpose.SHAPE, 1)
+        assignments = []
+        for tp in self.tps:
+            replicas = draw.sample(self.electable, self.shape.replication_factor)
+            assignments.append((tp.partition, tuple(replicas)))
+        configs = ((MIN_ISR, str(self.shape.min_isr)),)
+        topic = NewTopic("t", TOPIC_ID, assignments=tuple(assignments), configs=configs)
+        self.controller.order(CreateTopics(topics=(topic,)))
+        while len(self.checks.metadata.partitions) < len(self.tps):
+            self.timeline.run_until(self.timeline.now_us + 20_000)
+        self._start_clients(draw)
+        self.faults.plan()
+
+    def _start_clients(self, draw: Draw) -> None:
+        for number in range(self.shape.producers):
+            tp = self.tps[number % len(self.tps)]
+            acks, window = draw.choose(((Acks.ALL, 1), (Acks.ALL, 3), (Acks.ALL, 0), (Acks.LEADER, 0)))
+            if number == 0:
+                acks, window = Acks.ALL, draw.choose((1, 2, 5))
+            self.producers.append(Producer(self, number, tp, acks, window))
+        for number in range(self.shape.consumers):
+            self.consumers.append(Consumer(self, 50 + number, self.tps[number % len(self.tps)]))
+        clients: list[Producer | Consumer] = [*self.producers, *self.consumers]
+        for client in clients:
+            self.timeline.after(100_000, client.start)
+
+    @property
+    def electable(self) -> list[NodeId]:
+        """Every node but the observers."""
+        return sorted(self.machines)[: len(self.machines) - self.shape.observers]
+
+    @property
+    def outcast(self) -> NodeId | None:
+        """The node that is left broken at the end (L8)."""
+        return None if self.shape.outcast is None else NodeId(self.shape.outcast)
+
+    # --- what parts ask of each other -----------------------------------------------------------------
+
+    def process_at(self, node: int) -> Process:
+        """The process that runs on a node; asked only when a message has just arrived there."""
+        process = self.machines[NodeId(node)].process
+        assert process is not None
+        return process
+
+    def leader_of(self, tp: TopicPartition) -> NodeId | None:
+        """What a client learns when it refreshes its metadata."""
+        image = self.checks.metadata.partitions.get(tp)
+        return image.leader if image is not None else None
+
+    def log_start(self, tp: TopicPartition) -> int:
+        """Where the leader's log begins now: what a client that asks for the earliest offset is told."""
+        leader = self.leader_of(tp)
+        return self.machines[leader].log(tp).log_start if leader is not None else 0
+
+    def ended(self, tp: TopicPartition, answer: OffsetAnswer, invoked_s: float) -> None:
+        """A client was told where a partition ends."""
+        assert answer.offset is not None and answer.leader_epoch is not None
+        if answer.leader_epoch >= self._ends.get(tp, 0):
+            self._ends[tp] = answer.leader_epoch
+            self.history.append(end_answer(tp, answer.offset, invoked_s, self.timeline.now_us / 1e6))
+
+    def note(self, lane: str, text: str) -> None:
+        """A line for whoever replays this run."""
+        if self.recorder is not None:
+            self.recorder.note(lane, text)

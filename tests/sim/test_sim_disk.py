@@ -1,0 +1,73 @@
+"""What a disk keeps after a kill, a power loss, a wipe."""
+
+from __future__ import annotations
+
+from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, TopicPartition
+from strandline.sim.disk import Disk, LogFile
+from strandline.sim.draws import Draw, Purpose
+
+
+def grown(*counts: int, epoch: int = 0, log: LogFile | None = None) -> LogFile:
+    """A log with batches of so many records."""
+    log = log or LogFile()
+    for count in counts:
+        log.append(BatchHeader(Offset(log.leo), epoch, count, 100, 0), 1, 1)
+    return log
+
+
+def test_power_loss_keeps_what_was_synced_and_a_prefix_of_the_rest() -> None:
+    """The end after a power loss is a border between batches, never below what was synced."""
+    ends = set()
+    for seed in range(60):
+        log = grown(2, 3)
+        log.begin_flush()
+        log.end_flush()
+        grown(1, 4, log=log)
+        log.lose_power(Draw(seed, Purpose.DISK))
+        ends.add(log.leo)
+
+    assert ends == {5, 6, 10}
+
+
+def test_a_commit_covers_what_was_written_when_it_was_issued() -> None:
+    """What is appended, or cut, while a commit is under way is not covered by it."""
+    log = grown(2, 3)
+    log.begin_flush()
+    grown(4, log=log)
+    log.cut(2)
+    log.end_flush()
+
+    assert (log.leo, log.synced) == (2, 2)
+
+
+def test_recovery_believes_batches_before_the_epoch_checkpoint() -> None:
+    """Entries without a batch go, epochs of batches without an entry come (M55); the tail is durable then (TR17)."""
+    log = grown(2, 2)
+    grown(1, epoch=3, log=log)
+    log.epochs = (EpochEntry(LeaderEpoch(0), Offset(0)), EpochEntry(LeaderEpoch(5), Offset(5)))
+    missed = log.recover()
+
+    assert log.epochs == ((0, 0), (3, 4))
+    assert (missed, log.synced) == (False, 5)
+
+
+def test_a_log_that_ends_below_its_checkpointed_high_watermark_is_missed() -> None:
+    """Such a node must register as unclean (M58)."""
+    disk = Disk(1)
+    log = disk.logs[TopicPartition("t", 0)] = grown(2, 2)
+    log.hw_cached = log.hw_durable = 4
+    log.cut(2)
+    disk.recover(trusts_only_clean_stops=False)
+
+    assert disk.is_unclean
+
+
+def test_equal_hashes_mean_equal_logs() -> None:
+    """Two logs with the same batches have the same hash at each end; another epoch or value changes all behind it."""
+    one, other = grown(1, 1, 1), grown(1, 1)
+    same = one.hash_at(2) == other.hash_at(2)
+    grown(1, epoch=1, log=other)
+
+    assert same
+    assert one.hash_at(3) != other.hash_at(3)
+    assert one.hash_at(4) is None

@@ -1,0 +1,70 @@
+"""Seeds of every profile: nothing is broken by the rules in force, and the historic rules are caught."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from strandline.sim.campaign import Campaign, outcomes
+from strandline.sim.run import run_seed
+
+BUDGET_S = 40.0
+FIRST_SEED = 100_000
+
+
+@pytest.mark.timeout(180)
+def test_seeds_of_the_swarm_break_nothing() -> None:
+    """As many seeds as a bounded time allows, at least a few, hold every invariant and come back to life."""
+    campaign, began_s = Campaign("swarm"), time.monotonic()
+    for outcome in outcomes(range(FIRST_SEED, FIRST_SEED + 400), "swarm", 1):
+        campaign.take(outcome)
+        if campaign.seeds >= 10 and time.monotonic() - began_s > BUDGET_S:
+            break
+
+    assert [(each.seed, each.violation) for each in campaign.broken] == []
+    assert campaign.counts["committed"] > 100 * campaign.seeds
+    assert campaign.counts["elections"] > 2 * campaign.seeds
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("seed", range(4))
+def test_page_cache_loses_nothing_but_availability(seed: int) -> None:
+    """Acknowledged from the page cache: a partition may end offline, and says so; no invariant is broken."""
+    outcome = run_seed(seed, "page-cache")
+
+    assert outcome.violation is None
+
+
+@pytest.mark.timeout(60)
+def test_without_faults_everything_works() -> None:
+    """A calm run commits all the time, shrinks no ISR, and elects no one but its preferred leaders."""
+    counts: Counter[str] = Counter()
+    for seed in range(3):
+        outcome = run_seed(seed, "calm")
+        counts.update(outcome.counts)
+        assert outcome.violation is None
+
+    assert counts["committed"] > 1000
+    assert counts["isr shrunk"] == counts["partition offline"] == 0
+    assert counts["elections"] <= 6
+
+
+@pytest.mark.timeout(60)
+def test_a_rule_of_history_is_caught() -> None:
+    """Truncating to the high watermark cuts committed records within a few seeds (R1)."""
+    broken = [run_seed(seed, "high-watermark").violation for seed in range(12)]
+
+    assert {violation.name for violation in broken if violation is not None} & {"I5", "I8", "I11"}
+
+
+def test_a_campaign_without_what_it_promises_has_not_passed() -> None:
+    """A profile's promises are asked for as soon as there are enough seeds."""
+    campaign = Campaign("calm")
+    small = campaign.missing
+    campaign.seeds = 1_000
+
+    assert small == []
+    assert campaign.missing == ["committed"]
+    assert not campaign.passed
