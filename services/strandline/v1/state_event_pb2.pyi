@@ -184,12 +184,12 @@ class StateEvent(_message.Message):
 
         KEY_FIELD_NUMBER: _builtins.int
         VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.int
+        key: _builtins.str
         value: _builtins.int
         def __init__(
             self,
             *,
-            key: _builtins.int = ...,
+            key: _builtins.str = ...,
             value: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -313,7 +313,7 @@ class StateEvent(_message.Message):
     event_type: Global___StateEventType.ValueType
     """What happened."""
     node_id: _builtins.int
-    """The emitter."""
+    """The emitter; -1 is the controller."""
     incarnation: _builtins.int
     """The emitter's node epoch; for a controller its controller epoch."""
     seq: _builtins.int
@@ -339,21 +339,21 @@ class StateEvent(_message.Message):
     sample_id: _builtins.int
     """REPLICA_SAMPLE: joins the rows of one look."""
     interval_ms: _builtins.int
-    """REPLICA_SAMPLE, FETCH_STATS: longest silence a reader may take for "unchanged", in milliseconds."""
+    """Samples, FETCH_STATS: longest silence a reader may take for "unchanged", in milliseconds."""
     replica_id: _builtins.int
     """REPLICA_SAMPLE, FETCH_STATS: node id of the replica looked at."""
     leo: _builtins.int
-    """Samples, PARTITION_FAILED: the replica's LEO."""
+    """Samples, PARTITION_FAILED, STATE_SNAPSHOT: the replica's LEO."""
     durable_leo: _builtins.int
     """REPLICA_SAMPLE: in the leader's own row what its commits cover, else the same as leo."""
     leader_leo: _builtins.int
     """REPLICA_SAMPLE, ISR_CHANGE: the leader's LEO."""
     hw: _builtins.int
-    """Samples, ISR_CHANGE, EPOCH_START, PARTITION_FAILED: the HW."""
+    """Samples, ISR_CHANGE, EPOCH_START, PARTITION_FAILED, STATE_SNAPSHOT: the HW."""
     acked_offset: _builtins.int
     """REPLICA_SAMPLE: first offset not acknowledged to any client."""
     log_start: _builtins.int
-    """REPLICA_SAMPLE: first offset that the log still holds."""
+    """REPLICA_SAMPLE, STATE_SNAPSHOT: first offset that the log still holds."""
     leo_bytes: _builtins.int
     """REPLICA_SAMPLE: bytes ever appended up to the LEO."""
     hw_bytes: _builtins.int
@@ -397,9 +397,9 @@ class StateEvent(_message.Message):
     latency_us: _builtins.int
     """ALTER_PARTITION: from proposal to answer, by the monotonic clock."""
     old_leader: _builtins.int
-    """LEADER_CHANGE: node id of the leader before; absent if there was none."""
+    """LEADER_CHANGE: node id of the leader before; -1 if there was none."""
     new_leader: _builtins.int
-    """LEADER_CHANGE, STATE_SNAPSHOT: node id of the leader after, or now; absent if there is none."""
+    """LEADER_CHANGE, STATE_SNAPSHOT: node id of the leader after, or now; -1 if there is none."""
     old_leader_epoch: _builtins.int
     """LEADER_CHANGE: leader epoch before."""
     new_leader_epoch: _builtins.int
@@ -409,7 +409,7 @@ class StateEvent(_message.Message):
     election_type: _builtins.str
     """LEADER_CHANGE: isr, elr, last_known, unclean or preferred."""
     start_offset: _builtins.int
-    """EPOCH_START: the leader's LEO when its epoch began."""
+    """EPOCH_START, STATE_SNAPSHOT: the leader's LEO when its epoch began."""
     from_leo: _builtins.int
     """TRUNCATION: LEO before."""
     to_leo: _builtins.int
@@ -443,7 +443,7 @@ class StateEvent(_message.Message):
     min_isr: _builtins.int
     """CONFIG_CHANGE, STATE_SNAPSHOT: effective min ISR."""
     lag_time_max_ms: _builtins.int
-    """CONFIG_CHANGE: replica.lag.time.max.ms."""
+    """CONFIG_CHANGE: replica.lag.time.max.ms; in a data node's own event at its start."""
     topic_created: _builtins.bool
     """CONFIG_CHANGE: whether the topic was created."""
     topic_deleted: _builtins.bool
@@ -464,7 +464,7 @@ class StateEvent(_message.Message):
 
     @_builtins.property
     def old_isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """ISR_CHANGE: the ISR before."""
+        """ISR_CHANGE, CONTROLLER_DECISION: the ISR before."""
 
     @_builtins.property
     def new_isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -480,7 +480,7 @@ class StateEvent(_message.Message):
 
     @_builtins.property
     def elr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """ISR_CHANGE, STATE_SNAPSHOT: eligible leader replicas afterwards."""
+        """ISR_CHANGE, STATE_SNAPSHOT: eligible leader replicas afterwards; CONTROLLER_DECISION: before."""
 
     @_builtins.property
     def proposed_isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -491,8 +491,8 @@ class StateEvent(_message.Message):
         """LEADER_CHANGE: node ids that could have been elected."""
 
     @_builtins.property
-    def n_error(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
-        """FETCH_STATS: refused fetches by Kafka's error number."""
+    def n_error(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """FETCH_STATS: refused fetches by the name of Kafka's error."""
 
     @_builtins.property
     def live_set(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -580,7 +580,7 @@ class StateEvent(_message.Message):
         committed_cut: _builtins.int | None = ...,
         refused_to_leo: _builtins.int | None = ...,
         n_fetch: _builtins.int | None = ...,
-        n_error: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        n_error: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         max_gap_us: _builtins.int | None = ...,
         bytes: _builtins.int | None = ...,
         decision: _builtins.str | None = ...,

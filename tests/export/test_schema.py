@@ -1,0 +1,84 @@
+"""One schema: the table, the contract and what readers are given never drift apart."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+
+from strandline.export.schema import COLUMNS, DATASETS, ENVELOPE, EVENT_TYPES, MEMBER_FIELDS, PAYLOAD, Kind, spark_ddl
+from strandline.v1 import state_event_pb2
+
+STATE_EVENT = state_event_pb2.StateEvent.DESCRIPTOR
+F = FieldDescriptor
+PLAIN = {F.TYPE_STRING: Kind.STRING, F.TYPE_INT32: Kind.INT, F.TYPE_INT64: Kind.LONG, F.TYPE_BOOL: Kind.BOOL}
+LISTS = {F.TYPE_INT32: Kind.INTS, F.TYPE_MESSAGE: Kind.MEMBERS}
+MAPS = {F.TYPE_STRING: Kind.STRINGS_BY_NAME, F.TYPE_INT64: Kind.LONGS_BY_NAME}
+
+
+def _kind(field: FieldDescriptor) -> Kind:
+    if field.type == F.TYPE_ENUM:
+        return Kind.STRING
+    entry = field.message_type
+    if entry is not None and entry.GetOptions().map_entry:
+        assert entry.fields_by_name["key"].type == F.TYPE_STRING, (
+            f"Spark reads only string keys from JSON: {field.name}"
+        )
+        return MAPS[entry.fields_by_name["value"].type]
+    return LISTS[field.type] if field.is_repeated else PLAIN[field.type]
+
+
+def test_the_contract_has_the_columns_of_the_schema() -> None:
+    """Names, order and types of StateEvent are those of the table."""
+    assert [(f.name, _kind(f)) for f in STATE_EVENT.fields] == [(c.name, c.kind) for c in COLUMNS]
+
+
+def test_the_contract_has_the_event_types_of_the_schema() -> None:
+    """Every value of the enum but the zero is a type of the table, in its order."""
+    values = [value.name for value in state_event_pb2.StateEventType.DESCRIPTOR.values]
+
+    assert values == ["STATE_EVENT_TYPE_UNSPECIFIED", *(f"STATE_EVENT_TYPE_{name}" for name in EVENT_TYPES)]
+
+
+def test_a_member_has_the_fields_of_the_contract() -> None:
+    """The struct in `removed` and `added` is IsrChangeMember."""
+    fields = state_event_pb2.IsrChangeMember.DESCRIPTOR.fields
+
+    assert tuple((f.name, PLAIN[f.type]) for f in fields) == MEMBER_FIELDS
+    assert Kind.MEMBERS.value == f"ARRAY<STRUCT<{', '.join(f'{n}: {k.value}' for n, k in MEMBER_FIELDS)}>>"
+
+
+def test_what_may_be_null_may_be_absent() -> None:
+    """A column that is not set in every row has presence in the contract, unless it is a list or a map."""
+    single = [c for c in COLUMNS if c.kind in PLAIN.values()]
+
+    assert [c.name for c in single if STATE_EVENT.fields_by_name[c.name].has_presence is c.required] == []
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_an_event_type_names_columns_that_exist(name: str) -> None:
+    """A payload is made of columns, each once, and belongs to a known dataset."""
+    event_type = EVENT_TYPES[name]
+
+    assert set(event_type.payload) <= {c.name for c in PAYLOAD}
+    assert len(set(event_type.payload)) == len(event_type.payload)
+    assert event_type.dataset in DATASETS
+
+
+def test_every_payload_column_belongs_to_an_event_type() -> None:
+    """No column is declared that no event would ever set."""
+    used = {name for event_type in EVENT_TYPES.values() for name in event_type.payload}
+
+    assert [c.name for c in PAYLOAD if c.name not in used] == []
+
+
+def test_a_column_has_one_name() -> None:
+    """No name stands twice, in the envelope or beside it."""
+    names = [c.name for c in COLUMNS]
+
+    assert len(set(names)) == len(names) == len(ENVELOPE) + len(PAYLOAD)
+
+
+def test_spark_gets_every_column() -> None:
+    """The DDL names all columns with Spark's types, in the order of the table."""
+    assert spark_ddl().startswith("schema_version INT, cluster_id STRING, event_type STRING, node_id INT,")
+    assert spark_ddl().endswith("dropped_by_type MAP<STRING, BIGINT>")
