@@ -1,0 +1,210 @@
+"""A disk for one process whose power can be cut and whose operations can fail: a FUSE mount of its own.
+
+Invariant: whoever mounts also unmounts, and a machine on which it cannot be mounted says what is missing
+(`disks_missing`), so that a test is skipped by name and never passes for want of a fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from faults.disk_rules import Rule
+
+_HERE = Path(__file__).parent
+_START_S = 10.0
+
+
+def disks_missing() -> str | None:
+    """What this machine lacks for a FUSE mount; None when nothing is missing."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "/dev/fuse cannot be opened (kernel without FUSE, or no permission)"
+    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
+        return "fusermount3 is missing; on Debian: apt-get install fuse3"
+    try:
+        import mfusepy  # noqa: F401
+    except ImportError:
+        return "mfusepy is missing; pip install mfusepy"
+    except OSError as error:
+        return f"libfuse3 cannot be loaded ({error}); on Debian: apt-get install fuse3"
+    return None
+
+
+@dataclass(slots=True)
+class PowerCut:
+    """What one loss of power took from one disk."""
+
+    bytes_by_path: dict[str, int]
+    names: int
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of segments alone."""
+        return sum(lost for path, lost in self.bytes_by_path.items() if path.endswith(".log"))
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(self.bytes_by_path.values())
+
+
+@dataclass(slots=True)
+class Disk:
+    """One mount. Use it as a context manager, or `mount` and `unmount`."""
+
+    mount_point: Path
+    """Made if missing; whoever uses the disk works below it."""
+    _state: Path = field(init=False)
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        # Beside nothing of ours: a socket's path has at most 107 bytes.
+        self._state = Path(tempfile.mkdtemp(prefix="strandline-disk-"))
+
+    def __enter__(self) -> Self:
+        self.mount()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unmount()
+
+    def mount(self) -> None:
+        """Mounts an empty disk.
+
+        Raises:
+            RuntimeError: it did not come up; the message carries what the process printed.
+        """
+        self.mount_point.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(_HERE / "fuse_process.py")]
+        with self._output.open("wb") as sink:
+            self._process = subprocess.Popen(
+                [*command, str(self.mount_point), str(self._state), str(self._control)],
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + _START_S
+        while not self._is_up():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = self._output.read_text(errors="replace")
+                self.unmount()
+                raise RuntimeError(f"{self.mount_point} could not be mounted: {said}")
+            _pause()
+
+    def unmount(self) -> None:
+        """Unmounts, whatever is still open on it, and ends the process."""
+        if self._process is not None:
+            self._answer_everybody()
+            if os.path.ismount(self.mount_point):
+                tool = ["umount", "--lazy"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
+                subprocess.run([*tool, str(self.mount_point)], check=False, capture_output=True)
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        shutil.rmtree(self._state, ignore_errors=True)
+
+    # --- faults --------------------------------------------------------------------------------------
+
+    def cut_power(self, pids: Iterable[int] = (), *, seed: int | None = None) -> PowerCut:
+        """Power goes: drops what was not synced, kills the processes that used the disk, then power is back.
+
+        No answer of the disk reaches them between the two. With ``seed`` a drawn part of the unsynced survives.
+        """
+        cut = self.cut(seed=seed)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.restore()
+        return cut
+
+    def cut(self, *, seed: int | None = None) -> PowerCut:
+        """The first half of `cut_power`: from here on the disk answers nobody, until `restore`."""
+        answer = self._order("cut", seed=seed)
+        return PowerCut(answer["bytes_by_path"], answer["names"])
+
+    def restore(self) -> None:
+        """The second half of `cut_power`; every process that used the disk must have been sent SIGKILL."""
+        self._order("restore")
+
+    def add(self, rule: Rule) -> None:
+        """From now on this rule applies."""
+        self._order("rule", **rule.as_json())
+
+    def limit(self, size_bytes: int | None) -> None:
+        """From now on the disk holds no more than this; None: no limit."""
+        self._order("quota", bytes=size_bytes)
+
+    def heal(self) -> None:
+        """No rules, no limit."""
+        self._order("heal")
+
+    # --- what it saw ---------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often what happened, by name."""
+        return dict(self._order("report")["counts"])
+
+    @property
+    def hits(self) -> int:
+        """How often the present rules fired."""
+        return sum(rule["hits"] for rule in self._order("report")["rules"])
+
+    @property
+    def used_bytes(self) -> int:
+        """Size of all files."""
+        return int(self._order("report")["used_bytes"])
+
+    @property
+    def unsynced(self) -> dict[str, int]:
+        """Bytes that no finished sync covers, by path."""
+        return dict(self._order("report")["unsynced"])
+
+    # --- talking to it -------------------------------------------------------------------------------
+
+    @property
+    def _control(self) -> Path:
+        return self._state / "control"
+
+    @property
+    def _output(self) -> Path:
+        return self._state / "output"
+
+    def _is_up(self) -> bool:
+        return os.path.ismount(self.mount_point) and self._control.exists()
+
+    def _order(self, do: str, **details: Any) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(30)
+            line.connect(str(self._control))
+            line.sendall(json.dumps({"do": do, **details}).encode() + b"\n")
+            answer = json.loads(line.makefile().readline())
+        assert "error" not in answer, answer
+        return dict(answer)
+
+    def _answer_everybody(self) -> None:
+        try:
+            self.heal()
+            self.restore()
+        except (OSError, ValueError):
+            # The process is gone; so is whoever waited for it.
+            return
+
+
+def _pause() -> None:
+    """Between two looks at a process that is starting."""
+    time.sleep(0.02)

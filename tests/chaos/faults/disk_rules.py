@@ -1,0 +1,59 @@
+"""Decides which operation of a faulty disk fails, is refused for want of space, or is slow.
+
+Invariant: a rule fires for the operations and names it states and counts every time it does; no rule, no fault.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from typing import Any
+
+OPERATIONS = frozenset({"read", "write", "fsync", "create", "truncate", "rename", "remove"})
+"""`fsync` is that of files and of folders; a folder's path ends with a slash."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Rule:
+    """One fault, as it is sent to the disk: what, where, how often, and what happens."""
+
+    operation: str
+    paths: str = "*"
+    """Shell pattern over the whole path within the disk, which begins with a slash."""
+    error: str = ""
+    """Name of an errno (`EIO`, `ENOSPC`); empty: the operation succeeds, perhaps late."""
+    delay_ms: float = 0.0
+    skip: int = 0
+    """How many matching operations pass first."""
+    times: int | None = None
+    """How many operations it hits; None: all."""
+    hits: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.operation in OPERATIONS, f"{self.operation} is none of {sorted(OPERATIONS)}"
+        assert not self.error or hasattr(errno, self.error), f"{self.error} is no errno"
+
+    def takes(self, operation: str, path: str) -> bool:
+        """Whether it hits this operation; counts."""
+        if operation != self.operation or not fnmatch(path, self.paths) or self.times == 0:
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        if self.times is not None:
+            self.times -= 1
+        self.hits += 1
+        return True
+
+    def failure(self, path: str) -> OSError | None:
+        """What the operation raises."""
+        if not self.error:
+            return None
+        number = int(getattr(errno, self.error))
+        return OSError(number, os.strerror(number), path)
+
+    def as_json(self) -> dict[str, Any]:
+        """The form it is sent in."""
+        return asdict(self)

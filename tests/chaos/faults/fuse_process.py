@@ -1,0 +1,90 @@
+"""Mounts a faulty disk and obeys orders on a socket until it is unmounted: `fuse_process.py MOUNT BACKING SOCKET`.
+
+Invariant: one order a line as JSON, one answer a line; an order is done when it is answered.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import socketserver
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import mfusepy
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from faults.disk_rules import Rule
+from faults.fuse_operations import FaultyDisk
+
+
+def obey(disk: FaultyDisk, order: dict[str, Any]) -> dict[str, Any]:
+    """Does what one line asks for."""
+    match order.pop("do"):
+        case "cut":
+            return asdict(disk.cut_power(**order))
+        case "restore":
+            disk.restore_power()
+        case "rule":
+            disk.rules.append(Rule(**order))
+        case "heal":
+            disk.rules.clear()
+            disk.quota_bytes = None
+        case "quota":
+            disk.quota_bytes = order["bytes"]
+        case "report":
+            pass
+        case other:
+            return {"error": f"unknown order {other}"}
+    unsynced = {path: file.unsynced_bytes for path, file in list(disk.tree.files()) if file.unsynced_bytes}
+    return {
+        "counts": dict(disk.counts),
+        "rules": [rule.as_json() for rule in disk.rules],
+        "used_bytes": disk.tree.used_bytes(),
+        "unsynced": unsynced,
+    }
+
+
+class Mount(mfusepy.FUSE):
+    """Hands the file handle of ftruncate on: an open file may have lost its name."""
+
+    def truncate_fuse_3(self, path: bytes | None, length: int, info: Any) -> int:
+        handle = info.contents.fh if info else None
+        self.operations.truncate(None if path is None else path.decode(), length, handle)
+        return 0
+
+
+def main(mount: Path, backing: Path, control: Path) -> None:
+    """Mounts and serves until somebody unmounts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard > 0 else soft, hard))
+    disk = FaultyDisk(backing)
+
+    class Orders(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            for line in self.rfile:
+                self.wfile.write(json.dumps(obey(disk, json.loads(line))).encode() + b"\n")
+
+    with socketserver.ThreadingUnixStreamServer(str(control), Orders) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Mount(
+            disk,
+            str(mount),
+            foreground=True,
+            fsname="strandline-faulty-disk",
+            hard_remove=True,
+            entry_timeout=0,
+            attr_timeout=0,
+            negative_timeout=0,
+            default_permissions=True,
+        )
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:4]))
