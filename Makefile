@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest protos bench requirements clean
+.PHONY: help demo test check pytest chaos protos bench requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,9 @@ check: .venv/.installed ## format, lint, types, import rules, contract
 
 pytest: .venv/.installed ## the tests alone [TESTS=path]
 	@echo "==> pytest $(TESTS)";   $(BIN)/python -m pytest $(TESTS)
+
+chaos: .venv/.installed ## faults against real processes, as root [SCENARIO=n FORM=--short]; without a number lists them
+	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
 protos: .venv/.installed ## format the contract and generate services/strandline/v1 from it
 	@$(BIN)/buf format --write protos

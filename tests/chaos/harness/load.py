@@ -1,0 +1,249 @@
+"""The common load of `reliability` 4.2, as processes in the client namespaces, and what the driver sees of it.
+
+cli0: producers p0 and p1 (acks=all), consumers c0 (tails) and seeker, the questions where partitions end.
+cli1: producers p2 and p3 (acks=all), a0 (acks=1, a topic of its own), consumer c1 (tails), the stale client.
+
+Invariant: the driver reads only what the clients have written into their history files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.cluster import Cluster
+from harness.history_file import operations
+from running_cluster import Probe, until
+
+from strandline.sim.history import Operation, Value
+
+STRICT, LOOSE = "tides", "loose"
+STRICT_PARTITIONS = 3
+_LOOK_EVERY_S = 0.1
+_PRODUCED_S = 60.0
+_READ_S = 120.0
+
+
+@dataclass(slots=True)
+class Sent:
+    """One send of a client, as far as it is known."""
+
+    value: Value
+    topic: str
+    partition: int
+    invoked_s: float
+    completed_s: float | None = None
+    outcome: str = ""
+    """ok, definite, indefinite; empty while it is open."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Load:
+    """The clients of a run. `start` after the topics exist; `finish` ends the load and reads everything."""
+
+    cluster: Cluster
+    probe: Probe
+    directory: Path
+    seed: int
+    pause_s: float = 0.02
+    """Pause of a producer between two records: 4 producers, so 200 records per second."""
+    sends: list[Sent] = field(default_factory=list)
+    """Every send of every client, in the order in which the driver learned of it."""
+    deaths: list[str] = field(default_factory=list)
+    """Clients that failed, which is never right."""
+    _open: dict[Value, Sent] = field(default_factory=dict)
+    _read_up_to: dict[Path, int] = field(default_factory=dict)
+    _processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    _watching: asyncio.Task[None] | None = None
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Topic names and their numbers of partitions."""
+        return {STRICT: STRICT_PARTITIONS, LOOSE: 1}
+
+    async def create_topics(self) -> None:
+        """One topic for acks=all, one for acks=1."""
+        for name, partitions in self.topics.items():
+            await self.probe.create_topic(name, partitions=partitions, min_insync_replicas="2")
+
+    async def start(self) -> None:
+        """Starts the clients; returns when every one of them has begun."""
+        met = self.cluster.address(await self.probe.leader(STRICT, 0))
+        assert met is not None
+        strict = {"topic": STRICT, "acks": -1, "pause_s": self.pause_s}
+        await self._start_worker(
+            "cli0",
+            producers={"p0": strict, "p1": strict},
+            consumers=["c0"],
+            seekers=["seeker"],
+            stale=None,
+            asks_ends=True,
+            final=True,
+        )
+        await self._start_worker(
+            "cli1",
+            producers={"p2": strict, "p3": strict, "a0": strict | {"topic": LOOSE, "acks": 1}},
+            consumers=["c1"],
+            seekers=[],
+            stale={"address": met.client, "topic": STRICT, "pause_s": self.pause_s * 10},
+            asks_ends=False,
+            final=False,
+        )
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _start_worker(self, name: str, **wanted: Any) -> None:
+        history = self.directory / f"history-{name}.jsonl"
+        history.touch()
+        self._read_up_to[history] = 0
+        wanted |= {
+            "bootstrap": self.cluster.bootstrap,
+            "topics": self.topics,
+            "history": str(history),
+            "seed": self.seed,
+        }
+        worker = Path(__file__).with_name("load_worker.py")
+        with (self.directory / f"{name}.log").open("wb") as sink:
+            self._processes[name] = await asyncio.create_subprocess_exec(
+                *self.cluster.namespaces.inside(name),
+                *(sys.executable, str(worker), json.dumps(wanted)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=sink,
+                env=worker_environment(),
+            )
+        await self._hear(name, "running", 30.0)
+
+    async def _hear(self, name: str, word: str, timeout_s: float) -> None:
+        """Waits for a line with ``word``.
+
+        Raises:
+            AssertionError: it did not come, or the client ended; its last words are in the message.
+        """
+        stdout = self._processes[name].stdout
+        assert stdout is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while line := await stdout.readline():
+                    if word in json.loads(line):
+                        return
+        except TimeoutError:
+            raise AssertionError(f"the clients in {name} did not say '{word}' within {timeout_s:g} s") from None
+        raise AssertionError(f"the clients in {name} ended: {self.last_words(name)}")
+
+    def last_words(self, name: str) -> str:
+        """The end of what a client process wrote to stderr."""
+        lines = (self.directory / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return " | ".join(lines[-3:])
+
+    # --- what is seen while it runs ------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def look(self) -> None:
+        """Reads what the clients have written since the last look, the reads of consumers aside."""
+        for path, position in self._read_up_to.items():
+            with path.open("rb") as source:
+                source.seek(position)
+                content = source.read()
+            whole = content.rpartition(b"\n")[0]
+            if not whole:
+                continue
+            self._read_up_to[path] = position + len(whole) + 1
+            for line in whole.split(b"\n"):
+                if line.startswith(b'["sen'):
+                    self._take(json.loads(line))
+        for name, process in self._processes.items():
+            if process.returncode not in (None, 0) and not any(name in death for death in self.deaths):
+                self.deaths.append(f"the clients in {name} ended with {process.returncode}: {self.last_words(name)}")
+
+    def _take(self, row: list[Any]) -> None:
+        if row[0] == "send":
+            sent = Sent(Value(row[2], row[3]), row[4], row[5], row[1])
+            self.sends.append(sent)
+            self._open[sent.value] = sent
+        else:
+            sent = self._open.pop(Value(row[2], row[3]))
+            sent.completed_s, sent.outcome = row[1], row[4]
+
+    def acks_since(
+        self, since_s: float, *, clients: tuple[str, ...] = ("p0", "p1", "p2", "p3"), topic: str = STRICT
+    ) -> dict[int, list[float]]:
+        """By partition: when sends of ``clients`` that began after ``since_s`` were acknowledged, earliest first."""
+        found: dict[int, list[float]] = {index: [] for index in range(self.topics[topic])}
+        for sent in reversed(self.sends):
+            if sent.invoked_s < since_s - 1.0:
+                break
+            is_meant = sent.topic == topic and sent.value.client in clients
+            if is_meant and sent.invoked_s >= since_s and sent.outcome == "ok" and sent.completed_s is not None:
+                found[sent.partition].append(sent.completed_s)
+        return {index: sorted(times) for index, times in found.items()}
+
+    async def acked(self, count: int, *, timeout_s: float = 30.0, clients: tuple[str, ...] = ("p0", "p1")) -> None:
+        """Waits for ``count`` more acknowledgements in every acks=all partition, of sends made from now on.
+
+        Raises:
+            AssertionError: they did not come in time, or a client failed.
+        """
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while min(map(len, self.acks_since(began_s, clients=clients).values())) < count:
+            assert not self.deaths, self.deaths
+            told = {index: len(times) for index, times in self.acks_since(began_s, clients=clients).items()}
+            assert loop.time() < began_s + timeout_s, f"not within {timeout_s:g} s: {count} acks each; got {told}"
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    # --- the end -------------------------------------------------------------------------------------
+
+    async def stop_producing(self) -> None:
+        """Ends all producers; returns when every send has ended."""
+        await self._tell({"stop": True})
+        await asyncio.gather(*(self._hear(name, "produced", _PRODUCED_S) for name in self._processes))
+
+    async def read_everything(self) -> None:
+        """Lets every consumer, and one from the beginning, read up to the ends of now."""
+        ends = {topic: [await self._end(topic, index) for index in range(n)] for topic, n in self.topics.items()}
+        await self._tell({"ends": ends})
+        await asyncio.gather(*(self._hear(name, "done", _READ_S) for name in self._processes))
+        await asyncio.gather(*(process.wait() for process in self._processes.values()))
+        self.look()
+
+    async def _tell(self, command: dict[str, Any]) -> None:
+        for process in self._processes.values():
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(command).encode() + b"\n")
+            await process.stdin.drain()
+
+    async def _end(self, topic: str, index: int) -> int:
+        async def look() -> list[int]:
+            leader = await self.probe.leader(topic, index)
+            answer = await self.probe.latest(topic, leader, index)
+            return [] if answer.error_code else [answer.offset]
+
+        return (await until(look, f"the end of {topic}-{index} is known"))[0]
+
+    def history(self) -> list[Operation]:
+        """Everything the clients did and saw."""
+        return operations(sorted(self._read_up_to), list(self.topics), frozenset({LOOSE}))
+
+    async def close(self) -> None:
+        """Ends the client processes, if they have not ended."""
+        if self._watching is not None:
+            self._watching.cancel()
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment of a client process: it finds this harness."""
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}

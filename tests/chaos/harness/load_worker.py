@@ -1,0 +1,208 @@
+"""The clients of one namespace: a process that produces and consumes through faults and writes down what it is told.
+
+Invariant: an operation is written before it begins and again after it ended, by the machine's one monotonic clock
+and outside of every node, so what the history says of the cluster is only what a client can know.
+
+It is told what to do by lines of JSON on stdin ({"stop": true}, then {"ends": ...}), and answers with lines on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+from harness.history_file import HistoryWriter, decode, encode
+from harness.stale_client import StaleClient
+
+from strandline.client import Admin, Consumer, Delivery, Producer, SendFailed
+from strandline.client.offsets import LATEST
+from strandline.core.errors import Refused
+from strandline.sim.history import SendOutcome, Value
+
+REQUEST_MS = 5_000
+DELIVERY_MS = 15_000
+_SEEK_EVERY_S = 1.0
+_ASK_END_EVERY_S = 0.2
+_POLL_MS = 200
+
+
+class Worker:
+    """What one namespace runs, as ``wanted`` says (see `Load`)."""
+
+    def __init__(self, wanted: dict[str, Any]) -> None:
+        self.wanted = wanted
+        self.bootstrap: str = wanted["bootstrap"]
+        self.topics: dict[str, int] = wanted["topics"]
+        self.history = HistoryWriter(Path(wanted["history"]))
+        self.stopping = asyncio.Event()
+        self.ends: dict[str, list[int]] | None = None
+        self.ends_known = asyncio.Event()
+        self.deliveries: set[asyncio.Task[None]] = set()
+        self.draw = random.Random(wanted["seed"])
+
+    async def run(self) -> None:
+        """Runs until everything was produced and read."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._obey())
+            producers = [tasks.create_task(work) for work in self._producers()]
+            readers = [tasks.create_task(work) for work in self._readers()]
+            say({"running": len(producers) + len(readers)})
+            await asyncio.gather(*producers)
+            await asyncio.gather(*self.deliveries)
+            self.history.flush()
+            say({"produced": True})
+            await self.ends_known.wait()
+            if self.wanted["final"]:
+                readers.append(tasks.create_task(self._tail("final")))
+            await asyncio.gather(*readers)
+        self.history.close()
+        say({"done": True})
+
+    async def _obey(self) -> None:
+        """Takes commands from stdin until both have come."""
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while not self.ends_known.is_set():
+            line = await reader.readline()
+            if not line:
+                raise RuntimeError("the driver is gone")
+            command = json.loads(line)
+            self.stopping.set()
+            if "ends" in command:
+                self.ends = command["ends"]
+                self.ends_known.set()
+
+    def _producers(self) -> list[Coroutine[Any, Any, None]]:
+        work = [self._produce(name, **settings) for name, settings in self.wanted["producers"].items()]
+        stale = self.wanted["stale"]
+        if stale:
+            work.append(StaleClient(self.history, self.stopping, **stale).run())
+        return work
+
+    def _readers(self) -> list[Coroutine[Any, Any, None]]:
+        work = [self._tail(name) for name in self.wanted["consumers"]]
+        work += [self._seek_about(name) for name in self.wanted["seekers"]]
+        if self.wanted["asks_ends"]:
+            work.append(self._ask_ends())
+        return work
+
+    # --- producers -----------------------------------------------------------------------------------
+
+    async def _produce(self, client: str, *, topic: str, acks: int, pause_s: float) -> None:
+        """Sends numbered values round robin; ends when told to, after what it sent has ended."""
+        async with Producer(
+            self.bootstrap,
+            acks=acks,
+            linger_ms=2,
+            request_timeout_ms=REQUEST_MS,
+            delivery_timeout_ms=DELIVERY_MS,
+            max_block_ms=DELIVERY_MS,
+        ) as producer:
+            for seq in itertools.count():
+                if self.stopping.is_set():
+                    break
+                await self._send(producer, topic, Value(client, seq), seq % self.topics[topic])
+                await asyncio.sleep(pause_s)
+            await producer.flush()
+
+    async def _send(self, producer: Producer, topic: str, value: Value, partition: int) -> None:
+        self.history.send(value, topic, partition)
+        try:
+            delivery = await producer.send(topic, encode(value), partition=partition)
+        except Refused:
+            self.history.sent(value, SendOutcome.DEFINITE)
+            return
+        task = asyncio.create_task(self._await(delivery, value))
+        self.deliveries.add(task)
+        task.add_done_callback(self.deliveries.discard)
+
+    async def _await(self, delivery: Delivery, value: Value) -> None:
+        try:
+            lies = await delivery
+        except SendFailed as failed:
+            self.history.sent(value, SendOutcome.DEFINITE if failed.is_definite else SendOutcome.INDEFINITE)
+        else:
+            self.history.sent(value, SendOutcome.OK, lies.offset)
+
+    # --- consumers -----------------------------------------------------------------------------------
+
+    async def _tail(self, name: str) -> None:
+        """Reads every partition from its first record to its end."""
+        async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS) as consumer:
+            await consumer.assign(list(self.topics))
+            for topic, partitions in self.topics.items():
+                for index in range(partitions):
+                    self.history.seek(name, topic, index, 0)
+            while not self._is_at_end(consumer):
+                await self._take(name, consumer)
+
+    async def _take(self, name: str, consumer: Consumer) -> None:
+        for batch in await consumer.fetch_batches(timeout_ms=_POLL_MS):
+            found = [(record.offset, decode(record.value)) for record in batch.records]
+            self.history.read(name, batch.topic, batch.partition, found)
+
+    def _is_at_end(self, consumer: Consumer) -> bool:
+        if self.ends is None:
+            return False
+        for topic, ends in self.ends.items():
+            for index, end in enumerate(ends):
+                position = consumer.position(topic, index)
+                if position is None or position < end:
+                    return False
+        return True
+
+    async def _seek_about(self, name: str) -> None:
+        """Goes to a random committed offset of a random partition every now and then, and reads on from there."""
+        async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS) as consumer:
+            await consumer.assign(list(self.topics))
+            for topic, partitions in self.topics.items():
+                for index in range(partitions):
+                    self.history.seek(name, topic, index, 0)
+            due_s = time.monotonic() + _SEEK_EVERY_S
+            while not self.ends_known.is_set():
+                await self._take(name, consumer)
+                if time.monotonic() >= due_s:
+                    due_s = time.monotonic() + _SEEK_EVERY_S
+                    self._seek(name, consumer)
+
+    def _seek(self, name: str, consumer: Consumer) -> None:
+        topic = self.draw.choice(sorted(self.topics))
+        index = self.draw.randrange(self.topics[topic])
+        end = consumer.high_watermark(topic, index)
+        if end:
+            offset = self.draw.randrange(end)
+            consumer.seek(topic, index, offset)
+            self.history.seek(name, topic, index, offset)
+
+    async def _ask_ends(self) -> None:
+        """Asks where the partitions end, all along; unanswered questions prove nothing."""
+        async with Admin(self.bootstrap, timeout_ms=2_000) as admin:
+            while not self.ends_known.is_set():
+                for topic in self.topics:
+                    try:
+                        invoked_s = time.monotonic()
+                        answers = await admin.list_offsets(topic, timestamp_ms=LATEST)
+                    except (ConnectionError, Refused, grpc.aio.AioRpcError, TimeoutError):
+                        continue
+                    for index, found in answers.items():
+                        if found.offset is not None:
+                            self.history.end(topic, index, found.offset, invoked_s)
+                await asyncio.sleep(_ASK_END_EVERY_S)
+
+
+def say(news: dict[str, Any]) -> None:
+    """One line for the driver."""
+    print(json.dumps(news), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(Worker(json.loads(sys.argv[1])).run())

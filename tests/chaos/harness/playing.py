@@ -1,0 +1,151 @@
+"""From a scenario to its verdict: start, warm up, play, heal, settle, read everything, stop, judge.
+
+Invariant: every criterion is judged in every run, also when the scenario itself has already failed; a run whose
+faults did not bite is void, never green.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from harness.cluster import Cluster
+from harness.counters import counted
+from harness.criteria import (
+    Footprint,
+    footprints,
+    g1_history,
+    g2_settled,
+    g3_nothing_waits,
+    g3_processes,
+    g4_available,
+    g5_real,
+)
+from harness.fault import Step
+from harness.load import Load
+from harness.namespaces import Namespaces
+from harness.run import Run
+from harness.scenario import Form, Scenario
+from running_cluster import Probe
+
+_WARM_S = 10.0
+_WARM_SHORT_S = 3.0
+
+
+class Verdict(StrEnum):
+    """How a run ended."""
+
+    GREEN = "green"
+    RED = "red"
+    VOID = "void"
+    """Nothing was wrong, but the faults did not bite: it proves nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which run of which scenario."""
+
+    scenario: Scenario
+    form: Form
+    seed: int
+    plan: list[Step]
+    directory: Path
+
+
+async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
+    """One run; the namespaces are there and the process is in the hub."""
+    scenario = wanted.scenario
+    cluster = Cluster(
+        wanted.directory / "cluster",
+        namespaces,
+        controller_settings=scenario.controller_settings,
+        node_settings=scenario.node_settings,
+    )
+    async with AsyncExitStack() as stack:
+        probe = await stack.enter_async_context(Probe(cluster))
+        load = Load(
+            cluster=cluster, probe=probe, directory=wanted.directory, seed=wanted.seed, pause_s=scenario.pause_s
+        )
+        run = Run(
+            scenario=scenario,
+            form=wanted.form,
+            seed=wanted.seed,
+            plan=wanted.plan,
+            directory=wanted.directory,
+            cluster=cluster,
+            probe=probe,
+            load=load,
+            stack=stack,
+        )
+        await scenario.prepare(run)
+        stack.callback(cluster.kill)
+        stack.push_async_callback(load.close)
+        stack.push_async_callback(run.undo_everything)
+        began_s = time.monotonic()
+        stopped, warm, cold = await _live(run)
+        run.counters += counted(cluster.controller.directory, [node.directory for node in cluster.nodes.values()])
+        await _attempt(run, scenario.after(run))
+        run.failures += [
+            *g1_history(run),
+            *g3_processes(run, warm, cold, stopped),
+            *g4_available(run),
+        ]
+        run.measured["seconds"] = round(time.monotonic() - began_s)
+        run.measured["sends"] = len(load.sends)
+        return run, _verdict(run)
+
+
+def _verdict(run: Run) -> Verdict:
+    if run.failures:
+        return Verdict.RED
+    not_real = g5_real(run)
+    for sentence in not_real:
+        run.note(f"VOID   {sentence}")
+    run.measured["void"] = not_real
+    return Verdict.VOID if not_real else Verdict.GREEN
+
+
+async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Footprint]]:
+    """Everything between the first start and the last stop; what stopped badly, footprints before and after."""
+    await run.cluster.start()
+    await run.load.create_topics()
+    await run.load.start()
+    await run.load.acked(10)
+    await asyncio.sleep(_WARM_SHORT_S if run.form.is_short else _WARM_S)
+    warm = footprints(run.cluster)
+    run.note("warm   the load runs, the faults begin")
+    await _attempt(run, run.scenario.play(run))
+    await _attempt(run, run.heal())
+    run.healed_s = run.healed_s or time.monotonic()
+    await _attempt(run, run.in_sync())
+    run.note(f"healed all replicas in sync {time.monotonic() - run.healed_s:.1f} s after the last heal")
+    run.measured["in_sync_after_heal_s"] = round(time.monotonic() - run.healed_s, 1)
+    await _attempt(run, run.load.acked(10))
+    await _attempt(run, run.load.stop_producing())
+    run.failures += await g2_settled(run)
+    await _attempt(run, _no_purgatory(run))
+    await _attempt(run, run.load.read_everything())
+    cold = footprints(run.cluster)
+    run.note("read   everything was read; stopping")
+    ends = await run.cluster.stop()
+    return [end.sentence for end in ends if end.forced or end.code != 0], warm, cold
+
+
+async def _no_purgatory(run: Run) -> None:
+    run.failures += await g3_nothing_waits(run)
+
+
+async def _attempt(run: Run, work: Awaitable[None]) -> None:
+    """Does a part of the run; what fails is noted, and the run goes on to be judged."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong in a scenario makes the run red, and is told
+        run.check(False, f"{type(error).__name__}: {error}")
+        with contextlib.suppress(Exception):
+            run.load.look()

@@ -1,0 +1,161 @@
+"""One run of a scenario: what is in force, what happened, what was wrong.
+
+Invariant: whatever was begun is undone, in reverse order, whether the scenario ended well, badly or was interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.cluster import SESSION_S, Cluster
+from harness.fault import Fault, Step
+from harness.load import STRICT, STRICT_PARTITIONS, Load
+from harness.scenario import Form, Scenario
+from running_cluster import Probe
+
+from strandline.cli.processes import ServiceDied
+
+AVAILABLE_S = SESSION_S + 2.0
+"""Criterion G4."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A promise of availability: criterion G4 judges it from the clients' history when all is over."""
+
+    since_s: float
+    why: str
+    within_s: float
+    partitions: tuple[int, ...]
+    clients: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What a scenario plays with. Times are seconds of the machine's monotonic clock."""
+
+    scenario: Scenario
+    form: Form
+    seed: int
+    plan: list[Step]
+    directory: Path
+    cluster: Cluster
+    probe: Probe
+    load: Load
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """Undone last, in reverse order: for what `Scenario.prepare` makes."""
+    counters: Counter[str] = field(default_factory=Counter)
+    """What a scenario counts itself; those of the state events are added at the end."""
+    failures: list[str] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
+    measured: dict[str, Any] = field(default_factory=dict)
+    """Figures for the page."""
+    healed_s: float | None = None
+    """When the last fault was undone."""
+    _begun: list[Fault] = field(default_factory=list)
+    _began_s: float = field(default_factory=time.monotonic)
+
+    # --- faults --------------------------------------------------------------------------------------
+
+    async def begin(self, fault: Fault) -> None:
+        """Puts a fault in force until `end`, or until the run ends."""
+        self.note(f"begin  {fault.described()}")
+        self._begun.append(fault)
+        await fault.apply(self.cluster)
+        self.counters[fault.kind] += 1
+
+    async def end(self, fault: Fault) -> None:
+        """Takes a fault back."""
+        if fault not in self._begun:
+            return
+        await fault.undo(self.cluster)
+        self._begun.remove(fault)
+        self.healed_s = time.monotonic()
+        self.note(f"end    {fault.described()}")
+
+    @asynccontextmanager
+    async def fault(self, fault: Fault) -> AsyncIterator[None]:
+        """A fault for the length of a block."""
+        await self.begin(fault)
+        try:
+            yield
+        finally:
+            await self.end(fault)
+
+    async def heal(self) -> None:
+        """Takes back whatever is still in force, the latest first, and starts what does not run."""
+        for fault in reversed(list(self._begun)):
+            await self.end(fault)
+        self.cluster.notice_ends()
+        for node_id in range(4):
+            if not self.cluster.service(node_id).running:
+                await self.cluster.start_node(node_id)
+                self.healed_s = time.monotonic()
+
+    # --- what happens --------------------------------------------------------------------------------
+
+    def note(self, sentence: str) -> None:
+        """One line of the story."""
+        line = f"{time.monotonic() - self._began_s:8.2f} s  {sentence}"
+        print(line, flush=True)
+        with (self.directory / "story.txt").open("a") as story:
+            story.write(line + "\n")
+
+    def check(self, is_so: bool, sentence: str) -> None:
+        """Notes a failure, and goes on, unless ``is_so``."""
+        if not is_so:
+            self.failures.append(sentence)
+            self.note(f"WRONG  {sentence}")
+
+    def expect_acks(
+        self,
+        why: str,
+        *,
+        since_s: float | None = None,
+        within_s: float = AVAILABLE_S,
+        partitions: tuple[int, ...] = tuple(range(STRICT_PARTITIONS)),
+        clients: tuple[str, ...] = ("p0", "p1"),
+    ) -> None:
+        """From now (or ``since_s``) on, ``clients`` must get an acks=all OK in each partition ``within_s`` (G4).
+
+        Say it when a fault begins that leaves min ISR healthy replicas and the controller, with clients that still
+        reach them. Judged later, from the history.
+        """
+        began_s = time.monotonic() if since_s is None else since_s
+        self.expected.append(
+            Expected(since_s=began_s, why=why, within_s=within_s, partitions=partitions, clients=clients)
+        )
+
+    async def leader(self, partition: int = 0, topic: str = STRICT) -> int:
+        """Waits for a leader of a partition."""
+        return await self.probe.leader(topic, partition)
+
+    async def in_sync(self) -> None:
+        """Waits until every replica of every topic is in its ISR."""
+        for topic in self.load.topics:
+            await self.probe.in_sync(topic)
+
+    async def sleep_until(self, at_s: float) -> None:
+        """Waits until a time of the monotonic clock."""
+        await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+
+    def store(self, name: str, content: Any) -> None:
+        """Writes a JSON document into the result directory."""
+        (self.directory / name).write_text(json.dumps(content, indent=2, default=str) + "\n")
+
+    async def undo_everything(self) -> None:
+        """The last resort of an interrupted run: takes every fault back, whatever the others do."""
+        for fault in reversed(list(self._begun)):
+            try:
+                await fault.undo(self.cluster)
+            except (OSError, RuntimeError, AssertionError, TimeoutError, ServiceDied) as error:
+                self.note(f"UNDO   {fault.described()} failed: {error}")
+        self._begun.clear()

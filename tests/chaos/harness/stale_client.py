@@ -1,0 +1,96 @@
+"""A client that asks only the node it first met: it never learns that leadership moved.
+
+Invariant: it sends each value once and repeats nothing, so a value lies at most at one place whatever it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import grpc
+from harness.history_file import HistoryWriter, decode, encode
+
+from strandline.records.codec import NewRecord, decode_batch, encode_batch
+from strandline.sim.history import SendOutcome, Value
+from strandline.v1 import leader_service_pb2 as leader_pb
+from strandline.v1 import partition_pb2
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+NAME = "stale"
+_CALL_S = 5.0
+_TIMESTAMP_MS = 1_700_000_000_000
+_BATCH_HEAD = 12
+
+
+class StaleClient:
+    """Produces acks=all to, and reads from, partition 0 of ``topic`` at ``address`` and nowhere else."""
+
+    def __init__(
+        self, history: HistoryWriter, stopping: asyncio.Event, *, address: str, topic: str, pause_s: float
+    ) -> None:
+        self._history = history
+        self._stopping = stopping
+        self._address = address
+        self._topic = topic
+        self._pause_s = pause_s
+        self._position = 0
+
+    async def run(self) -> None:
+        """Goes on until it is told to stop."""
+        self._history.seek(NAME, self._topic, 0, 0)
+        async with grpc.aio.insecure_channel(self._address) as channel:
+            service = LeaderServiceStub(channel)
+            for seq in itertools.count():
+                if self._stopping.is_set():
+                    return
+                await self._produce(service, Value(NAME, seq))
+                await self._read(service)
+                await asyncio.sleep(self._pause_s)
+
+    async def _produce(self, service: LeaderServiceStub, value: Value) -> None:
+        batch = encode_batch([NewRecord(None, encode(value), _TIMESTAMP_MS)])
+        row = leader_pb.ProducePartition(index=0, records=batch)
+        topic = leader_pb.ProduceTopic(name=self._topic, partition_data=[row])
+        request = leader_pb.ProduceRequest(acks=-1, timeout_ms=3_000, topic_data=[topic])
+        self._history.send(value, self._topic, 0)
+        try:
+            answer = (await service.Produce(request, timeout=_CALL_S)).responses[0].partition_responses[0]
+        except grpc.aio.AioRpcError:
+            self._history.sent(value, SendOutcome.INDEFINITE)
+            return
+        if answer.error_code == 0:
+            self._history.sent(value, SendOutcome.OK, answer.base_offset)
+        elif answer.outcome == leader_pb.PRODUCE_OUTCOME_NOT_APPENDED:
+            self._history.sent(value, SendOutcome.DEFINITE)
+        else:
+            self._history.sent(value, SendOutcome.INDEFINITE)
+
+    async def _read(self, service: LeaderServiceStub) -> None:
+        row = partition_pb2.FetchPartition(partition=0, fetch_offset=self._position)
+        request = leader_pb.FetchRequest(topics=[partition_pb2.FetchTopic(topic=self._topic, partitions=[row])])
+        try:
+            answer = (await service.Fetch(request, timeout=_CALL_S)).responses[0].partitions[0]
+        except grpc.aio.AioRpcError:
+            return
+        if answer.error_code or not answer.records:
+            return
+        found = [
+            (record.offset, decode(record.value))
+            for batch in _batches(answer.records)
+            for record in decode_batch(batch)
+            if record.offset >= self._position
+        ]
+        if found:
+            self._history.read(NAME, self._topic, 0, found)
+            self._position = found[-1][0] + 1
+
+
+def _batches(payload: bytes) -> list[bytes]:
+    """The record batches of a fetch answer."""
+    cut, position = [], 0
+    while position + _BATCH_HEAD <= len(payload):
+        length = int.from_bytes(payload[position + 8 : position + _BATCH_HEAD], "big")
+        cut.append(payload[position : position + _BATCH_HEAD + length])
+        position += _BATCH_HEAD + length
+    return cut

@@ -1,0 +1,54 @@
+"""Plays the short forms of the fault scenarios with real processes in network namespaces, each in a driver of its own.
+
+A machine without a facility (root, namespaces, FUSE) skips the scenario with the sentence that says what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_HERE = Path(__file__).resolve().parent
+_LONGEST_S = 180
+_SKIPPED = 77
+
+
+def _short_forms() -> list[int]:
+    """Numbers of the scenarios whose file says that they have a short form."""
+    files = sorted((_HERE / "scenarios").glob("s*.py"))
+    return [int(path.name[1:3]) for path in files if "has_short_form=True" in path.read_text()]
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(_LONGEST_S + 60)
+@pytest.mark.parametrize("number", _short_forms())
+def test_short_form(number: int, tmp_path: Path) -> None:
+    """The scenario's faults bite, and every criterion holds."""
+    command = [sys.executable, str(_HERE / "chaos.py"), str(number), "--short", "--dir", str(tmp_path)]
+    with (tmp_path / "driver.txt").open("wb") as sink:
+        driver = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
+        code = _ended(driver)
+    said = (tmp_path / "driver.txt").read_text()
+
+    if code == _SKIPPED:
+        pytest.skip(said.strip())
+    assert code == 0, said[-4000:]
+
+
+def _ended(driver: subprocess.Popen[bytes]) -> int | None:
+    """Waits for the driver's end; one that takes too long is asked to undo its faults, and None is returned."""
+    try:
+        return driver.wait(_LONGEST_S)
+    except subprocess.TimeoutExpired:
+        os.kill(driver.pid, signal.SIGTERM)
+        try:
+            driver.wait(30)
+        except subprocess.TimeoutExpired:
+            driver.kill()
+            driver.wait()
+        return None
