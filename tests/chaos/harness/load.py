@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -244,6 +245,5 @@ class Load:
 
 def worker_environment() -> dict[str, str]:
     """The environment of a client process: it finds this harness."""
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    folders = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}

@@ -36,6 +36,8 @@ from running_cluster import Probe
 
 _WARM_S = 10.0
 _WARM_SHORT_S = 3.0
+_EVENTS_WRITTEN_S = 0.5
+"""Longer than a process keeps state events to itself; the last stop is no fault and must not be counted."""
 
 
 class Verdict(StrEnum):
@@ -89,7 +91,6 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
         stack.push_async_callback(run.undo_everything)
         began_s = time.monotonic()
         stopped, warm, cold = await _live(run)
-        run.counters += counted(cluster.controller.directory, [node.directory for node in cluster.nodes.values()])
         await _attempt(run, scenario.after(run))
         run.failures += [
             *g1_history(run),
@@ -132,6 +133,8 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
     await _attempt(run, _no_purgatory(run))
     await _attempt(run, run.load.read_everything())
     cold = footprints(run.cluster)
+    await asyncio.sleep(_EVENTS_WRITTEN_S)
+    run.counters += counted(run.cluster.controller.directory, [node.directory for node in run.cluster.nodes.values()])
     run.note("read   everything was read; stopping")
     ends = await run.cluster.stop()
     return [end.sentence for end in ends if end.forced or end.code != 0], warm, cold
