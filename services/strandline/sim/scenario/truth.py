@@ -152,7 +152,10 @@ class Truth:
 
     def _superset(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
         for r in replicas:
-            if r.leader is None or r.leader.image.leader_epoch != partition.leader_epoch or r.leader.is_under_min_isr:
+            if r.leader is None or r.leader.image.leader_epoch != partition.leader_epoch:
+                continue
+            # Counted here: whoever doubts a rule must not ask that rule.
+            if len(r.leader.isr.committed) < r.leader.image.min_isr:
                 continue
             uncounted = {*partition.isr, *partition.elr} - r.leader.isr.maximal
             if uncounted:
