@@ -189,7 +189,16 @@ async def test_replace_leaves_nothing_of_the_old_content(tmp_path: Path) -> None
     assert await reopened(tmp_path) == wanted
 
 
-@pytest.mark.parametrize("damage", ["no json", "{}", '{"cluster_id": "c"}', "[]"])
+DAMAGES = [
+    "no json",
+    '{"cluster_id": "c"}',
+    *map(documents.sealed, ["no json", "{}", '{"cluster_id": "c"}', "[]", "[" * 100_000, '{"rules": {}}']),
+    documents.write(documents.write_header(header()) | {"controller_epoch": float("inf")}),
+    documents.write(documents.write_header(header())).replace('"controller_epoch":1', '"controller_epoch":0'),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=range(len(DAMAGES)))
 async def test_damaged_document_is_refused(tmp_path: Path, damage: str) -> None:
     """A document that cannot be read stops the start with one line, and is never guessed."""
     store = SqliteStore(tmp_path)
@@ -202,6 +211,41 @@ async def test_damaged_document_is_refused(tmp_path: Path, damage: str) -> None:
     broken = SqliteStore(tmp_path)
 
     with pytest.raises(StoreFailed, match="cannot read header"):
+        await broken.open()
+
+    await broken.close()
+
+
+async def test_a_changed_digit_is_damage(tmp_path: Path) -> None:
+    """A leader epoch that changed on the disk is not believed: SQLite itself would hand it out (A6)."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([full(1)])
+    await store.close()
+    path = tmp_path / FILE_NAME
+    changed = path.read_bytes().replace(b'"leader_epoch":3', b'"leader_epoch":2')
+    path.write_bytes(changed)
+    broken = SqliteStore(tmp_path)
+
+    with pytest.raises(StoreFailed, match="checksum"):
+        await broken.open()
+
+    await broken.close()
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+async def test_a_log_without_its_store_is_refused(tmp_path: Path, emptied: bool) -> None:
+    """A store that lost its main file, but not its write-ahead log, is no new store."""
+    store = SqliteStore(tmp_path / "live")
+    await store.open()
+    await store.commit([full(1)])
+    (tmp_path / f"{FILE_NAME}-wal").write_bytes((tmp_path / "live" / f"{FILE_NAME}-wal").read_bytes())
+    await store.close()
+    if emptied:
+        (tmp_path / FILE_NAME).touch()
+    broken = SqliteStore(tmp_path)
+
+    with pytest.raises(StoreFailed, match="is empty"):
         await broken.open()
 
     await broken.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +15,11 @@ from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage.checkpoint import DirectoryCheckpoints
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.recovery import Recovery
+
+_HERE = str(Path(__file__).parent)
+
+if _HERE not in sys.path:
+    sys.path.append(_HERE)
 
 
 class Builder:

@@ -2,105 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from damaged_logs import WOUNDS, check_epochs, check_indexes, check_recovery
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.core.types import EpochEntry, LeaderEpoch, Offset
-from strandline.records.batch import check_produced, split_batches
-from strandline.records.codec import NewRecord, encode_batch
-from strandline.storage.log import Log, LogSettings
-
-LAYOUT = LogSettings(segment_bytes=900, index_interval_bytes=120)
-BATCHES = 24
-
-
-def written(directory: Path) -> list[bytes]:
-    """A log of several segments and epochs; returns its batches."""
-    log, _ = Log.open(directory, settings=LAYOUT)
-    for number in range(BATCHES):
-        rows = [NewRecord(None, b"%d" % number * (1 + number % 5), 1_000 + number)] * (1 + number % 3)
-        log.append(check_produced(encode_batch(rows)), log.leo, LeaderEpoch(1 + number // 7))
-    log.close()
-    return batches_of(directory)
-
-
-def batches_of(directory: Path) -> list[bytes]:
-    """The batches that lie in the files, by length prefix."""
-    content = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
-    return [bytes(view) for _, view in split_batches(content)]
-
-
-def damage(directory: Path, kind: str, segment: int, at: int, size: int) -> None:
-    """Do one bad thing to one segment file."""
-    paths = sorted(directory.glob("*.log"))
-    path = paths[segment % len(paths)]
-    content = bytearray(path.read_bytes())
-    at %= len(content) + 1
-    if kind == "cut":
-        del content[at:]
-    elif kind == "flip" and content:
-        content[at % len(content)] ^= 1 << (size % 8)
-    elif kind == "duplicate":
-        content[at:at] = content[max(at - size, 0) : at]
-    elif kind == "zeros":
-        content[at : at + size] = bytes(len(content[at : at + size]))
-    elif kind == "zero tail":
-        content += bytes(size)
-    elif kind == "garbage tail":
-        content += bytes((size * 37 + number * 11) % 256 for number in range(size))
-    elif kind == "remove":
-        path.unlink()
-        return
-    path.write_bytes(content)
-
-
-DAMAGE = st.tuples(
-    st.sampled_from(["cut", "flip", "duplicate", "zeros", "zero tail", "garbage tail", "remove"]),
-    st.integers(0, 9),
-    st.integers(0, 2_000),
-    st.integers(1, 300),
-)
+DAMAGE = st.tuples(st.sampled_from(WOUNDS), st.integers(0, 9), st.integers(0, 2_000), st.integers(1, 300))
 
 
 @settings(max_examples=250)
 @given(wounds=st.lists(DAMAGE, min_size=1, max_size=2), drop_indexes=st.booleans())
 def test_recovery_leaves_a_prefix_and_is_idempotent(tmp_path_factory, wounds, drop_indexes) -> None:
     """Random cut, flipped bit, duplicated block, zero fill: the result is a prefix; twice equals once."""
-    directory = tmp_path_factory.mktemp("data") / "t-0"
-    original = written(directory)
-    for wound in wounds:
-        damage(directory, *wound)
-    if drop_indexes:
-        for path in [*directory.glob("*.index"), *directory.glob("*.timeindex")]:
-            path.unlink()
-    log, first = Log.open(directory, settings=LAYOUT, check_all=True)
-    log.close(clean=False)
-    kept = batches_of(directory)
-    again, second = Log.open(directory, settings=LAYOUT, check_all=True)
-
-    # The first 16 bytes lie outside the CRC; of them only the order is checked.
-    before, after = [batch[16:] for batch in original], [batch[16:] for batch in kept]
-    begin = before.index(after[0]) if after else 0
-    assert after == before[begin : begin + len(after)]
-    assert begin == 0 or any(kind == "remove" for kind, *_ in wounds)
-    assert batches_of(directory) == kept
-    assert (second.leo, second.log_start_offset, second.epochs) == (first.leo, first.log_start_offset, first.epochs)
-    assert (second.bytes_cut, second.fault) == (0, None)
-    assert read_all(again) == kept
-    again.close(clean=False)
-
-
-def read_all(log: Log) -> list[bytes]:
-    """The batches as a reader meets them."""
-    batches: list[bytes] = []
-    at = log.log_start_offset
-    while at < log.leo:
-        part = split_batches(log.read(at, 500, log.leo))
-        batches += [bytes(view) for _, view in part]
-        at = part[-1].header.next_offset
-    return batches
+    check_recovery(tmp_path_factory.mktemp("data") / "t-0", wounds, drop_indexes=drop_indexes)
 
 
 @settings(max_examples=100)
@@ -112,39 +25,11 @@ def read_all(log: Log) -> list[bytes]:
 )
 def test_index_files_are_never_wrong_only_rebuilt(tmp_path_factory, suffix, content, flips, clean) -> None:
     """Whatever stands in an index file, reads and seeks by time give the same answers."""
-    directory = tmp_path_factory.mktemp("data") / "t-0"
-    original = written(directory)
-    for path in directory.glob(f"*{suffix}"):
-        changed = bytearray(path.read_bytes() if content is None else content)
-        for at, value in flips if changed else ():
-            changed[at % len(changed)] = value
-        path.write_bytes(changed)
-    log, recovery = Log.open(directory, settings=LAYOUT, clean=clean)
-    times = [(found.header.base_offset, found.header.max_timestamp_ms) for found in log.batches()]
-
-    assert recovery.bytes_cut == 0
-    assert read_all(log) == original
-    for offset in range(log.leo):
-        header, _ = split_batches(log.read(Offset(offset), 1, log.leo))[0]
-        assert header.base_offset <= offset < header.next_offset
-    for asked in range(998, 1_026):
-        found = log.offset_for_timestamp(asked, log.leo)
-        assert (found.header.base_offset if found else None) == next((b for b, ms in times if ms >= asked), None)
-    log.close(clean=False)
+    check_indexes(tmp_path_factory.mktemp("data") / "t-0", suffix, content, flips, clean=clean)
 
 
 @settings(max_examples=100)
 @given(content=st.none() | st.binary(max_size=60) | st.text("0123456789 \n", max_size=40).map(str.encode))
 def test_epochs_are_those_of_the_batches_whatever_the_file_says(tmp_path_factory, content) -> None:
     """A missing, damaged or contradicting epoch checkpoint gives the epochs of the batches (M55)."""
-    directory = tmp_path_factory.mktemp("data") / "t-0"
-    written(directory)
-    truth = {}
-    for header, _ in split_batches(b"".join(batches_of(directory))):
-        truth.setdefault(header.leader_epoch, header.base_offset)
-    if content is not None:
-        (directory / "leader-epoch-checkpoint").write_bytes(content)
-    log, recovery = Log.open(directory, settings=LAYOUT)
-
-    assert recovery.epochs == tuple(EpochEntry(LeaderEpoch(e), Offset(start)) for e, start in truth.items())
-    log.close(clean=False)
+    check_epochs(tmp_path_factory.mktemp("data") / "t-0", content)

@@ -1,7 +1,8 @@
 """Decides how the controller's state stands in a store: one JSON document per node, topic, partition and header.
 
 Invariant: reading what was written gives an equal value; a document with a field this release does not know is
-read without it, one that lacks a required field is refused as damaged, never guessed.
+read without it, one that lacks a required field is refused as damaged, never guessed. Every document begins with
+its checksum: SQLite keeps none, and one flipped bit in an epoch would send the cluster back in time (A6).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+import crc32c
 
 from strandline.core.controller_state import ClusterHeader, NodeRecord, TopicRecord
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
@@ -35,7 +38,12 @@ class DamagedDocument(ValueError):
 
 def write(document: Mapping[str, object]) -> str:
     """A document as text, the same text for equal documents."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return sealed(json.dumps(document, sort_keys=True, separators=(",", ":")))
+
+
+def sealed(text: str) -> str:
+    """A text behind its CRC-32C, as eight hexadecimal digits and a blank."""
+    return f"{crc32c.crc32c(text.encode(errors='surrogatepass')):08x} {text}"
 
 
 def read(text: str, build: Callable[[dict[str, Any]], _T]) -> _T:
@@ -45,10 +53,16 @@ def read(text: str, build: Callable[[dict[str, Any]], _T]) -> _T:
         DamagedDocument: when the text is no JSON object, or lacks a field, or has one of a wrong kind.
     """
     try:
-        document = json.loads(text)
-        return build(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return build(json.loads(_unsealed(text)))
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedDocument(f"cannot read {build.__name__.removeprefix('read_')}: {error!r}") from error
+
+
+def _unsealed(text: str) -> str:
+    body = text[9:]
+    if text != sealed(body):
+        raise ValueError("its checksum does not match")
+    return body
 
 
 # --- header -----------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ class SqliteStore:
 
     def _open(self) -> ClusterState | None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._refuse_emptied()
         self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
         # Exclusive: a second controller on this file would hand out the same epochs.
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -91,6 +92,12 @@ class SqliteStore:
             self._db.execute("ROLLBACK")
             self._close()
             raise
+
+    def _refuse_emptied(self) -> None:
+        """SQLite would throw the log of a missing or empty file away and begin anew: a cluster without a past (A6)."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        if _size_bytes(log) > 0 and _size_bytes(self._path) == 0:
+            raise StoreFailed(f"metadata store {self._path} is empty, but {log.name} is not; restore it or recover")
 
     def _read_or_create(self) -> ClusterState | None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -191,3 +198,7 @@ class SqliteStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _size_bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

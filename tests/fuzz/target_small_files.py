@@ -1,0 +1,115 @@
+"""Target 3, first half: the small files of a data directory are read as what they say, or as damaged.
+
+Invariant: no other exception; what is read can be written again, reads as the same, and fits the fields of the
+messages in which it is sent; damage in an epoch checkpoint never changes the epochs of a log.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import crc32c
+from damaged_logs import check_epochs
+from draws import Draws
+
+from strandline.core.errors import Refused
+from strandline.core.types import NodeId, Offset, ProducerBatch
+from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
+from strandline.storage import checkpoint, producer_snapshot
+from strandline.storage.directory import META_NAME, RUN_NAME, DataDirectory, DirectoryRefused
+
+_ROW_BYTES = 42
+"""Of one producer's batch in a snapshot of the producer state."""
+INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
+_NUMBERS = (b"0", b"1", b"7", b"2147483647", b"2147483648", b"9223372036854775807", b"9223372036854775808", b"-1")
+_PIECES = (*_NUMBERS, b"\n", b" ", b"\n", b" ", b"t", b"topic", b"version: 0\n", b"topic_id: ", b"version=1\n", b"=")
+
+
+def check(data: bytes) -> None:
+    """The oracle: the first byte says which file, the rest is its content."""
+    draws = Draws(data)
+    look = draws.choice((_epochs, _offsets, _topic_id, _snapshot, _metadata, _identity, _epochs_of_a_log))
+    with TemporaryDirectory() as directory:
+        look(Path(directory), _content(draws))
+
+
+def _content(draws: Draws) -> bytes:
+    if draws.one_in(2):
+        return draws.rest()
+    rows = [draws.choice(_PIECES) for _ in range(draws.integer(0, 24))]
+    text = b"".join(rows)
+    return b"0\n%d\n%s\n" % (text.count(b"\n") + 1, text) if draws.one_in(2) else text
+
+
+def _epochs(directory: Path, content: bytes) -> None:
+    (directory / checkpoint.EPOCHS_NAME).write_bytes(content)
+    try:
+        entries = checkpoint.read_epochs(directory)
+    except checkpoint.CheckpointDamaged:
+        return
+    assert entries is not None
+    assert all(entry.epoch <= INT32_MAX and entry.start_offset <= INT64_MAX for entry in entries)
+    checkpoint.write_epochs(directory, entries, durable=False)
+    assert checkpoint.read_epochs(directory) == entries
+
+
+def _epochs_of_a_log(directory: Path, content: bytes) -> None:
+    check_epochs(directory / "t-0", content)
+
+
+def _offsets(directory: Path, content: bytes) -> None:
+    path = directory / checkpoint.HIGH_WATERMARKS_NAME
+    path.write_bytes(content)
+    found = checkpoint.OffsetCheckpoint.load(path)
+    assert not (found.damaged and found.offsets), "damaged, yet believed"
+    assert all(0 <= offset <= INT64_MAX for offset in found.offsets.values())
+    found.save(durable=False)
+    assert checkpoint.OffsetCheckpoint.load(path).offsets == found.offsets
+
+
+def _topic_id(directory: Path, content: bytes) -> None:
+    (directory / checkpoint.METADATA_NAME).write_bytes(content)
+    try:
+        topic_id = checkpoint.read_topic_id(directory)
+    except checkpoint.CheckpointDamaged:
+        return
+    assert topic_id, "a file without an id is damaged"
+    checkpoint.write_topic_id(directory, topic_id)
+    assert checkpoint.read_topic_id(directory) == topic_id
+
+
+def _snapshot(directory: Path, content: bytes) -> None:
+    """With a sound head before it, every other time: only then are the rows looked at."""
+    draws = Draws(content)
+    offset = draws.choice((7, 0, INT64_MAX))
+    if draws.one_in(2):
+        body = draws.rest()
+        count = len(body) // _ROW_BYTES
+        body = body[: count * _ROW_BYTES]
+        crc = crc32c.crc32c(body + struct.pack(">qI", offset, count))
+        content = struct.pack(">4sIqI", b"SLP1", crc, offset, count) + body
+    (directory / f"{offset:020}.snapshot").write_bytes(content)
+    upto, rows = producer_snapshot.newest_snapshot(directory, Offset(INT64_MAX))
+    assert upto in (0, offset) and all(isinstance(row, ProducerBatch) for row in rows)
+
+
+def _metadata(directory: Path, content: bytes) -> None:
+    """With a right checksum, every other time: only then is the message looked at."""
+    if content[:1] > b"\x80":
+        content = struct.pack(">4sI", b"SLM1", crc32c.crc32c(content[1:])) + content[1:]
+    image = image_from_bytes(content)
+    if image is not None:
+        assert image_from_bytes(image_to_bytes(image)) == image
+
+
+def _identity(directory: Path, content: bytes) -> None:
+    name = META_NAME if len(content) % 2 else RUN_NAME
+    (directory / name).write_bytes(content)
+    try:
+        opened = DataDirectory.open(directory, node_id=NodeId(1), cluster_id="c")
+    except (DirectoryRefused, Refused):
+        return
+    assert opened.identity.node_id == 1 and opened.identity.directory_id
+    opened.close(clean=False)

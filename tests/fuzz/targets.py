@@ -1,0 +1,43 @@
+"""The fuzz targets of docs/RELIABILITY.md by name: for each the module with its oracle, and how long inputs get.
+
+Invariant: an oracle takes plain bytes and returns or raises, so hypothesis, Atheris and a file of a past find run
+the very same check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+
+
+class Target(NamedTuple):
+    """``examples`` is the budget in `make test`; ``input_bytes`` how long an input is at most."""
+
+    module: str
+    examples: int
+    input_bytes: int
+
+
+TARGETS = {
+    "batches": Target("target_batches", 300, 400),
+    "recovery": Target("target_recovery", 10, 40),
+    "small-files": Target("target_small_files", 300, 200),
+    "store": Target("target_store", 60, 120),
+    "indexes": Target("target_indexes", 10, 200),
+}
+"""`recovery` and `indexes` are small here: tests/storage runs the same oracles with inputs of its own."""
+
+
+def oracle(name: str) -> Callable[[bytes], None]:
+    """The check of a target."""
+    check: Callable[[bytes], None] = import_module(TARGETS[name].module).check
+    return check
+
+
+def kept_inputs(name: str) -> list[Path]:
+    """Committed inputs of a target: its corpus, and what once failed."""
+    return sorted(path for folder in ("corpus", "finds") for path in (HERE / folder / name).glob("*"))

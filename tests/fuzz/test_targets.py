@@ -1,0 +1,43 @@
+"""Every fuzz target on a small budget; `make test-deep` runs the same oracles for long, guided by coverage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from targets import TARGETS, kept_inputs, oracle
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Refusals are what these tests provoke; their log lines would bury a find."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_random_bytes_hold_no_surprise(name: str) -> None:
+    """Whatever the bytes say, the target's oracle holds."""
+    target = TARGETS[name]
+    check = oracle(name)
+
+    @settings(max_examples=target.examples)
+    @given(st.binary(min_size=target.input_bytes // 2, max_size=target.input_bytes))
+    def fuzz(data: bytes) -> None:
+        check(data)
+
+    fuzz()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [pytest.param(name, path, id=f"{name}-{path.name}") for name in TARGETS for path in kept_inputs(name)],
+)
+def test_what_once_failed_holds(name: str, path: Path) -> None:
+    """Every committed input, past finds before all, passes its target's oracle."""
+    oracle(name)(path.read_bytes())
