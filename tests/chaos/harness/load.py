@@ -67,9 +67,9 @@ class Load:
         return {STRICT: STRICT_PARTITIONS, LOOSE: 1}
 
     async def create_topics(self) -> None:
-        """One topic for acks=all, one for acks=1."""
-        for name, partitions in self.topics.items():
-            await self.probe.create_topic(name, partitions=partitions, min_insync_replicas="2")
+        """One topic for acks=all, one for acks=1, whose preferred leader is that of the first one's partition 0."""
+        made = await self.probe.create_topic(STRICT, partitions=STRICT_PARTITIONS, min_insync_replicas="2")
+        await self.probe.create_topic(LOOSE, assignment=list(made.partitions[0].replicas), min_insync_replicas="2")
 
     async def start(self) -> None:
         """Starts the clients; returns when every one of them has begun."""
@@ -83,7 +83,6 @@ class Load:
             seekers=["seeker"],
             stale=None,
             asks_ends=True,
-            final=True,
         )
         await self._start_worker(
             "cli1",
@@ -92,7 +91,6 @@ class Load:
             seekers=[],
             stale={"address": met.client, "topic": STRICT, "pause_s": self.pause_s * 10},
             asks_ends=False,
-            final=False,
         )
         self._watching = asyncio.create_task(self._watch())
 
@@ -186,6 +184,10 @@ class Load:
                 found[sent.partition].append(sent.completed_s)
         return {index: sorted(times) for index, times in found.items()}
 
+    def sent_between(self, client: str, since_s: float, until_s: float) -> list[Sent]:
+        """The sends of one client that began in a span of time."""
+        return [each for each in self.sends if each.value.client == client and since_s <= each.invoked_s < until_s]
+
     async def acked(self, count: int, *, timeout_s: float = 30.0, clients: tuple[str, ...] = ("p0", "p1")) -> None:
         """Waits for ``count`` more acknowledgements in every acks=all partition, of sends made from now on.
 
@@ -209,14 +211,38 @@ class Load:
 
     async def read_everything(self) -> None:
         """Lets every consumer, and one from the beginning, read up to the ends of now."""
-        ends = {topic: [await self._end(topic, index) for index in range(n)] for topic, n in self.topics.items()}
-        await self._tell({"ends": ends})
+        await self.read_again()
+        await self._tell({"finish": await self._ends()})
         await asyncio.gather(*(self._hear(name, "done", _READ_S) for name in self._processes))
         await asyncio.gather(*(process.wait() for process in self._processes.values()))
         self.look()
 
-    async def _tell(self, command: dict[str, Any]) -> None:
-        for process in self._processes.values():
+    async def read_again(self) -> None:
+        """One more consumer reads everything there is now, from the beginning."""
+        await self._tell({"read": await self._ends()}, "cli0")
+        await self._hear("cli0", "read", _READ_S)
+
+    async def pause(self) -> None:
+        """Holds all producers; returns when every send has ended."""
+        await self._tell({"pause": True})
+        await asyncio.gather(*(self._hear(name, "paused", _PRODUCED_S) for name in self._processes))
+        self.look()
+
+    async def go_on(self) -> None:
+        """Lets the producers go on."""
+        await self._tell({"pause": False})
+
+    async def burst(self, records: int) -> None:
+        """Every producer sends so many records without pauses, from now on."""
+        await self._tell({"burst": records})
+
+    async def _ends(self) -> dict[str, list[int]]:
+        return {topic: [await self._end(topic, index) for index in range(n)] for topic, n in self.topics.items()}
+
+    async def _tell(self, command: dict[str, Any], *names: str) -> None:
+        for name, process in self._processes.items():
+            if names and name not in names:
+                continue
             assert process.stdin is not None
             process.stdin.write(json.dumps(command).encode() + b"\n")
             await process.stdin.drain()

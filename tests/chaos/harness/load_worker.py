@@ -3,7 +3,13 @@
 Invariant: an operation is written before it begins and again after it ended, by the machine's one monotonic clock
 and outside of every node, so what the history says of the cluster is only what a client can know.
 
-It is told what to do by lines of JSON on stdin ({"stop": true}, then {"ends": ...}), and answers with lines on stdout.
+It obeys lines of JSON on stdin and answers with lines on stdout:
+
+    {"pause": true} ... {"pause": false}   producers hold still; "paused" once every send has ended
+    {"burst": 100}                         every producer sends so many records without a pause
+    {"read": {topic: [end, ...]}}          one more consumer reads everything up to there, then "read"
+    {"stop": true}                         producers end; "produced" once every send has ended
+    {"finish": {topic: [end, ...]}}        consumers read up to there and end, then "done"
 """
 
 from __future__ import annotations
@@ -32,6 +38,7 @@ DELIVERY_MS = 15_000
 _SEEK_EVERY_S = 1.0
 _ASK_END_EVERY_S = 0.2
 _POLL_MS = 200
+_SETTLING_S = 0.3
 
 
 class Worker:
@@ -43,15 +50,21 @@ class Worker:
         self.topics: dict[str, int] = wanted["topics"]
         self.history = HistoryWriter(Path(wanted["history"]))
         self.stopping = asyncio.Event()
+        self.going = asyncio.Event()
+        self.going.set()
+        self.burst = 0
+        """How many bursts were asked for, and of how many records."""
+        self.burst_records = 0
         self.ends: dict[str, list[int]] | None = None
         self.ends_known = asyncio.Event()
         self.deliveries: set[asyncio.Task[None]] = set()
+        self.rounds = 0
         self.draw = random.Random(wanted["seed"])
 
     async def run(self) -> None:
         """Runs until everything was produced and read."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._obey())
+            tasks.create_task(self._obey(tasks))
             producers = [tasks.create_task(work) for work in self._producers()]
             readers = [tasks.create_task(work) for work in self._readers()]
             say({"running": len(producers) + len(readers)})
@@ -60,14 +73,12 @@ class Worker:
             self.history.flush()
             say({"produced": True})
             await self.ends_known.wait()
-            if self.wanted["final"]:
-                readers.append(tasks.create_task(self._tail("final")))
             await asyncio.gather(*readers)
         self.history.close()
         say({"done": True})
 
-    async def _obey(self) -> None:
-        """Takes commands from stdin until both have come."""
+    async def _obey(self, tasks: asyncio.TaskGroup) -> None:
+        """Takes commands from stdin until the last has come."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -75,17 +86,41 @@ class Worker:
             line = await reader.readline()
             if not line:
                 raise RuntimeError("the driver is gone")
-            command = json.loads(line)
-            self.stopping.set()
-            if "ends" in command:
-                self.ends = command["ends"]
-                self.ends_known.set()
+            match json.loads(line):
+                case {"pause": True}:
+                    self.going.clear()
+                    tasks.create_task(self._say_when_quiet())
+                case {"pause": False}:
+                    self.going.set()
+                case {"burst": records}:
+                    self.burst, self.burst_records = self.burst + 1, records
+                case {"read": ends}:
+                    tasks.create_task(self._read_up_to(ends))
+                case {"stop": True}:
+                    self.stopping.set()
+                    self.going.set()
+                case {"finish": ends}:
+                    self.ends = ends
+                    self.ends_known.set()
+
+    async def _say_when_quiet(self) -> None:
+        """A producer that was about to send when the pause began has begun its send by now."""
+        await asyncio.sleep(_SETTLING_S)
+        await asyncio.gather(*self.deliveries)
+        self.history.flush()
+        say({"paused": True})
+
+    async def _read_up_to(self, ends: dict[str, list[int]]) -> None:
+        self.rounds += 1
+        await self._tail(f"reader {self.rounds}", ends)
+        self.history.flush()
+        say({"read": True})
 
     def _producers(self) -> list[Coroutine[Any, Any, None]]:
         work = [self._produce(name, **settings) for name, settings in self.wanted["producers"].items()]
         stale = self.wanted["stale"]
         if stale:
-            work.append(StaleClient(self.history, self.stopping, **stale).run())
+            work.append(StaleClient(self.history, self.going, self.stopping, **stale).run())
         return work
 
     def _readers(self) -> list[Coroutine[Any, Any, None]]:
@@ -107,11 +142,16 @@ class Worker:
             delivery_timeout_ms=DELIVERY_MS,
             max_block_ms=DELIVERY_MS,
         ) as producer:
+            bursts, hurried = 0, 0
             for seq in itertools.count():
+                await self.going.wait()
                 if self.stopping.is_set():
                     break
                 await self._send(producer, topic, Value(client, seq), seq % self.topics[topic])
-                await asyncio.sleep(pause_s)
+                if self.burst > bursts:
+                    bursts, hurried = self.burst, self.burst_records
+                hurried = max(0, hurried - 1)
+                await asyncio.sleep(0.0 if hurried else pause_s)
             await producer.flush()
 
     async def _send(self, producer: Producer, topic: str, value: Value, partition: int) -> None:
@@ -135,30 +175,20 @@ class Worker:
 
     # --- consumers -----------------------------------------------------------------------------------
 
-    async def _tail(self, name: str) -> None:
-        """Reads every partition from its first record to its end."""
+    async def _tail(self, name: str, ends: dict[str, list[int]] | None = None) -> None:
+        """Reads every partition from its first record to ``ends``, or to the end that is known at last."""
         async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS) as consumer:
             await consumer.assign(list(self.topics))
             for topic, partitions in self.topics.items():
                 for index in range(partitions):
                     self.history.seek(name, topic, index, 0)
-            while not self._is_at_end(consumer):
+            while not _is_at(consumer, ends or self.ends):
                 await self._take(name, consumer)
 
     async def _take(self, name: str, consumer: Consumer) -> None:
         for batch in await consumer.fetch_batches(timeout_ms=_POLL_MS):
             found = [(record.offset, decode(record.value)) for record in batch.records]
             self.history.read(name, batch.topic, batch.partition, found)
-
-    def _is_at_end(self, consumer: Consumer) -> bool:
-        if self.ends is None:
-            return False
-        for topic, ends in self.ends.items():
-            for index, end in enumerate(ends):
-                position = consumer.position(topic, index)
-                if position is None or position < end:
-                    return False
-        return True
 
     async def _seek_about(self, name: str) -> None:
         """Goes to a random committed offset of a random partition every now and then, and reads on from there."""
@@ -197,6 +227,14 @@ class Worker:
                         if found.offset is not None:
                             self.history.end(topic, index, found.offset, invoked_s)
                 await asyncio.sleep(_ASK_END_EVERY_S)
+
+
+def _is_at(consumer: Consumer, ends: dict[str, list[int]] | None) -> bool:
+    """Whether a consumer has read up to these ends; never if they are not known yet."""
+    if ends is None:
+        return False
+    positions = [(consumer.position(topic, index), end) for topic, row in ends.items() for index, end in enumerate(row)]
+    return all(position is not None and position >= end for position, end in positions)
 
 
 def say(news: dict[str, Any]) -> None:

@@ -19,9 +19,10 @@ from harness.cluster import SESSION_S, Cluster
 from harness.fault import Fault, Step
 from harness.load import STRICT, STRICT_PARTITIONS, Load
 from harness.scenario import Form, Scenario
-from running_cluster import Probe
+from running_cluster import CALL_S, Probe, until
 
 from strandline.cli.processes import ServiceDied
+from strandline.v1 import controller_service_pb2 as controller_pb
 
 AVAILABLE_S = SESSION_S + 2.0
 """Criterion G4."""
@@ -137,6 +138,21 @@ class Run:
     async def leader(self, partition: int = 0, topic: str = STRICT) -> int:
         """Waits for a leader of a partition."""
         return await self.probe.leader(topic, partition)
+
+    async def prefer_leaders(self) -> int:
+        """Moves leadership back to the preferred replicas; the one of partition 0, which the stale client asks."""
+        request = controller_pb.ElectLeadersRequest(timeout_ms=5_000)
+        for topic in self.load.topics:
+            request.topic_partitions.add(topic=topic)
+
+        async def look() -> bool:
+            await self.probe.controller.ElectLeaders(request, timeout=CALL_S)
+            topics = [await self.probe.topic(topic) for topic in self.load.topics]
+            return all(each.leader_id == each.replicas[0] for topic in topics for each in topic.partitions)
+
+        await until(look, "the preferred replicas lead")
+        await self.in_sync()
+        return await self.leader()
 
     async def in_sync(self) -> None:
         """Waits until every replica of every topic is in its ISR."""

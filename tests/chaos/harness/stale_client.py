@@ -19,6 +19,7 @@ from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 
 NAME = "stale"
 _CALL_S = 5.0
+_PRODUCE_MS = 1_000
 _TIMESTAMP_MS = 1_700_000_000_000
 _BATCH_HEAD = 12
 
@@ -27,9 +28,17 @@ class StaleClient:
     """Produces acks=all to, and reads from, partition 0 of ``topic`` at ``address`` and nowhere else."""
 
     def __init__(
-        self, history: HistoryWriter, stopping: asyncio.Event, *, address: str, topic: str, pause_s: float
+        self,
+        history: HistoryWriter,
+        going: asyncio.Event,
+        stopping: asyncio.Event,
+        *,
+        address: str,
+        topic: str,
+        pause_s: float,
     ) -> None:
         self._history = history
+        self._going = going
         self._stopping = stopping
         self._address = address
         self._topic = topic
@@ -42,6 +51,7 @@ class StaleClient:
         async with grpc.aio.insecure_channel(self._address) as channel:
             service = LeaderServiceStub(channel)
             for seq in itertools.count():
+                await self._going.wait()
                 if self._stopping.is_set():
                     return
                 await self._produce(service, Value(NAME, seq))
@@ -52,7 +62,7 @@ class StaleClient:
         batch = encode_batch([NewRecord(None, encode(value), _TIMESTAMP_MS)])
         row = leader_pb.ProducePartition(index=0, records=batch)
         topic = leader_pb.ProduceTopic(name=self._topic, partition_data=[row])
-        request = leader_pb.ProduceRequest(acks=-1, timeout_ms=3_000, topic_data=[topic])
+        request = leader_pb.ProduceRequest(acks=-1, timeout_ms=_PRODUCE_MS, topic_data=[topic])
         self._history.send(value, self._topic, 0)
         try:
             answer = (await service.Produce(request, timeout=_CALL_S)).responses[0].partition_responses[0]
