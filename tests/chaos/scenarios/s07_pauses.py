@@ -1,4 +1,4 @@
-"""Scenario 7: processes stand still, a leader for longer than its session, a follower for less and more than its lag."""
+"""Scenario 7: processes stand still: leaders beyond their session, a follower for less and for more than its lag."""
 
 from __future__ import annotations
 
@@ -84,10 +84,8 @@ async def _follower(run: Run, step: Step) -> None:
     else:
         left = [1 for old, new in shown if node in old and node not in new]
         joined = [1 for old, new in shown if node in new and node not in old]
-        run.check(
-            len(left) == 1 and len(joined) == 1,
-            f"after a pause of {step.args['length_s']:g} s node {node} left {len(left)}, joined {len(joined)} times: {shown}",
-        )
+        is_once = len(left) == 1 and len(joined) == 1
+        run.check(is_once, f"by one long pause node {node} left {len(left)}, joined {len(joined)} times: {shown}")
         run.counters["long_pause_shrinks"] += len(left)
 
 
