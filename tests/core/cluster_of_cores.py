@@ -75,15 +75,16 @@ class StoredLog:
         self.batches.append((header, payload))
 
     def cut(self, offset: int) -> None:
-        """Keep whole batches below ``offset``."""
-        self.batches = [b for b in self.batches if b[0].next_offset <= offset]
-        self.empty_at = min(self.empty_at, offset)
+        """Keep whole batches below ``offset``: the one that holds it goes."""
+        held = [b[0].base_offset for b in self.batches if b[0].base_offset < offset < b[0].next_offset]
+        end = held[0] if held else offset
+        self.batches = [b for b in self.batches if b[0].next_offset <= end]
+        self.empty_at = min(self.empty_at, end)
         if not self.batches:
-            self.empty_at = offset
-        assert self.leo == offset, f"{offset} is no batch border"
-        self.durable = min(self.durable, offset)
+            self.empty_at = end
+        self.durable = min(self.durable, end)
         if self.flushing is not None:
-            self.flushing = min(self.flushing, offset)
+            self.flushing = min(self.flushing, end)
 
     def flushed(self) -> None:
         """The commit under way is complete."""

@@ -553,3 +553,27 @@ def test_batches_win_over_the_epoch_checkpoint() -> None:
     disk.recover()
 
     assert disk.epochs == entries((2, 0), (4, 3))
+
+
+def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
+    """The leader's first epoch may begin at a log start within a batch of a log that parted; batches are not split.
+
+    Nothing is asked before it is known where the log ends: a fetch offset is an acknowledgement.
+    """
+    parted = (batch(2, base=0, epoch=0), batch(3, base=2, epoch=1))
+    cluster = following(*parted, hw=2)
+    epoch_ends(cluster, 1, 4)
+
+    assert cluster.ends(2) == (2, 2)
+    assert [fetch.request.partitions[0].fetch_offset for fetch in fetches(cluster)] == [2]
+    assert cluster.log(2).epochs.entries == entries((0, 0))
+
+
+def test_a_log_that_lies_below_the_leaders_log_start_begins_anew_there() -> None:
+    """At the very log start, in an epoch that the leader forgot, nothing of the log is of use (M30)."""
+    cluster = following(*history((0, 4, 0)), hw=2, rules=FETCH)
+    fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
+    answer_offsets(cluster, latest=9, earliest=4)
+
+    assert cluster.ends(2) == (4, 4)
+    assert fetches(cluster)[-1].request.partitions[0].last_fetched_epoch is None

@@ -103,15 +103,27 @@ def test_range_check_beats_divergence() -> None:
     cluster = many_epochs()
     cluster.fetch(17, by=2)
     cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(5)))
-    first = [cluster.result(cluster.fetch(o, by=2, lfe=e)) for o, e in ((8, 2), (5, 0), (5, 3))]
+    first = [cluster.result(cluster.fetch(o, by=2, lfe=e)) for o, e in ((8, 2), (5, 3))]
     below = cluster.result(cluster.fetch(0, by=2, lfe=0))
     cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(10)))
     second = [cluster.result(cluster.fetch(6, by=2, lfe=e)) for e in (5, 3)]
 
     assert cluster.log(1).hw == 17
-    assert [diverging(r) for r in first] == [(2, 5), None, None]
+    assert [diverging(r) for r in first] == [(2, 5), None]
     assert code_of(below) is OUT_OF_RANGE
     assert [code_of(r) for r in second] == [OUT_OF_RANGE] * 2
+
+
+def test_a_log_below_the_log_start_in_forgotten_epochs_is_not_counted() -> None:
+    """Of epoch 0, which ended at 2, nothing is left here: whoever ends at the log start in it may have parted below."""
+    cluster = many_epochs()
+    cluster.fetch(17, by=2)
+    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(5)))
+    counted = cluster.remote(2)
+    refused = code_of(cluster.result(cluster.fetch(5, by=2, lfe=0)))
+
+    assert refused is OUT_OF_RANGE
+    assert cluster.remote(2) == counted
 
 
 @pytest.mark.parametrize("truncation", [Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK])

@@ -71,6 +71,10 @@ class EpochCache:
         """Whether ``epoch`` has an entry of its own."""
         return any(e.epoch == epoch for e in self._entries)
 
+    def is_before_first(self, epoch: LeaderEpoch) -> bool:
+        """Whether ``epoch`` is older than all that is known: of where it began and ended nothing is left."""
+        return bool(self._entries) and epoch < self._entries[0].epoch
+
     def truncate_from_end(self, end_offset: Offset) -> bool:
         """Drop entries that begin at or after ``end_offset``. Returns whether anything changed.
 

@@ -96,7 +96,7 @@ class FetchServing:
 
     def _look_at_leader(self, part: FetchPartition, leader: LeaderReplica, replica: ReplicaState | None) -> FetchResult:
         log = leader.log
-        found = leader.diverging(part)
+        found = leader.diverging(part, by_replica=replica is not None)
         if isinstance(found, Refusal):
             return self._refused(part.tp, found)
         if found is not None:

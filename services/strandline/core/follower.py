@@ -177,7 +177,8 @@ class FollowerReplica:
         if latest.offset < self.log.leo:
             if not self._cut(latest.offset, "out_of_range", out):
                 return
-        elif earliest.offset > self.log.leo:
+        elif earliest.offset >= self.log.leo:
+            # Nothing of this log is of use; at the very log start, the leader cannot tell whether it agrees below.
             self._emit_truncation(earliest.offset, "restart_at_log_start", out)
             self.log.restart_at(earliest.offset, out)
         else:

@@ -144,7 +144,7 @@ class LeaderReplica:
             "plus what it was sent; a replica fetches from its own LEO",
         )
 
-    def diverging(self, fetch: FetchPartition) -> EpochEnd | Refusal | None:
+    def diverging(self, fetch: FetchPartition, *, by_replica: bool = True) -> EpochEnd | Refusal | None:
         """Where the asker's log parts from this one, None if it does not (M31); out of range beats divergence."""
         log = self.log
         if fetch.fetch_offset < log.log_start_offset:
@@ -156,7 +156,19 @@ class LeaderReplica:
             return self._out_of_range(fetch)
         if end.epoch < fetch.last_fetched_epoch or end.end_offset < fetch.fetch_offset:
             return end
+        if by_replica and self._is_unknowable(fetch):
+            return self._out_of_range(fetch)
         return None
+
+    def _is_unknowable(self, fetch: FetchPartition) -> bool:
+        """Whether all that a replica holds lies below this log's start, in epochs that are forgotten here (M10).
+
+        Nobody can say whether it agrees, and counted into the ISR it could bring back what was never committed.
+        """
+        held = fetch.log_start_offset is not None and fetch.log_start_offset < fetch.fetch_offset
+        if not held or fetch.fetch_offset != self.log.log_start_offset or fetch.last_fetched_epoch is None:
+            return False
+        return self.log.epochs.is_before_first(fetch.last_fetched_epoch)
 
     def _out_of_range(self, fetch: FetchPartition) -> Refusal:
         return Refusal(

@@ -301,10 +301,11 @@ class NodeCore:
 
     # --- the log --------------------------------------------------------------------------------------
 
-    def _log_truncated(self, event: LogTruncated, _: list[Effect]) -> None:
+    def _log_truncated(self, event: LogTruncated, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
         if log is not None:
-            log.truncated(event.leo, event.producers)
+            log.truncated(event.leo, event.producers, out)
+            self._fetcher.consider(event.tp)
 
     def _log_rolled(self, event: LogRolled, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)

@@ -34,6 +34,7 @@ class ReplicaLog:
 
     __slots__ = (
         "checkpointed_hw",
+        "cutting",
         "durable",
         "epochs",
         "exposed_hw",
@@ -54,6 +55,8 @@ class ReplicaLog:
         self.fsync = fsync
         self.fenced = fenced
         self.leo = opened.leo
+        # A cut was asked for and not performed: where it ends is known only then, for batches are never split.
+        self.cutting = False
         self.log_start_offset = opened.log_start_offset
         # Recovery made everything durable before it handed the log over (TR17).
         self.durable = DurablePoint(opened.leo)
@@ -73,8 +76,8 @@ class ReplicaLog:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything appended may be reported to a leader (M54)."""
-        return not self.fsync or self.durable.point == self.leo
+        """Whether the LEO may be reported to a leader: it is durable (M54), and no cut is under way."""
+        return not self.cutting and (not self.fsync or self.durable.point == self.leo)
 
     # --- growing --------------------------------------------------------------------------------
 
@@ -138,20 +141,35 @@ class ReplicaLog:
         """Cut to ``offset``; at or beyond the LEO only phantom epochs go (M41)."""
         if offset < self.leo:
             out.append(Truncate(self.tp, offset, durable=self.fsync))
-            self.leo = offset
-            self.durable.truncated(offset)
-            self.sizes.truncated(offset)
-            self.hw = min(self.hw, offset)
+            self.cutting = True
+        self._shrunk(min(offset, self.leo), out)
+
+    def truncated(self, leo: Offset, rows: tuple[ProducerBatch, ...], out: list[Effect]) -> None:
+        """The cut was performed: take over the producer state that is left, and where the log really ends.
+
+        That is lower than asked for if the offset lies within a batch of this log. It does when the leader's first
+        epoch begins at a log start (M10), which need not be a border between the batches of a log that parted.
+        """
+        assert leo <= self.leo, f"the log was cut to {leo}, the core expected {self.leo}"
+        self.cutting = False
+        if leo < self.log_start_offset:
+            self.restart_at(self.log_start_offset, out)
+            return
+        self.producers = ProducerLedger(rows)
+        if leo < self.leo:
+            self._shrunk(leo, out)
+
+    def _shrunk(self, leo: Offset, out: list[Effect]) -> None:
+        if leo < self.leo:
+            self.leo = leo
+            self.durable.truncated(leo)
+            self.sizes.truncated(leo)
+            self.hw = min(self.hw, leo)
         if self.epochs.truncate_from_end(self.leo):
             self._save_epochs(out)
         if self.checkpointed_hw > self.leo:
             self._save_high_watermark(out)
         self.assert_sane()
-
-    def truncated(self, leo: Offset, rows: tuple[ProducerBatch, ...]) -> None:
-        """The cut was performed: take over the producer state that is left."""
-        assert leo == self.leo, f"the log was cut to {leo}, the core expected {self.leo}"
-        self.producers = ProducerLedger(rows)
 
     def restart_at(self, offset: Offset, out: list[Effect]) -> None:
         """Begin anew, empty, at the leader's higher log start (M30); not a truncation of what was committed."""

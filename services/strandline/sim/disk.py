@@ -8,11 +8,19 @@ checkpoint (M55).
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
+from functools import partial
 
 from strandline.core.messages import MetadataImage
 from strandline.core.producers import ProducerLedger
 from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
 from strandline.sim.draws import Draw, mix2
+
+HashBelow = Callable[[int], int]
+
+
+def _unknown(offset: int) -> int:
+    return 0
 
 
 class LogFile:
@@ -79,13 +87,12 @@ class LogFile:
         return self.hashes[index]
 
     def cut(self, offset: int) -> None:
-        """Drop every batch from ``offset`` on."""
-        keep = bisect_left(self.starts, offset)
+        """Drop every batch from ``offset`` on, the one that holds it included: batches are never split."""
+        keep = bisect_left(self.starts, self.border_below(offset))
         del self.starts[keep:], self.headers[keep:], self.values[keep:], self.hashes[keep:]
-        assert self.leo == offset, f"cut to {offset}, which is within a batch"
-        self.synced = min(self.synced, offset)
+        self.synced = min(self.synced, self.leo)
         if self.flushing is not None:
-            self.flushing = min(self.flushing, offset)
+            self.flushing = min(self.flushing, self.leo)
 
     def restart(self, offset: int, root_hash: int) -> None:
         """Throw everything away and begin at ``offset``, durably."""
@@ -122,13 +129,19 @@ class LogFile:
         self.hw_cached = self.hw_durable
         return before - keep
 
-    def recover(self) -> bool:
-        """Bring the files in line with the batches; all is durable then. Returns whether records are missed (M58)."""
+    def recover(self, hash_below: HashBelow = _unknown) -> bool:
+        """Bring the files in line with the batches; all is durable then. Returns whether records are missed (M58).
+
+        ``hash_below`` tells what was committed below an offset, for a log that begins anew there.
+        """
         self.flushing = None
         leo = self.leo
-        self.epochs = self._believed_epochs()
         missed = leo < self.synced or leo < self.hw_cached
-        self.synced = leo
+        if leo < self.log_start:
+            # What is left was deleted; the log begins anew, empty, where it said that it begins.
+            self.restart(self.log_start, hash_below(self.log_start))
+        self.epochs = self._believed_epochs()
+        self.synced = self.leo
         self.hw_durable = self.hw_cached
         return missed
 
@@ -170,9 +183,14 @@ class Disk:
         """Every log loses some of what was not synced. Returns how many records were lost in all."""
         return sum(log.lose_power(draw) for log in self.logs.values())
 
-    def recover(self, *, trusts_only_clean_stops: bool) -> None:
+    def recover(
+        self,
+        *,
+        trusts_only_clean_stops: bool,
+        hash_below: Callable[[TopicPartition, int], int] = lambda tp, offset: 0,
+    ) -> None:
         """What opening the data directory does before the process registers."""
-        missed = [log.recover() for log in self.logs.values()]
+        missed = [log.recover(partial(hash_below, tp)) for tp, log in self.logs.items()]
         if any(missed) or (trusts_only_clean_stops and not self.was_stopped_cleanly):
             self.is_unclean = True
         self.was_stopped_cleanly = False

@@ -68,7 +68,7 @@ class Faults:
         world.controller.start()
         for machine in world.machines.values():
             if machine.node_id == world.outcast and world.shape.outcast_kind == "dead":
-                machine.kill()
+                machine.bury()
                 continue
             machine.lag_us = machine.slow_fsync_us = 0
             machine.clock.set_rate(RATE_TRUE, world.timeline.now_us)

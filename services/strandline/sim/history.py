@@ -10,7 +10,7 @@ as one poll, so the variants within one poll (``int-``) have the name of those b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -102,7 +102,8 @@ class Anomaly(NamedTuple):
 class _History:
     """Operations by kind, and the facts that several rules need."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
+    def __init__(self, operations: Iterable[Operation], unreadable: Collection[int]) -> None:
+        self.unreadable = unreadable
         self.sends: list[Send] = []
         self.reads: list[Read] = []
         self.steps: dict[tuple[str, int], list[Read | Seek]] = defaultdict(list)
@@ -138,12 +139,13 @@ class _History:
             yield read.value, read.place
 
 
-def anomalies(operations: Iterable[Operation]) -> list[Anomaly]:
+def anomalies(operations: Iterable[Operation], *, unreadable: Collection[int] = ()) -> list[Anomaly]:
     """Everything wrong with a history; empty if a correct log can have produced it.
 
-    The history is complete: consumers have read to the end after the last send.
+    The history is complete: consumers have read to the end after the last send, but for the partitions that are
+    ``unreadable`` to the end of the run, because nobody leads them; whether those lost anything, nobody can see.
     """
-    history = _History(operations)
+    history = _History(operations, unreadable)
     return [anomaly for rule in _RULES for anomaly in rule(history)]
 
 
@@ -180,10 +182,10 @@ def _duplicate(history: _History) -> Iterator[Anomaly]:
 
 
 def _unseen(history: _History) -> Iterator[Anomaly]:
-    """Acknowledged, and never read by anybody."""
+    """Acknowledged, and never read by anybody, though the partition could be read to its end."""
     seen = {read.value for read in history.reads}
     for send in history.sends:
-        if send.outcome is SendOutcome.OK and send.value not in seen:
+        if send.outcome is SendOutcome.OK and send.value not in seen and send.partition not in history.unreadable:
             yield Anomaly("unseen", f"{_named(send.value, send.place)} was acknowledged and never read")
 
 

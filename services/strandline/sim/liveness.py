@@ -1,6 +1,7 @@
 """Decides whether a healed cluster came back to life: L1-L7 of `reliability` 1.3.
 
-Invariant: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more.
+Invariant: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more. That
+happens to nobody who acknowledges after fsync: no fault takes more from the disks than A5 allows.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strandline.core.messages import PartitionImage
+from strandline.core.types import Durability
 from strandline.sim.committed import Broken
 
 if TYPE_CHECKING:
@@ -50,8 +52,11 @@ class Convergence:
         if missing is not None:
             raise Broken(*missing)
         for image in self._world.checks.metadata.partitions.values():
-            if _is_given_up(image):
-                self._world.coverage.saw("ended offline")
+            if not _is_given_up(image):
+                continue
+            if self._world.rules.durability is Durability.FSYNC:
+                raise Broken("L7", f"partition {image.tp.partition} stays offline, and no disk lost what was durable")
+            self._world.coverage.saw("ended offline")
 
     def _node(self, machine: Machine, metadata_offset: int) -> tuple[str, str] | None:
         process = machine.running

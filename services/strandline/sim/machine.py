@@ -34,6 +34,7 @@ class Machine:
         self.draw = Draw(world.shape.seed, Purpose.DISK, int(node_id))
         self.process: Process | None = None
         self.is_paused = False
+        self.is_buried = False
         self.inbox: list[tuple[Any, Callable[..., None], tuple[Any, ...]]] = []
         self.lag_us = 0
         self.slow_fsync_us = 0
@@ -62,12 +63,15 @@ class Machine:
             self.world.timeline.after(self.draw.between(*BOOT_US), self._start)
 
     def _start(self) -> None:
-        if self.running is not None:
+        if self.running is not None or self.is_buried:
             return
         self._life += 1
         self.is_paused = False
         self.inbox.clear()
-        self.disk.recover(trusts_only_clean_stops=self.world.rules.durability is Durability.PAGE_CACHE)
+        self.disk.recover(
+            trusts_only_clean_stops=self.world.rules.durability is Durability.PAGE_CACHE,
+            hash_below=self.world.checks.hash_below,
+        )
         if self.disk.is_unclean:
             self.world.coverage.saw("unclean start")
         self.process = Process(self, self._life)
@@ -86,6 +90,11 @@ class Machine:
         self.world.network.break_streams_of(process, silently=silently)
         self.world.checks.died(process)
         return True
+
+    def bury(self) -> None:
+        """End the process, if there is one, and never start another."""
+        self.is_buried = True
+        self.kill()
 
     def lose_power(self) -> bool:
         """End the process; of what was not synced only some prefix is left."""

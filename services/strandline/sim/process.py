@@ -222,7 +222,7 @@ class Process:
 
     def _truncate(self, effect: want.Truncate) -> events.Event:
         log = self.disk.logs[effect.tp]
-        self.world.checks.truncating(self, effect.tp, log, effect.offset)
+        self.world.checks.truncating(self, effect.tp, log, log.border_below(effect.offset))
         log.cut(effect.offset)
         return events.LogTruncated(self.now_ms, effect.tp, Offset(log.leo), log.producers())
 
