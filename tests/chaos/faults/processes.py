@@ -1,10 +1,11 @@
-"""Faults of whole processes: killed, standing still."""
+"""Faults of whole processes: killed, stopped, standing still."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
-from harness.cluster import Cluster
+from harness.cluster import STOP_GRACE_MS, Cluster
 from harness.fault import Fault
 
 
@@ -34,3 +35,31 @@ class Pause(Fault):
 
     async def undo(self, cluster: Cluster) -> None:
         cluster.service(self.node).resume()
+
+
+@dataclass(slots=True)
+class Stop(Fault):
+    """A clean stop (SIGTERM); undone by starting the process again. ``node`` 0 is the controller."""
+
+    node: int
+
+    async def apply(self, cluster: Cluster) -> None:
+        end = await cluster.service(self.node).stop(STOP_GRACE_MS)
+        assert end is not None and end.code == 0 and not end.forced, f"no clean stop: {end}"
+
+    async def undo(self, cluster: Cluster) -> None:
+        if not cluster.service(self.node).running:
+            await cluster.start_node(self.node)
+
+
+@dataclass(slots=True)
+class Blackout(Fault):
+    """`kill -9` of every data node at once; undone by starting them all."""
+
+    async def apply(self, cluster: Cluster) -> None:
+        for node in cluster.nodes.values():
+            node.kill()
+
+    async def undo(self, cluster: Cluster) -> None:
+        down = [node_id for node_id, node in cluster.nodes.items() if not node.running]
+        await asyncio.gather(*(cluster.start_node(node_id) for node_id in down))

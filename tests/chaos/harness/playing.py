@@ -134,7 +134,7 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
     await _attempt(run, run.load.read_everything())
     cold = footprints(run.cluster)
     await asyncio.sleep(_EVENTS_WRITTEN_S)
-    run.counters += counted(run.cluster.controller.directory, [node.directory for node in run.cluster.nodes.values()])
+    run.counters += counted(run.cluster.controller.directory, sorted(run.cluster.directory.glob("node-*")))
     run.note("read   everything was read; stopping")
     ends = await run.cluster.stop()
     return [end.sentence for end in ends if end.forced or end.code != 0], warm, cold
