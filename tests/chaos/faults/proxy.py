@@ -1,0 +1,135 @@
+"""Slow links: a TCP proxy in the namespace of the one who connects, with a delay and a bandwidth that change at will.
+
+Invariant: a connection made while the proxy stands goes through it, whether the link is slow or not; what the proxy
+slowed is counted, because a slow link that carried nothing was none. The kernel's own delay (netem) is not there on
+every machine, and over TCP it would look the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.cluster import Cluster
+from harness.fault import Fault
+from harness.namespaces import ADDRESSES, Namespaces
+
+_PROGRAM = Path(__file__).with_name("proxy_process.py")
+_MARK = 0x51
+_ports = itertools.count(19_001)
+
+
+@dataclass(slots=True)
+class Proxy:
+    """One proxy process; ``inside`` is put before its command."""
+
+    host: str
+    port: int
+    listen: int = 0
+    """0: the kernel chooses."""
+    inside: list[str] = field(default_factory=list)
+    mark: int = 0
+    _process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Starts it; returns when it listens, on ``listen``."""
+        words = [str(self.listen), self.host, str(self.port), str(self.mark)]
+        self._process = subprocess.Popen(
+            [*self.inside, sys.executable, str(_PROGRAM), *words],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.listen = self._answer()["port"]
+
+    def stop(self) -> None:
+        """Ends it, and with it every connection."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def slow(self, delay_ms: float, bytes_per_s: float | None) -> None:
+        """From now on the link is like that; 0 and None: as quick as it can."""
+        self._ask({"delay_ms": delay_ms, "bytes_per_s": bytes_per_s})
+
+    @property
+    def slowed_bytes(self) -> int:
+        """How much it carried while it was slow, both directions."""
+        return int(self._ask({})["slowed_bytes"])
+
+    @property
+    def connections(self) -> int:
+        """How many connections it has seen."""
+        return int(self._ask({})["connections"])
+
+    def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the proxy to {self.host}:{self.port} ended with {self._process.poll()}"
+        return dict(json.loads(line))
+
+
+@dataclass(slots=True)
+class ProxiedLink:
+    """Leads what ``sender`` connects to ``receiver``'s port through a proxy in the sender's namespace."""
+
+    namespaces: Namespaces
+    sender: str
+    receiver: str
+    port: int
+    proxy: Proxy = field(init=False, repr=False)
+
+    def start(self) -> None:
+        """Connections made from now on go through the proxy."""
+        self.proxy = Proxy(
+            host=ADDRESSES[self.receiver],
+            port=self.port,
+            listen=next(_ports),
+            inside=self.namespaces.inside(self.sender),
+            mark=_MARK,
+        )
+        self.proxy.start()
+        self.namespaces.iptables(self.sender, "-t", "nat", "-A", *self._rule)
+
+    def stop(self) -> None:
+        """Removes rule and proxy; what was connected through it is cut."""
+        self.namespaces.iptables(self.sender, "-t", "nat", "-D", *self._rule)
+        self.proxy.stop()
+
+    @property
+    def _rule(self) -> list[str]:
+        where = ["OUTPUT", "-p", "tcp", "-d", ADDRESSES[self.receiver], "--dport", str(self.port)]
+        return [*where, "-m", "mark", "!", "--mark", str(_MARK), "-j", "DNAT", "--to", f"127.0.0.1:{self.proxy.listen}"]
+
+
+@dataclass(slots=True)
+class SlowLink(Fault):
+    """A proxied link becomes slow: so many ms each way, so many bytes per second each way."""
+
+    link: ProxiedLink
+    delay_ms: float = 100.0
+    bytes_per_s: float | None = 3_000_000 / 8
+    slowed_bytes: int = 0
+    """Known after `undo`."""
+
+    async def apply(self, cluster: Cluster) -> None:
+        self.link.proxy.slow(self.delay_ms, self.bytes_per_s)
+
+    async def undo(self, cluster: Cluster) -> None:
+        self.link.proxy.slow(0, None)
+        self.slowed_bytes = self.link.proxy.slowed_bytes
+
+    def described(self) -> str:
+        return f"SlowLink({self.link.sender}->{self.link.receiver}, {self.delay_ms:g} ms, {self.bytes_per_s} bytes/s)"
