@@ -13,6 +13,7 @@ from pathlib import Path
 
 Buffer = bytes | bytearray | memoryview
 _IOV_MAX = 512
+_CHUNK_BYTES = 1 << 20
 _CACHE_MS = 1_000
 
 
@@ -53,6 +54,26 @@ def write_at(fd: int, path: Path, buffers: Sequence[Buffer], position: int) -> N
             rest, position = rest[written:], position + written
     except OSError as error:
         raise StorageFailed("write", path, error) from error
+
+
+def write_again(fd: int, path: Path, position: int, end: int) -> None:
+    """Write what is read between two positions, so that the next sync has it to write.
+
+    After a failed fsync the kernel takes pages for clean that never reached the disk; a sync of them succeeds and
+    does nothing, and a loss of power takes them (Rebello et al., ATC 2020).
+
+    Raises:
+        StorageFailed: the disk failed.
+    """
+    while position < end:
+        try:
+            chunk = os.pread(fd, min(_CHUNK_BYTES, end - position), position)
+        except OSError as error:
+            raise StorageFailed("read", path, error) from error
+        if not chunk:
+            return
+        write_at(fd, path, [chunk], position)
+        position += len(chunk)
 
 
 def truncate_file(fd: int, path: Path, size_bytes: int) -> None:

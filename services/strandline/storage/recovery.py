@@ -13,7 +13,7 @@ from pathlib import Path
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.storage.checkpoint import CheckpointDamaged, read_epochs
-from strandline.storage.disk import remove, sync_data, sync_directory, truncate_file
+from strandline.storage.disk import remove, sync_data, sync_directory, truncate_file, write_again
 from strandline.storage.layout import remove_segment_files, segment_base, segment_paths
 from strandline.storage.scan import ALL_OFFSETS, StoredBatch
 from strandline.storage.segment import Segment
@@ -97,13 +97,15 @@ class SegmentLoader:
             sync_directory(self.directory)
 
     def sync(self) -> None:
-        """Make what no commit is known to have covered durable (TR17).
+        """Make what no commit is known to have covered durable (TR17); the last run may have ended by a failed one.
 
         Raises:
             StorageFailed: the disk failed.
         """
         for segment in self.segments:
             if segment.next_offset > self.trusted_below:
+                first = segment.locate(max(self.trusted_below, segment.base_offset))
+                write_again(segment.fd, segment.path, first, segment.size_bytes)
                 sync_data(segment.fd, segment.path)
         if self.trusted_below < ALL_OFFSETS:
             sync_directory(self.directory)
