@@ -35,6 +35,8 @@ class Machine:
         self.process: Process | None = None
         self.is_paused = False
         self.is_buried = False
+        # The next commit fails; with True also the power goes before anybody starts the process again.
+        self.fsync_fails: bool | None = None
         self.inbox: list[tuple[Any, Callable[..., None], tuple[Any, ...]]] = []
         self.lag_us = 0
         self.slow_fsync_us = 0
@@ -117,6 +119,20 @@ class Machine:
         self.world.note(f"n{self.node_id}", f"ends itself: {reason}")
         self.kill()
         self.start()
+
+    def fsync_failed(self) -> None:
+        """A commit failed: the process ends at once and never asks again (A3).
+
+        The kernel took the pages for clean (ATC'20): a process that starts again reads what was written, and writes
+        it anew before it believes it; a loss of power before that takes it.
+        """
+        with_power, self.fsync_fails = bool(self.fsync_fails), None
+        self.world.coverage.saw("fsync failed")
+        self.world.note(f"n{self.node_id}", "ends itself: a commit failed")
+        self.kill()
+        if with_power:
+            self.lose_power()
+        self.world.timeline.after(self.draw.between(20_000, 600_000), self.start)
 
     def stop(self) -> None:
         """Ask for a controlled shutdown."""

@@ -147,8 +147,12 @@ class Network:
         deadline_us: int,
         copies: bool = False,
         extra_us: int = 0,
+        copy_us: int = 0,
     ) -> None:
-        """Ask whoever listens at ``target``; ``serve`` happens there. ``copies``: the request may arrive twice."""
+        """Ask whoever listens at ``target``; ``serve`` happens there. ``copies``: the request may arrive twice.
+
+        ``extra_us`` delays it, ``copy_us`` > 0 lets a second copy arrive after so long.
+        """
         call = Call(asker, target, done)
         self._timeline.after(deadline_us, self._expire, call)
         source = asker.party_id
@@ -159,6 +163,8 @@ class Network:
         if draw.chance(self.lost_per_mille):
             return
         self._timeline.after(self._delay(source, target) + extra_us, self._arrive, call, server, serve)
+        if copy_us:
+            self._timeline.after(copy_us, self._arrive, call, server, serve)
         if copies and draw.chance(self.lost_per_mille):
             late_us = draw.between(1_000, 900_000)
             self._timeline.after(late_us, self._arrive, call, server, serve)

@@ -256,6 +256,9 @@ class Process:
     def _flushed(self, tp: TopicPartition, log: LogFile, issued: int) -> None:
         # The kernel syncs on while a process stands still; only the news of it waits.
         if self.alive and self.disk.logs.get(tp) is log:
+            if self.machine.fsync_fails is not None:
+                self.machine.fsync_failed()
+                return
             log.end_flush()
             self.hand(self._tell_flushed, tp, issued)
 

@@ -21,7 +21,7 @@ PROMISED = (
     "duplicate recognised", "alter refused: INELIGIBLE_REPLICA", "alter refused: STALE_CONTROLLER_EPOCH",
     "fetch refused: UNKNOWN_LEADER_EPOCH", "fetch refused: FENCED_LEADER_EPOCH", "latest not available",
     "election from the ELR", "partition offline", "unsynced records lost", "stream broken", "read at a follower",
-    "log restarted", "log start moved",
+    "log restarted", "log start moved", "alter late", "alter twice", "fsync failed", "clean stop",
 )  # fmt: skip
 
 

@@ -186,10 +186,20 @@ class Session:
     def alter_partition(self, effect: SendAlterPartition) -> None:
         """Propose ISRs; ends in exactly one event."""
         request = effect.request
-        network = self._world.network
-        late = network.late_alter and self._process.machine.draw.chance(500)
-        extra_us = self._process.machine.draw.between(50_000, 1_500_000) if late else 0
-        self._ask(request, partial(self._altered, request.request_sequence), copies=True, extra_us=extra_us)
+        extra_us, copy_us = self._mishaps() if self._world.network.late_alter else (0, 0)
+        done = partial(self._altered, request.request_sequence)
+        self._ask(request, done, copies=True, extra_us=extra_us, copy_us=copy_us)
+
+    def _mishaps(self) -> tuple[int, int]:
+        """While `late_alter` lasts: by how much a proposal is late, and when a copy of it arrives; 0 for not."""
+        draw, saw = self._process.machine.draw, self._world.coverage.saw
+        extra_us = draw.between(50_000, 1_500_000) if draw.chance(500) else 0
+        copy_us = draw.between(1_000, 1_500_000) if draw.chance(500) else 0
+        if extra_us:
+            saw("alter late")
+        if copy_us:
+            saw("alter twice")
+        return extra_us, copy_us
 
     def _altered(self, sequence: int, answer: Any) -> None:
         process = self._process
@@ -203,11 +213,11 @@ class Session:
 
     # --- asking ---------------------------------------------------------------------------------------
 
-    def _ask(self, request: Any, done: Any, *, copies: bool = False, extra_us: int = 0) -> None:
+    def _ask(self, request: Any, done: Any, *, copies: bool = False, extra_us: int = 0, copy_us: int = 0) -> None:
         controller = self._world.controller
         self._world.network.call(
             self._process, CONTROLLER, partial(controller.serve, request), done, deadline_us=CALL_DEADLINE_US,
-            copies=copies, extra_us=extra_us,
+            copies=copies, extra_us=extra_us, copy_us=copy_us,
         )  # fmt: skip
 
     def _later(self, action: Any) -> None:
