@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
+import socket
 
+import grpc
 import pytest
 
 from strandline.core.errors import ErrorCode, Refused
@@ -37,6 +41,37 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
     """The sentence quotes what was given."""
     with pytest.raises(ValueError, match="is not an address"):
         parse_endpoint(text)
+
+
+async def test_a_client_gives_up_a_connection_that_acknowledges_nothing() -> None:
+    """After a cut, TCP alone would wait longer and longer before it tries again, long after the cut has healed."""
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with open_channel(Endpoint("127.0.0.1", port)) as channel:
+        await asyncio.wait_for(channel.channel_ready(), 10)
+        limits_ms = _user_timeouts_ms(port)
+    await server.stop(None)
+
+    assert limits_ms == [5_000]
+
+
+def _user_timeouts_ms(port: int) -> list[int]:
+    """TCP_USER_TIMEOUT of each connection of this process to a local port."""
+    found = []
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        try:
+            connection = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            continue
+        with connection:
+            try:
+                is_ours = connection.getpeername()[1] == port
+            except (OSError, IndexError):
+                continue
+            if is_ours:
+                found.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+    return found
 
 
 async def test_a_call_to_nobody_is_a_network_exception() -> None:

@@ -47,8 +47,7 @@ def open_channel(endpoint: Endpoint, *, keepalive: limits.Keepalive | None = Non
     """A channel to one address with both message limits; ``keepalive`` for internal ones only (5.2)."""
     options = limits.message_limits() + limits.reconnection()
     options.append(("grpc.use_local_subchannel_pool", 1))
-    if keepalive is not None:
-        options += limits.keepalive_pings(keepalive)
+    options += limits.unacknowledged() if keepalive is None else limits.keepalive_pings(keepalive)
     return grpc.aio.insecure_channel(target(endpoint), options=options)
 
 

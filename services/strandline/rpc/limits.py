@@ -46,6 +46,16 @@ def keepalive_pings(keepalive: Keepalive) -> Options:
     ]
 
 
+def unacknowledged(give_up_ms: int = 5_000) -> Options:
+    """When a client gives up a connection whose peer acknowledges no TCP data: it dials anew instead.
+
+    Without it a connection that was cut is tried again by TCP's doubling timer only, tens of seconds after the
+    cut has healed. gRPC takes the keepalive time-out for TCP_USER_TIMEOUT; its pings, which a server allows
+    every five minutes at most, stay rarer than that.
+    """
+    return [("grpc.keepalive_time_ms", 600_000), ("grpc.keepalive_timeout_ms", give_up_ms)]
+
+
 def keepalive_tolerance(keepalive: Keepalive) -> Options:
     """What a server must allow so that `keepalive_pings` are welcome; half the interval leaves slack."""
     return [
