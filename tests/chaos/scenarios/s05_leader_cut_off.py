@@ -39,6 +39,7 @@ async def play(run: Run) -> None:
             await run.load.acked(5, timeout_s=AVAILABLE_S)
             await run.sleep_until(cut_s + step.args["length_s"])
             healed_s = time.monotonic()
+        run.expect_acks(f"clients that were cut off with leader {leader}, healed", clients=("p2", "p3"))
         run.counters["dropped_packets"] += cut.dropped
         await must_have_refused(run, before, deposed_s, healed_s)
         await run.in_sync()
