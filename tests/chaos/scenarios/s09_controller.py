@@ -1,0 +1,232 @@
+"""Scenario 9: the controller dies in a storm of ISR changes, is away for a minute, and loses its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from faults.processes import Kill, Pause
+from faults.store import StoreReplaced, keep
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from harness.counters import rows
+from harness.fault import Step
+from harness.load import STRICT, STRICT_PARTITIONS
+from harness.run import Run
+from harness.scenario import Form, Scenario
+from running_cluster import CALL_S, until
+
+from strandline.rpc.channels import parse_endpoint
+
+_KILLS, _KILLS_SHORT = 20, 4
+_DOWN_S, _DOWN_SHORT_S = 60.0, 10.0
+_STORM_LAG_MS = 600
+"""Short enough that a pause of one second is a shrink, and going on a growth."""
+_FROZEN_S = 5.0
+_REFUSES_S = 10.0
+_RECOVER_S = 60
+
+
+def plan(draw: random.Random, form: Form) -> list[Step]:
+    """Moments of the kills within the storm; then the outage, the older store and the empty one."""
+    count, down_s = (_KILLS_SHORT, _DOWN_SHORT_S) if form.is_short else (_KILLS, _DOWN_S)
+    kills = [Step(what="kill in the storm", args={"after_s": draw.uniform(0.5, 2.5)}) for _ in range(count)]
+    down = Step(what="down", args={"length_s": down_s})
+    return [*kills, down, Step(what="older store", args={}), Step(what="no store", args={})]
+
+
+async def play(run: Run) -> None:
+    """The storm first, the rest from a whole cluster each."""
+    await _storm(run, [step for step in run.plan if step.what == "kill in the storm"])
+    await run.in_sync()
+    await _down(run, next(step for step in run.plan if step.what == "down").args["length_s"])
+    await run.in_sync()
+    await _older_store(run)
+    await run.in_sync()
+    await _no_store(run)
+
+
+async def _storm(run: Run, kills: list[Step]) -> None:
+    replicas = (await run.probe.partition(STRICT)).replicas
+    stop = asyncio.Event()
+    toggling = asyncio.create_task(_toggle(run, replicas[-1], stop))
+    for step in kills:
+        await asyncio.sleep(step.args["after_s"])
+        async with run.fault(Kill(0)):
+            pass
+    stop.set()
+    await toggling
+
+
+async def _toggle(run: Run, node: int, stop: asyncio.Event) -> None:
+    """One follower stands still every other second."""
+    while not stop.is_set():
+        async with run.fault(Pause(node)):
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)
+
+
+async def _down(run: Run, length_s: float) -> None:
+    """Without controller records go on while the ISR is stable, and nothing is decided."""
+    before = await _led(run)
+    leader = await run.leader()
+    began_s = time.monotonic()
+    run.expect_acks("controller down")
+    async with run.fault(Kill(0)):
+        while time.monotonic() < began_s + length_s - _FROZEN_S:
+            await run.load.acked(3, clients=("p0", "p1", "p2", "p3"))
+            await asyncio.sleep(1.0)
+        run.check(await _led(run, before) == before, "leaders, epochs or ISRs changed while the controller was down")
+        await _frozen_below_min_isr(run, leader)
+    await run.heal()
+
+
+async def _led(run: Run, known: dict[int, tuple[object, ...]] | None = None) -> dict[int, tuple[object, ...]]:
+    """Leader, epochs and committed ISR of each partition, as its leader tells; ``known`` says whom to ask."""
+    found: dict[int, tuple[object, ...]] = {}
+    for index in range(STRICT_PARTITIONS):
+        node = known[index][0] if known else await run.leader(index)
+        led = await run.probe.described(STRICT, int(str(node)), index)
+        found[index] = (node, led.leader_epoch, led.partition_epoch, tuple(sorted(led.isr)))
+    return found
+
+
+async def _frozen_below_min_isr(run: Run, leader: int) -> None:
+    """With both followers dead nobody can shrink the ISR, so nothing may be committed."""
+    followers = [node_id for node_id in run.cluster.nodes if node_id != leader]
+    for node_id in followers:
+        run.cluster.nodes[node_id].kill()
+    run.note(f"killed both followers of node {leader}")
+    await asyncio.sleep(1.0)
+    first = await run.probe.described(STRICT, leader)
+    await asyncio.sleep(_FROZEN_S)
+    last = await run.probe.described(STRICT, leader)
+    run.counters["appended_above_frozen_hw"] += last.log_end_offset - last.high_watermark
+    run.check(
+        first.high_watermark == last.high_watermark,
+        f"HW moved from {first.high_watermark} to {last.high_watermark} with one replica alive and no controller",
+    )
+
+
+async def _older_store(run: Run) -> None:
+    """A store from before some elections must not be served from."""
+    run.cluster.controller.kill()
+    older = run.directory / "store-older"
+    keep(run.cluster, older)
+    await run.cluster.start_controller()
+    async with run.fault(Kill(await run.leader())):
+        await asyncio.sleep(1.0)
+    await run.in_sync()
+    before = await _led(run)
+    fault = StoreReplaced(older=older, current=run.directory / "store-current")
+    async with run.fault(fault):
+        await _must_refuse(run, "older")
+        run.check(await _led(run, before) == before, "the older store changed what nodes do")
+        run.expect_acks("controller with an older store")
+        await run.load.acked(5, clients=("p0", "p1", "p2", "p3"))
+
+
+async def _no_store(run: Run) -> None:
+    """An empty store neither; `controller recover` builds it anew from the nodes' directories."""
+    before = {index: await run.probe.partition(STRICT, index) for index in range(STRICT_PARTITIONS)}
+    led = await _led(run)
+    fault = StoreReplaced(older=None, current=run.directory / "store-lost")
+    async with run.fault(fault):
+        await _must_refuse(run, "empty")
+        run.check(await _led(run, led) == led, "the empty store changed what nodes do")
+        run.expect_acks("controller with an empty store")
+        await run.load.acked(5, clients=("p0", "p1", "p2", "p3"))
+        run.cluster.controller.kill()
+        fault.forget()
+        _recover(run)
+    await run.in_sync()
+    for index, then in before.items():
+        now = await run.probe.partition(STRICT, index)
+        run.check(
+            now.leader_epoch >= then.leader_epoch and now.partition_epoch >= then.partition_epoch,
+            f"epochs of {STRICT}-{index} went back from {then} to {now}",
+        )
+    run.counters["recovered"] += 1
+
+
+async def _must_refuse(run: Run, which: str) -> None:
+    """Health says NOT_SERVING and stays so once a node has told what it knows."""
+    channel = run.probe.channels.to(parse_endpoint(run.cluster.bootstrap))
+    health = health_pb2_grpc.HealthStub(channel)
+
+    async def look() -> bool:
+        answer = await health.Check(health_pb2.HealthCheckRequest(service=""), timeout=CALL_S)
+        return answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+    await until(look, f"a controller with an {which} store refuses to serve", timeout_s=_REFUSES_S)
+    run.counters["refused_to_serve"] += 1
+
+
+def _recover(run: Run) -> None:
+    """The command of OPERATIONS, on the directories of nodes that run on."""
+    command = [sys.executable, "-m", "strandline.controller", "recover"]
+    directories = [str(node.directory) for node in run.cluster.nodes.values()]
+    done = subprocess.run(
+        [*command, "--data-dir", str(run.cluster.controller.directory), *directories],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_RECOVER_S,
+    )
+    run.note(f"recover {(done.stdout + done.stderr).strip()}")
+    assert done.returncode == 0, done.stderr
+
+
+async def after(run: Run) -> None:
+    """Epochs never went back at the controller, and no proposal was accepted twice."""
+    _epochs_rise(run, run.cluster.controller.directory)
+    accepted = Counter(
+        (row["topic_id"], row["partition"], row["leader_epoch"], row["expected_partition_epoch"])
+        for node in run.cluster.nodes.values()
+        for row in rows(node.directory)
+        if row["event_type"] == "ALTER_PARTITION" and row["phase"] == "result" and not row["error_code"]
+    )
+    run.counters["accepted_proposals"] += len(accepted)
+    twice = [proposal for proposal, times in accepted.items() if times > 1]
+    run.check(not twice, f"proposals accepted more than once: {twice[:3]}")
+
+
+def _epochs_rise(run: Run, directory: Path) -> None:
+    last: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in rows(directory):
+        if row["event_type"] not in ("LEADER_CHANGE", "ISR_CHANGE"):
+            continue
+        key, now = (row["topic_id"], row["partition"]), (row["leader_epoch"], row["partition_epoch"])
+        then = last.get(key, (-1, -1))
+        run.check(now[0] >= then[0] and now[1] >= then[1], f"epochs of {key} went back from {then} to {now}")
+        last[key] = now
+
+
+def demands(form: Form) -> Mapping[str, int]:
+    """The storm was one, the controller died in it, and both bad stores were refused."""
+    count = _KILLS_SHORT if form.is_short else _KILLS
+    return {
+        "Kill": count + 2,
+        "isr_shrinks": count,
+        "isr_grows": count,
+        "accepted_proposals": count,
+        "appended_above_frozen_hw": 1,
+        "refused_to_serve": 2,
+        "recovered": 1,
+    }
+
+
+SCENARIO = Scenario(
+    number=9,
+    title="Controller",
+    plan=plan,
+    play=play,
+    after=after,
+    demands=demands,
+    node_settings={"replica_lag_time_max_ms": str(_STORM_LAG_MS)},
+)
