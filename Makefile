@@ -39,7 +39,7 @@ bench: .venv/.bench ## measure beside NATS JetStream and a bare echo; writes doc
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in "runtime --extra fast" "dev --extra fast --extra dev" "bench --extra bench"; do \
+	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra play --extra dev" "bench --extra bench"; do \
 	  name=$${set%% *}; \
 	  $(BIN)/uv pip compile pyproject.toml $${set#* } --quiet --universal --python-version 3.11 --no-emit-index-url \
 	    --no-emit-find-links --custom-compile-command "make requirements" --output-file requirements/$$name.txt || exit 1; \

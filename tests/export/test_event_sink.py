@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from strandline.core.types import TopicPartition
+from strandline.export.outlet import Lost
+from strandline.export.rows import Row
 from strandline.export.sink import EventSink
 
 TP = TopicPartition("id", 3)
@@ -16,41 +20,163 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_an_event_is_one_json_line_with_what_all_share(tmp_path: Path) -> None:
-    """Time, type, node, partition and the event's own fields."""
-    sink = EventSink(tmp_path, {"node_id": 7}, wall_ms=lambda: 42)
-    sink.take("ISR_CHANGE", TP, {"new_isr": [1, 2]})
+class Kept:
+    """An outlet that keeps what it gets, once it is let."""
+
+    def __init__(self, *, open_: bool = True) -> None:
+        self.rows: list[Row] = []
+        self.lost: list[Lost] = []
+        self.gate = threading.Event()
+        if open_:
+            self.gate.set()
+
+    def write(self, rows: Sequence[Row]) -> None:
+        assert self.gate.wait(10), "nobody opened the gate"
+        self.rows += rows
+
+    def tend(self, mono_us: int) -> list[Lost]:
+        lost, self.lost = self.lost, []
+        return lost
+
+    def close(self, mono_us: int) -> None:
+        return None
+
+
+def test_an_event_is_one_json_line_of_the_schema(tmp_path: Path) -> None:
+    """Envelope, partition and the event's own columns; absent ones are left out."""
+    sink = EventSink(tmp_path, {"node_id": 7, "cluster_id": "c", "incarnation": 5}, wall_ms=lambda: 42)
+    sink.take("ISR_CHANGE", TP, {"new_isr": [1, 2], "cause": "lag"})
     sink.close()
 
-    assert _lines(tmp_path / "events.jsonl") == [
-        {"time_ms": 42, "event": "ISR_CHANGE", "node_id": 7, "topic_id": "id", "partition": 3, "new_isr": [1, 2]}
-    ]
+    assert _lines(tmp_path / "events.jsonl")[0] == {
+        "schema_version": 1,
+        "cluster_id": "c",
+        "event_type": "ISR_CHANGE",
+        "node_id": 7,
+        "incarnation": 5,
+        "seq": 1,
+        "ts_wall_us": 42_000,
+        "ts_mono_us": 42_000,
+        "topic_id": "id",
+        "partition": 3,
+        "old_isr": [],
+        "new_isr": [1, 2],
+        "removed": [],
+        "added": [],
+        "elr": [],
+        "cause": "lag",
+    }
 
 
-def test_events_without_room_are_counted_not_waited_for(tmp_path: Path) -> None:
-    """A full ring drops, and the loss itself is written."""
-    sink = EventSink(tmp_path, {}, ring_events=0)
+def test_the_end_says_that_it_is_the_end(tmp_path: Path) -> None:
+    """The last line of a clean stop tells the last number, so that nothing after it can be missing."""
+    sink = EventSink(tmp_path, {"node_id": 7}, wall_ms=lambda: 42)
     sink.take("A", None, {})
+    sink.close()
+
+    last = _lines(tmp_path / "events.jsonl")[-1]
+    assert (last["event_type"], last["last_seq"], last["seq"], last["ext"]) == (
+        "EXPORT_HEARTBEAT",
+        1,
+        2,
+        {"final": "true"},
+    )
+
+
+def test_numbers_begin_with_the_incarnation_and_keep_the_order(tmp_path: Path) -> None:
+    """What was taken before the registration waits, and is numbered first."""
+    kept = Kept()
+    sink = EventSink(None, {"node_id": 7}, outlets=[kept], begun=False)
+    sink.take("A", None, {})
+    sink.begin("c", 9)
     sink.take("B", None, {})
     sink.close()
 
-    assert [(line["event"], line["count"]) for line in _lines(tmp_path / "events.jsonl")] == [("EVENTS_DROPPED", 2)]
+    events = [row for row in kept.rows if not row["event_type"].startswith("EXPORT")]
+    assert [(row["event_type"], row["cluster_id"], row["incarnation"]) for row in events] == [
+        ("A", "c", 9),
+        ("B", "c", 9),
+    ]
+    assert [row["seq"] for row in kept.rows] == list(range(1, len(kept.rows) + 1))
 
 
-def test_a_full_file_is_kept_once_and_begun_anew(tmp_path: Path) -> None:
-    """The directory never holds more than two files of events."""
-    sink = EventSink(tmp_path, {}, max_file_bytes=10)
-    sink.take("A", None, {})
+def test_samples_are_dropped_first_and_their_numbers_told(tmp_path: Path) -> None:
+    """Behind a stuck writer samples find no room, transitions do; the gap covers exactly the missing numbers."""
+    kept = Kept(open_=False)
+    sink = EventSink(None, {"node_id": 7}, outlets=[kept], ring_events=10, begun=False)
+    for _ in range(15):
+        sink.take("REPLICA_SAMPLE", TP, {})
+    for _ in range(15):
+        sink.take("LEADER_CHANGE", TP, {"new_leader": None})
+    kept.gate.set()
+    sink.begin("c", 1)
     sink.close()
 
-    assert _lines(tmp_path / "events.jsonl.1")[0]["event"] == "A"
-    assert (tmp_path / "events.jsonl").read_text() == ""
+    types = [row["event_type"] for row in kept.rows]
+    assert (types.count("REPLICA_SAMPLE"), types.count("LEADER_CHANGE"), sink.dropped) == (10, 15, 5)
+    (gap,) = [row for row in kept.rows if row["event_type"] == "EXPORT_GAP"]
+    missing = set(range(1, kept.rows[-1]["seq"] + 1)) - {row["seq"] for row in kept.rows}
+    assert missing == set(range(gap["dropped_first_seq"], gap["dropped_last_seq"] + 1))
+    assert gap["dropped_by_type"] == {"REPLICA_SAMPLE": 5}
 
 
-def test_a_directory_that_cannot_be_written_stops_reports_only(tmp_path: Path) -> None:
-    """The caller goes on; events are dropped and counted."""
+def test_even_transitions_are_bounded() -> None:
+    """A writer that never returns cannot take the process's memory."""
+    sink = EventSink(None, {"node_id": 7}, ring_events=10, begun=False)
+    for _ in range(100):
+        sink.take("LEADER_CHANGE", TP, {})
+
+    assert (sink.waiting, sink.dropped) == (40, 60)
+
+
+def test_taking_does_not_wait_for_a_stuck_writer() -> None:
+    """While the outlet hangs, events are taken all the same."""
+    kept = Kept(open_=False)
+    sink = EventSink(None, {"node_id": 7}, outlets=[kept])
+    for _ in range(1000):
+        sink.take("LEADER_CHANGE", TP, {})
+
+    assert kept.rows == []
+    kept.gate.set()
+    sink.close()
+    assert [row["event_type"] for row in kept.rows].count("LEADER_CHANGE") == 1000
+
+
+def test_what_an_outlet_lost_is_reported(tmp_path: Path) -> None:
+    """Rows that a destination never took become a gap with their range and types."""
+    kept = Kept()
+    kept.lost = [Lost(first_seq=3, last_seq=8, by_type={"HW_ADVANCE": 4})]
+    sink = EventSink(None, {"node_id": 7}, outlets=[kept], wall_ms=lambda: 1)
+    sink.close()
+
+    (gap,) = [row for row in kept.rows if row["event_type"] == "EXPORT_GAP"]
+    assert (gap["dropped_first_seq"], gap["dropped_last_seq"], gap["dropped_by_type"]) == (3, 8, {"HW_ADVANCE": 4})
+
+
+def test_the_local_record_is_two_files_at_most(tmp_path: Path) -> None:
+    """A full file is kept once under another name."""
+    sink = EventSink(tmp_path, {}, max_file_bytes=10, wall_ms=lambda: 1)
+    for _ in range(3):
+        sink.take("A", None, {})
+    sink.close()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
+
+
+def test_the_local_record_holds_no_samples(tmp_path: Path) -> None:
+    """They would push what happened out of it."""
+    sink = EventSink(tmp_path, {}, wall_ms=lambda: 1)
+    sink.take("HW_ADVANCE", TP, {"new_hw": 4})
+    sink.take("EPOCH_START", TP, {})
+    sink.close()
+
+    assert [line["event_type"] for line in _lines(tmp_path / "events.jsonl")] == ["EPOCH_START", "EXPORT_HEARTBEAT"]
+
+
+def test_a_directory_that_cannot_be_written_stops_the_record_only(tmp_path: Path) -> None:
+    """Events are taken and the sink closes as if nothing were wrong."""
     sink = EventSink(tmp_path / "nosuch", {})
-    sink.close()
     sink.take("A", None, {})
+    sink.close()
 
-    assert sink.dropped == 1
+    assert not (tmp_path / "nosuch").exists()

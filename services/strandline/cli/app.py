@@ -10,10 +10,24 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from strandline.cli import cluster, completion, consume, log, node, produce, roles, scenario, settings, sim, topic, up
+from strandline.cli import (
+    cluster,
+    completion,
+    consume,
+    export,
+    log,
+    node,
+    produce,
+    roles,
+    scenario,
+    settings,
+    sim,
+    topic,
+    up,
+)
 from strandline.cli.demo import command as demo
 
-_ORDER = "topic produce consume cluster node log up demo scenario sim controller replica settings completion"
+_ORDER = "topic produce consume cluster node log up demo export scenario sim controller replica settings completion"
 
 
 class InOrder(TyperGroup):
@@ -43,6 +57,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(log.app, name="log")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
+app.add_typer(export.app, name="export")
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(sim.app, name="sim")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)

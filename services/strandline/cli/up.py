@@ -39,6 +39,9 @@ def up(
     controller_setting: Annotated[
         list[str] | None, typer.Option("--controller-set", metavar="NAME=VALUE", help="A setting of the controller.")
     ] = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Write the state events of every process there.")
+    ] = None,
 ) -> None:
     """Run a controller and data nodes on this machine until Ctrl-C.
 
@@ -51,14 +54,18 @@ def up(
         directory=directory,
         nodes=nodes,
         observers=observers,
-        controller_settings=_settings(controller_setting, "--controller-set"),
-        node_settings=_settings(node_setting, "--node-set"),
+        controller_settings=_export_settings(export) | _settings(controller_setting, "--controller-set"),
+        node_settings=_export_settings(export) | _settings(node_setting, "--node-set"),
     )
     perform(run(LocalCluster(plan), restart=restart))
 
 
 def _settings(entries: list[str] | None, option: str) -> dict[str, str]:
     return {name.replace("-", "_"): value for name, value in key_values(entries or [], option).items()}
+
+
+def _export_settings(directory: Path | None) -> dict[str, str]:
+    return {} if directory is None else {"export_dir": str(directory.resolve())}
 
 
 async def run(cluster: LocalCluster, *, restart: bool) -> None:

@@ -35,6 +35,7 @@ from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.exporting import open_exports
 
 ENDPOINT_NAME = "endpoint.json"
 _SERVER_GRACE_S = 0.5
@@ -76,7 +77,13 @@ class ControllerProcess:
         if warning := loss_warning(rules):
             _log.warning(warning)
         self._bind()
-        self.sink = EventSink(settings.data_dir, {"role": "controller"})
+        self.sink = EventSink(
+            settings.data_dir,
+            {"role": "controller"},
+            outlets=open_exports(settings, _log.warning),
+            topic_name=self._topic_name,
+            begun=False,
+        )
         self.driver = ControllerDriver(
             ControllerCore(state, rules, settings.timings()),
             self._store,
@@ -93,12 +100,19 @@ class ControllerProcess:
         servicer.add_to(self._server)
         self.driver.step(ControllerStarted(self.driver.clock(), str(uuid.uuid4())))
         await self.driver.perform_pending()
+        header = self.driver.core.state.header
+        self.sink.know(controller_epoch=header.controller_epoch)
+        self.sink.begin(header.cluster_id, header.controller_epoch)
         self._own(self.driver.perform_forever())
         self._own(tick_forever(self.driver, settings.tick_ms))
         await self._server.start()
         await self.health.set_serving(True)
         self._write_endpoint()
         _log.info("serving", address=target(self._bound), controller=repr(self.driver.core))
+
+    def _topic_name(self, topic_id: str) -> str | None:
+        topic = self.driver.core.state.topics.get(topic_id)
+        return topic.name if topic else None
 
     def _bind(self) -> None:
         settings = self.settings

@@ -12,7 +12,9 @@ from pydantic import Field, model_validator
 
 from strandline.core.controller_state import ControllerTimings
 from strandline.core.types import Durability, FetchHw, IsrJoin, Rules, Truncation
+from strandline.export.encoding import ExportFormat
 from strandline.rpc.limits import Keepalive
+from strandline.runtime.exporting import ExportDir, ExportUri, FileBytes, Format, RollS, WaitingBytes, check_export
 from strandline.runtime.settings import ServiceSettings
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
@@ -43,9 +45,17 @@ class ControllerSettings(ServiceSettings):
     ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
     ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a peer is given up")
 
+    export_dir: ExportDir = ""
+    export_uri: ExportUri = ""
+    export_format: Format = ExportFormat.PARQUET
+    export_roll_s: RollS = 300
+    export_file_bytes: FileBytes = 64 << 20
+    export_waiting_bytes: WaitingBytes = 64 << 20
+
     @model_validator(mode="after")
     def _timings_agree(self) -> ControllerSettings:
         self.timings()
+        check_export(self)
         return self
 
     def timings(self) -> ControllerTimings:

@@ -30,6 +30,10 @@ class NodeTimings:
     purgatory_max_entries: int = 20_000
     purgatory_max_bytes: int = 256 << 20
     """Bytes of acks=all batches that wait for their commit; beyond it new ones are refused."""
+    sample_min_ms: int = 0
+    """Least time between two samples of a partition that changes; 0: nothing but transitions is reported."""
+    sample_max_ms: int = 10_000
+    """Time after which a partition is sampled even if nothing changed; every sample declares it."""
 
     def __post_init__(self) -> None:
         if self.replica_fetch_wait_max_ms >= self.replica_lag_time_max_ms:

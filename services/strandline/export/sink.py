@@ -1,94 +1,125 @@
-"""Decides how state events reach a file: a bounded ring in memory, one writer thread, two files at most.
+"""Decides how state events leave the data path: a bounded ring in memory, and one writer thread behind it.
 
-Invariant: taking an event never blocks and never fails the caller; when the ring is full the event is
-dropped and counted, and the count is written as an event of its own.
+Invariant: taking an event never blocks and never fails the caller. What finds no room is dropped and counted, samples
+before transitions, and the count is written as an event of its own (EXPORT_GAP).
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
 
 from strandline.core.types import TopicPartition
+from strandline.export.local_lines import EVENTS_NAME, MAX_FILE_BYTES, LocalLines
+from strandline.export.outlet import Outlet
+from strandline.export.pipeline import Clocks, Pipeline
+from strandline.export.ring import ROOM_FOR_SAMPLES, Ring
+from strandline.export.rows import Emitter, Taken
+from strandline.export.schema import CONTROLLER_NODE_ID
 
-EVENTS_NAME = "events.jsonl"
-_RING_EVENTS = 50_000
-_MAX_FILE_BYTES = 64 << 20
+__all__ = ["EVENTS_NAME", "EventSink"]
+
 _WRITE_EVERY_S = 0.2
+_AT_ONCE = 2_000
+_CLOSE_DEADLINE_S = 20.0
 
-Row = tuple[int, str, TopicPartition | None, Mapping[str, object]]
-"""Wall-clock ms, event type, partition, fields."""
+
+def system_clocks() -> tuple[int, int]:
+    """This machine's time of day and monotonic time, in microseconds."""
+    return time.time_ns() // 1000, time.monotonic_ns() // 1000
 
 
 class EventSink:
-    """Writes events as JSON lines to ``events.jsonl``; the previous file is kept as ``events.jsonl.1``."""
+    """Takes events and lets a thread write them.
+
+    ``common``: ``node_id`` of a data node, or ``role`` controller; perhaps ``cluster_id`` and ``incarnation``.
+    ``wall_ms``: a virtual clock. Events are then written as they come, without a thread, so that a run depends on
+    nothing but itself.
+    ``begun`` False: events wait until `begin` says which incarnation reports them.
+    """
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | None,
         common: Mapping[str, object],
         *,
-        ring_events: int = _RING_EVENTS,
-        max_file_bytes: int = _MAX_FILE_BYTES,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        outlets: Sequence[Outlet] = (),
+        ring_events: int = ROOM_FOR_SAMPLES,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        wall_ms: Callable[[], int] | None = None,
+        topic_name: Callable[[str], str | None] = lambda _: None,
+        begun: bool = True,
     ) -> None:
-        self._path = directory / EVENTS_NAME
-        self._common = dict(common)
-        self._ring: deque[Row] = deque()
-        self._ring_events = ring_events
-        self._max_file_bytes = max_file_bytes
-        self._wall_ms = wall_ms
-        self.dropped = 0
-        self._reported_drops = 0
-        self._broken = False
+        self._node_id = int(str(common.get("node_id", CONTROLLER_NODE_ID)))
+        local = (LocalLines(directory, max_file_bytes),) if directory is not None else ()
+        self._outlets = (*local, *outlets)
+        self._clocks: Clocks = system_clocks if wall_ms is None else lambda: (wall_ms() * 1000, wall_ms() * 1000)
+        self._is_virtual = wall_ms is not None
+        self._topic_name = topic_name
+        self._ring = Ring(ring_events)
+        self._pipeline: Pipeline | None = None
+        self._controller_epoch: int | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write_forever, name="events", daemon=True)
-        self._thread.start()
+        self.dropped = 0
+        self.cpu_ns = 0
+        """CPU time of the writer thread so far."""
+        if begun:
+            self.begin(str(common.get("cluster_id", "")), int(str(common.get("incarnation", 0))))
+
+    def begin(self, cluster_id: str, incarnation: int) -> None:
+        """From now on events have an emitter and are written; those that were taken before are written first."""
+        if self._pipeline is not None:
+            return
+        self._pipeline = Pipeline(
+            Emitter(cluster_id=cluster_id, node_id=self._node_id, incarnation=incarnation),
+            self._outlets,
+            self._clocks,
+            topic_name=self._topic_name,
+            heartbeats=not self._is_virtual,
+        )
+        if not self._is_virtual:
+            self._thread.start()
+
+    def know(self, *, controller_epoch: int) -> None:
+        """Events from now on carry this controller epoch."""
+        self._controller_epoch = controller_epoch
 
     def take(self, event_type: str, tp: TopicPartition | None, fields: Mapping[str, object]) -> None:
         """Keep an event for the writer, or drop it when there is no room."""
-        if self._broken or len(self._ring) >= self._ring_events:
+        wall_us, mono_us = self._clocks()
+        if not self._ring.put(Taken(wall_us, mono_us, event_type, tp, fields, self._controller_epoch)):
             self.dropped += 1
-            return
-        self._ring.append((self._wall_ms(), event_type, tp, fields))
+        if self._is_virtual and self._pipeline is not None:
+            self._drain(self._pipeline)
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for the writer."""
+        return len(self._ring)
 
     def close(self) -> None:
         """Write what is left and end the thread."""
         self._closing.set()
-        self._thread.join(timeout=5)
+        if self._thread.is_alive():
+            self._thread.join(timeout=_CLOSE_DEADLINE_S)
+        elif self._is_virtual and self._pipeline is not None:
+            self._drain(self._pipeline)
+            self._pipeline.close()
 
     def _write_forever(self) -> None:
-        try:
-            file: TextIO = self._path.open("a", encoding="utf-8")
-            while not self._closing.wait(_WRITE_EVERY_S):
-                file = self._write_ring(file)
-            self._write_ring(file).close()
-        except OSError:
-            # Reports are not worth a process: a full disk stops them, not the node.
-            self._broken = True
+        assert self._pipeline is not None, "the thread begins with the pipeline"
+        while not self._closing.wait(_WRITE_EVERY_S):
+            self._drain(self._pipeline)
+            self._pipeline.tend()
+            self.cpu_ns = time.thread_time_ns()
+        self._drain(self._pipeline)
+        self._pipeline.close()
+        self.cpu_ns = time.thread_time_ns()
 
-    def _write_ring(self, file: TextIO) -> TextIO:
-        if self.dropped > self._reported_drops:
-            lost, self._reported_drops = self.dropped - self._reported_drops, self.dropped
-            file.write(self._line((self._wall_ms(), "EVENTS_DROPPED", None, {"count": lost})))
-        while self._ring:
-            file.write(self._line(self._ring.popleft()))
-        file.flush()
-        return self._rotate(file) if file.tell() > self._max_file_bytes else file
-
-    def _rotate(self, file: TextIO) -> TextIO:
-        file.close()
-        self._path.replace(self._path.with_name(f"{EVENTS_NAME}.1"))
-        return self._path.open("a", encoding="utf-8")
-
-    def _line(self, row: Row) -> str:
-        time_ms, event_type, tp, fields = row
-        event: dict[str, object] = {"time_ms": time_ms, "event": event_type, **self._common}
-        if tp is not None:
-            event |= {"topic_id": tp.topic_id, "partition": tp.partition}
-        return json.dumps(event | dict(fields), default=str, separators=(",", ":")) + "\n"
+    def _drain(self, pipeline: Pipeline) -> None:
+        while events := self._ring.take(_AT_ONCE):
+            pipeline.pass_on(events)
+        pipeline.report_dropped(self._ring.take_dropped())

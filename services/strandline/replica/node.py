@@ -40,6 +40,7 @@ from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.exporting import open_exports
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host
 from strandline.runtime.performers import Performers
@@ -88,6 +89,9 @@ class ReplicaNode:
         self._bind()
         answer = await self.session.register(self._registration(seen))
         self._adopt(answer)
+        assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
+        self.sink.know(controller_epoch=answer.controller_epoch)
+        self.sink.begin(answer.cluster_id, answer.node_epoch)
         for server in self._servers:
             await server.start()
         self._write_endpoint()
@@ -130,7 +134,13 @@ class ReplicaNode:
             self.host,
             FollowerSettings(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms),
         )
-        self.sink = EventSink(self.directory.path, {"node_id": settings.node_id})
+        self.sink = EventSink(
+            self.directory.path,
+            {"node_id": settings.node_id},
+            outlets=open_exports(settings, _log.warning),
+            topic_name=core.state.topic_names.get,
+            begun=False,
+        )
         self.driver.attach(
             Performers(
                 logs=self.logs,
@@ -145,6 +155,7 @@ class ReplicaNode:
         )
 
     def _learn(self, image: MetadataImage) -> None:
+        self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
         self.peers.drop_stale_channels()
 

@@ -13,7 +13,20 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from strandline.core.messages import Endpoint
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, FetchHw, IsrJoin, Role, Rules, Truncation
+from strandline.export.encoding import ExportFormat
 from strandline.rpc.channels import parse_endpoint
+from strandline.runtime.exporting import (
+    ExportDir,
+    ExportUri,
+    FileBytes,
+    Format,
+    RollS,
+    SampleMaxMs,
+    SampleMs,
+    WaitingBytes,
+    check_export,
+    exports,
+)
 from strandline.runtime.settings import ServiceSettings, split_commas
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
@@ -57,6 +70,15 @@ class ReplicaSettings(ServiceSettings):
     ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
     ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a peer is given up")
 
+    export_dir: ExportDir = ""
+    export_uri: ExportUri = ""
+    export_format: Format = ExportFormat.PARQUET
+    export_roll_s: RollS = 300
+    export_file_bytes: FileBytes = 64 << 20
+    export_waiting_bytes: WaitingBytes = 64 << 20
+    sample_interval_ms: SampleMs = 1_000
+    sample_max_interval_ms: SampleMaxMs = 10_000
+
     @field_validator("controllers")
     @classmethod
     def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -74,6 +96,7 @@ class ReplicaSettings(ServiceSettings):
     @model_validator(mode="after")
     def _timings_agree(self) -> ReplicaSettings:
         self.timings()
+        check_export(self)
         for bound, told in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
             if parse_endpoint(getattr(self, bound)).host in _WILDCARDS and not getattr(self, told):
                 raise ValueError(f"{bound} is every address of this machine; name the one to be told by {told}")
@@ -95,6 +118,8 @@ class ReplicaSettings(ServiceSettings):
             retention_check_interval_ms=self.retention_check_interval_ms,
             purgatory_max_entries=self.purgatory_max_entries,
             purgatory_max_bytes=self.purgatory_max_bytes,
+            sample_min_ms=self.sample_interval_ms if exports(self) else 0,
+            sample_max_ms=self.sample_max_interval_ms,
         )
 
     def role_set(self) -> frozenset[Role]:

@@ -66,5 +66,5 @@ def truncations(directory: Path, topic_id: str) -> list[TruncationSeen]:
             committed_cut=int(event.get("committed_cut") or 0),
         )
         for event in read_events(directory)
-        if event.get("event") == "TRUNCATION" and event.get("topic_id") == topic_id
+        if event.get("event_type") == "TRUNCATION" and event.get("topic_id") == topic_id
     ]

@@ -1,0 +1,235 @@
+"""Decides when rows become a file, and what happens when its destination does not take it.
+
+A file holds one dataset and one hour of one incarnation. It ends at the end of the hour, after `roll_us`, or at
+`max_bytes`. A file that cannot be placed waits in memory, encoded, and is tried again; when too many wait, the oldest
+samples are given up first, transitions only after the last sample, and both are reported as lost.
+
+Invariant: nothing here raises for a destination that fails, and what waits is bounded in bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from strandline.export import layout
+from strandline.export.destination import Destination
+from strandline.export.encoding import ExportFormat, Growing, growing, suffix_of
+from strandline.export.layout import Manifest, SeqRange
+from strandline.export.outlet import Lost
+from strandline.export.rows import Row, counts_by_type
+from strandline.export.schema import SAMPLES, SCHEMA_VERSION, dataset_of
+
+_FIRST_RETRY_US = 1_000_000
+_LONGEST_RETRY_US = 30_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLimits:
+    """When a file ends, and how much may wait for its destination."""
+
+    roll_us: int = 300_000_000
+    max_bytes: int = 64 << 20
+    waiting_bytes: int = 64 << 20
+
+
+@dataclass(slots=True)
+class ExportStats:
+    """What became of the rows so far; read by other threads, written by the writer alone."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    waiting_files: int = 0
+    waiting_bytes: int = 0
+    lost_rows: int = 0
+    failures: int = 0
+    last_failure: str = ""
+    is_failing: bool = False
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that still grows."""
+
+    rows: Growing
+    opened_us: int
+    first: Row
+    last_seq: int = 0
+    count: int = 0
+    min_us: int = 0
+    max_us: int = 0
+    by_type: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A file that waits for its destination."""
+
+    dataset: str
+    manifest: Manifest
+    content: bytes
+    by_type: dict[str, int]
+
+
+class FileExport:
+    """The outlet of files. ``said`` hears, in a sentence, when the destination begins to fail and when it is back."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        kind: ExportFormat = ExportFormat.PARQUET,
+        limits: FileLimits = FileLimits(),
+        said: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._destination = destination
+        self._kind = kind
+        self._limits = limits
+        self._said = said
+        self._open: dict[str, _Open] = {}
+        self._ready: deque[_Ready] = deque()
+        self._lost: list[Lost] = []
+        self._now_us: int | None = None
+        self._retry_at_us = 0
+        self._retry_us = _FIRST_RETRY_US
+        self._folder = ""
+        self.stats = ExportStats()
+
+    # --- rows in --------------------------------------------------------------------------------------
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Add rows to the open files; an hour's end closes one."""
+        runs: dict[str, list[Row]] = {}
+        for row in rows:
+            dataset = dataset_of(row["event_type"])
+            run = runs.setdefault(dataset, [])
+            before = run[-1] if run else self._first_of(dataset)
+            if before is not None and _hour(before) != _hour(row):
+                self._add(dataset, run)
+                self._end(dataset)
+                run = runs[dataset] = []
+            run.append(row)
+        for dataset, run in runs.items():
+            self._add(dataset, run)
+
+    def _first_of(self, dataset: str) -> Row | None:
+        opened = self._open.get(dataset)
+        return opened.first if opened else None
+
+    def _add(self, dataset: str, rows: list[Row]) -> None:
+        if not rows:
+            return
+        opened = self._open.get(dataset)
+        if opened is None:
+            self._folder = layout.cluster_folder(rows[0]["cluster_id"])
+            opened_us = self._now_us if self._now_us is not None else rows[0]["ts_mono_us"]
+            opened = self._open[dataset] = _Open(growing(self._kind), opened_us, rows[0])
+            opened.min_us = rows[0]["ts_wall_us"]
+        opened.rows.add(rows)
+        opened.last_seq = rows[-1]["seq"]
+        opened.count += len(rows)
+        times = [row["ts_wall_us"] for row in rows]
+        opened.min_us, opened.max_us = min(opened.min_us, *times), max(opened.max_us, *times)
+        for name, number in counts_by_type(rows).items():
+            opened.by_type[name] = opened.by_type.get(name, 0) + number
+
+    # --- files out ------------------------------------------------------------------------------------
+
+    def tend(self, mono_us: int) -> list[Lost]:
+        """End the files that are due, place what waits, give up what does not fit. Returns what was given up."""
+        self._now_us = mono_us
+        for dataset, opened in list(self._open.items()):
+            is_old = mono_us - opened.opened_us >= self._limits.roll_us
+            if is_old or opened.rows.size_bytes >= self._limits.max_bytes:
+                self._end(dataset)
+        if mono_us >= self._retry_at_us:
+            self._place(mono_us)
+        self._make_room()
+        lost, self._lost = self._lost, []
+        return lost
+
+    def close(self, mono_us: int) -> None:
+        """End every file and try once to place what waits; what cannot be placed is lost with this process."""
+        for dataset in list(self._open):
+            self._end(dataset)
+        self._place(mono_us)
+        if self._ready:
+            self._said(f"{len(self._ready)} export files could not be written to {self._destination} before the end")
+
+    def _end(self, dataset: str) -> None:
+        opened = self._open.pop(dataset, None)
+        if opened is None:
+            return
+        seqs = SeqRange(
+            node_id=opened.first["node_id"],
+            incarnation=opened.first["incarnation"],
+            first_seq=opened.first["seq"],
+            last_seq=opened.last_seq,
+        )
+        content = opened.rows.content()
+        manifest = Manifest(
+            path=layout.data_path(dataset, _hour(opened.first), seqs, suffix_of(self._kind)),
+            rows=opened.count,
+            ranges=(seqs,),
+            min_ts_wall_us=opened.min_us,
+            max_ts_wall_us=opened.max_us,
+            size_bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            schema_version=SCHEMA_VERSION,
+        )
+        self._ready.append(_Ready(dataset, manifest, content, opened.by_type))
+        self._count_waiting()
+
+    def _place(self, mono_us: int) -> None:
+        """Place what waits, the oldest first, until one fails."""
+        while self._ready:
+            file = self._ready[0]
+            try:
+                self._destination.put(f"{self._folder}/{file.manifest.path}", file.content)
+                manifest_path = layout.manifest_path(file.manifest.path)
+                self._destination.put(f"{self._folder}/{manifest_path}", file.manifest.to_json().encode())
+            except OSError as error:
+                self._failed(error, mono_us)
+                return
+            self._ready.popleft()
+            self._placed(file)
+
+    def _placed(self, file: _Ready) -> None:
+        stats = self.stats
+        stats.rows, stats.files = stats.rows + file.manifest.rows, stats.files + 1
+        stats.bytes += file.manifest.size_bytes
+        self._count_waiting()
+        self._retry_us = _FIRST_RETRY_US
+        if stats.is_failing:
+            stats.is_failing = False
+            self._said(f"export to {self._destination} works again")
+
+    def _failed(self, error: OSError, mono_us: int) -> None:
+        stats = self.stats
+        stats.failures, stats.last_failure = stats.failures + 1, str(error)
+        self._retry_at_us = mono_us + self._retry_us
+        self._retry_us = min(2 * self._retry_us, _LONGEST_RETRY_US)
+        if not stats.is_failing:
+            stats.is_failing = True
+            self._said(f"export to {self._destination} fails, the node goes on without it: {error}")
+
+    # --- what does not fit ----------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        while sum(len(file.content) for file in self._ready) > self._limits.waiting_bytes:
+            victim = next((file for file in self._ready if file.dataset == SAMPLES), self._ready[0])
+            self._ready.remove(victim)
+            (seqs,) = victim.manifest.ranges
+            self._lost.append(Lost(first_seq=seqs.first_seq, last_seq=seqs.last_seq, by_type=victim.by_type))
+            self.stats.lost_rows += victim.manifest.rows
+        self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        self.stats.waiting_files = len(self._ready)
+        self.stats.waiting_bytes = sum(len(file.content) for file in self._ready)
+
+
+def _hour(row: Row) -> int:
+    return layout.hour_of(row["ts_wall_us"])

@@ -1,0 +1,68 @@
+"""Decides what a data directory keeps of its own events: the transitions, as JSON lines, in two files at most.
+
+For people and for `strandline demo`; the files for analysis are `files.py`'s. Samples are left out: they would push
+what happened out of the two files within minutes.
+
+Invariant: a failing disk ends this record, never the process; the number of events is told by their ``seq``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from strandline.export.outlet import Lost
+from strandline.export.rows import Row
+from strandline.export.schema import SAMPLES, dataset_of
+
+EVENTS_NAME = "events.jsonl"
+MAX_FILE_BYTES = 64 << 20
+
+
+class LocalLines:
+    """Writes ``events.jsonl``; the previous file is kept as ``events.jsonl.1``."""
+
+    def __init__(self, directory: Path, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+        self._path = directory / EVENTS_NAME
+        self._max_file_bytes = max_file_bytes
+        self._file: TextIO | None = None
+        self.is_broken = False
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Append a line for each row that is no sample."""
+        if self.is_broken:
+            return
+        try:
+            if self._file is None:
+                self._file = self._path.open("a", encoding="utf-8")
+            self._file.writelines(json_line(row) for row in rows if dataset_of(row["event_type"]) != SAMPLES)
+            self._file.flush()
+            if self._file.tell() > self._max_file_bytes:
+                self._rotate(self._file)
+        except OSError:
+            # Reports are not worth a process: a full disk stops them, not the node.
+            self.is_broken = True
+
+    def _rotate(self, file: TextIO) -> None:
+        file.close()
+        self._path.replace(self._path.with_name(f"{EVENTS_NAME}.1"))
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def tend(self, mono_us: int) -> list[Lost]:
+        """Nothing is ever due, and what does not fit is not reported here."""
+        return []
+
+    def close(self, mono_us: int) -> None:
+        """Close the file."""
+        try:
+            if self._file is not None:
+                self._file.close()
+        except OSError:
+            self.is_broken = True
+
+
+def json_line(row: Row) -> str:
+    """A row as a line of JSON."""
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n"

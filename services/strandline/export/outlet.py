@@ -1,0 +1,34 @@
+"""What takes numbered rows from the pipeline: files for analysis, or a short local record for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from strandline.export.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Rows that an outlet had to give up: their numbers lie in this range, so many of each type."""
+
+    first_seq: int
+    last_seq: int
+    by_type: dict[str, int]
+
+
+class Outlet(Protocol):
+    """Called by the writer thread only. Nothing here may raise for a destination that fails."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Take rows in the order of their numbers."""
+        ...
+
+    def tend(self, mono_us: int) -> list[Lost]:
+        """Do what is due (roll, retry). Returns what was given up since the last time."""
+        ...
+
+    def close(self, mono_us: int) -> None:
+        """Write what is left, as far as the destination lets."""
+        ...

@@ -1,0 +1,155 @@
+"""Decides how a decision of the core becomes a row: names, moments, shapes, and what has no column yet.
+
+The core speaks of moments in its monotonic milliseconds (``last_fetch_ms``); a row has them as times of day in
+microseconds (``last_fetch_us``), converted with the offset of the event's own two clock readings.
+
+Invariant: no field is lost. One without a column goes into ``ext`` as text, so a reader of an older schema has it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from strandline.core.types import TopicPartition
+from strandline.export.schema import (
+    COLUMNS,
+    ENVELOPE,
+    EVENT_TYPES,
+    MEMBER_FIELDS,
+    NO_LEADER,
+    SCHEMA_VERSION,
+    Kind,
+)
+
+Row = dict[str, Any]
+"""A row as it is exported: set columns only, in plain Python values."""
+
+
+class Taken(NamedTuple):
+    """An event as it was taken from the core, not yet numbered."""
+
+    wall_us: int
+    mono_us: int
+    event_type: str
+    tp: TopicPartition | None
+    fields: Mapping[str, object]
+    controller_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emitter:
+    """Who reports: one incarnation of one node."""
+
+    cluster_id: str
+    node_id: int
+    incarnation: int
+
+
+_KINDS = {column.name: column.kind for column in COLUMNS}
+_ENVELOPE_NAMES = frozenset(column.name for column in ENVELOPE)
+_ALLOWED = {name: _ENVELOPE_NAMES.union(known.payload) for name, known in EVENT_TYPES.items()}
+_LISTS = {
+    name: tuple(c for c in known.payload if _KINDS[c] in (Kind.INTS, Kind.MEMBERS))
+    for name, known in EVENT_TYPES.items()
+}
+_MEMBER_NAMES = tuple(name for name, _ in MEMBER_FIELDS)
+_LEADERS = ("old_leader", "new_leader")
+_MOMENTS = {
+    "last_fetch_ms": "last_fetch_us",
+    "last_caught_up_ms": "last_caught_up_us",
+    "last_heartbeat_ms": "last_heartbeat_us",
+    "hw_next_append_ms": "hw_next_append_us",
+    "first_ms": "first_us",
+    "last_ms": "last_us",
+}
+"""Moments of the core's clock, and their columns."""
+_OTHER_NAMES = {"isr": "new_isr"}
+"""Short names of the core, and their columns."""
+
+
+def to_row(taken: Taken, seq: int, emitter: Emitter, topic_name: Callable[[str], str | None]) -> Row:
+    """The row of an event. ``topic_name`` gives the name of a topic id, if it is known."""
+    row: Row = {
+        "schema_version": SCHEMA_VERSION,
+        "cluster_id": emitter.cluster_id,
+        "event_type": taken.event_type,
+        "node_id": emitter.node_id,
+        "incarnation": emitter.incarnation,
+        "seq": seq,
+        "ts_wall_us": taken.wall_us,
+        "ts_mono_us": taken.mono_us,
+    }
+    if taken.tp is not None:
+        row["topic_id"], row["partition"] = taken.tp.topic_id, taken.tp.partition
+        if (topic := topic_name(taken.tp.topic_id)) is not None:
+            row["topic"] = topic
+    if taken.controller_epoch is not None:
+        row["controller_epoch"] = taken.controller_epoch
+    _add_fields(row, taken)
+    return row
+
+
+def _add_fields(row: Row, taken: Taken) -> None:
+    allowed = _ALLOWED.get(taken.event_type, _ENVELOPE_NAMES)
+    offset_us = taken.wall_us - taken.mono_us
+    ext: dict[str, str] = {}
+    for name in _LISTS.get(taken.event_type, ()):
+        row[name] = []
+    for name, value in taken.fields.items():
+        if name in _LEADERS and value is None:
+            row[name] = NO_LEADER
+            continue
+        if value is None:
+            continue
+        column = _MOMENTS.get(name)
+        if column is not None:
+            name, value = column, int(value) * 1000 + offset_us  # type: ignore[call-overload]
+        name = _OTHER_NAMES.get(name, name)
+        if name in allowed:
+            row[name] = _plain(value, _KINDS[name], offset_us)
+        else:
+            ext[name] = str(value)
+    if ext:
+        row["ext"] = ext
+
+
+def _plain(value: Any, kind: Kind, offset_us: int) -> object:
+    """The value as JSON and Arrow take it: of exactly the built-in type of its column."""
+    match kind:
+        case Kind.INT | Kind.LONG:
+            return int(value)
+        case Kind.BOOL:
+            return bool(value)
+        case Kind.STRING:
+            return str(value)
+        case Kind.INTS:
+            return [int(item) for item in value]
+        case Kind.MEMBERS:
+            return [_member(item, offset_us) for item in value]
+        case Kind.LONGS_BY_NAME:
+            return {str(name): int(number) for name, number in value.items()}
+        case Kind.STRINGS_BY_NAME:
+            return {str(name): str(text) for name, text in value.items()}
+
+
+def _member(item: Any, offset_us: int) -> dict[str, int | None]:
+    """A replica that left or joined: its number alone, or a mapping with its progress."""
+    if not isinstance(item, Mapping):
+        return {"replica_id": int(item), "leo": None, "last_fetch_us": None, "last_caught_up_us": None}
+    member: dict[str, int | None] = dict.fromkeys(_MEMBER_NAMES)
+    for name, value in item.items():
+        if value is not None:
+            column = _MOMENTS.get(name)
+            member[column or name] = int(value) if column is None else int(value) * 1000 + offset_us
+    return member
+
+
+def counts_by_type(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many rows there are of each event type."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        name = row["event_type"]
+        counts[name] = counts.get(name, 0) + 1
+    return counts

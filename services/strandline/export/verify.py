@@ -1,0 +1,193 @@
+"""Decides whether an export is complete: hashes as the manifests say, numbers without gaps, every loss told.
+
+An incarnation is *complete* when its numbers run from 1 to its end and the end was told by a final heartbeat; *open*
+when nothing told its end (the emitter still runs, or was killed); *gaps told* when what is missing lies in EXPORT_GAP
+ranges and is as much as they count; *incomplete* otherwise.
+
+Coverage is the share of the numbers up to the last known one that is there.
+
+Invariant: what cannot be read is a finding, never an exception; a row that is there twice counts once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from strandline.export import layout
+from strandline.export.destination import Destination
+from strandline.export.reading import FoundFile, find_files, missing_files, read_rows
+from strandline.export.rows import Row
+
+
+class Completeness(StrEnum):
+    """How complete the events of an incarnation are."""
+
+    COMPLETE = "complete"
+    OPEN = "open"
+    GAPS_TOLD = "gaps told"
+    INCOMPLETE = "incomplete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncarnationFound:
+    """What was found of one incarnation of one emitter."""
+
+    node_id: int
+    incarnation: int
+    rows: int
+    last_seq: int
+    missing: tuple[tuple[int, int], ...]
+    """Ranges of numbers that are in no file, both ends included."""
+    told: int
+    """How many events EXPORT_GAP rows say were dropped."""
+    first_us: int
+    last_us: int
+    is_ended: bool
+
+    @property
+    def missing_count(self) -> int:
+        """How many numbers are in no file."""
+        return sum(last - first + 1 for first, last in self.missing)
+
+    @property
+    def coverage(self) -> float:
+        """The share of its numbers that is there."""
+        return self.rows / self.last_seq if self.last_seq else 0.0
+
+    @property
+    def completeness(self) -> Completeness:
+        """The verdict on it."""
+        if self.missing_count != self.told:
+            return Completeness.INCOMPLETE
+        if self.missing:
+            return Completeness.GAPS_TOLD
+        return Completeness.COMPLETE if self.is_ended else Completeness.OPEN
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was found of one cluster."""
+
+    cluster_id: str
+    files: int = 0
+    rows: int = 0
+    doubles: int = 0
+    wrong: list[str] = field(default_factory=list)
+    """Files that are missing, damaged, or not what their manifest says; rows that contradict each other."""
+    unproven: list[str] = field(default_factory=list)
+    """Files without a manifest."""
+    incarnations: list[IncarnationFound] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong and nothing missing was left untold."""
+        return not self.wrong and all(i.completeness is not Completeness.INCOMPLETE for i in self.incarnations)
+
+
+@dataclass(slots=True)
+class _Emitter:
+    seqs: dict[int, bytes] = field(default_factory=dict)
+    told: list[tuple[int, int, int]] = field(default_factory=list)
+    last_told: int = 0
+    first_us: int = 0
+    last_us: int = 0
+    is_ended: bool = False
+
+
+def verify(destination: Destination, cluster_id: str) -> Verified:
+    """Read every file of a cluster and compare.
+
+    Raises:
+        OSError: the destination fails.
+    """
+    found = Verified(cluster_id)
+    emitters: dict[tuple[int, int], _Emitter] = defaultdict(_Emitter)
+    for manifest in missing_files(destination, cluster_id):
+        found.wrong.append(f"{manifest.path}: the file of this manifest is missing ({manifest.rows} rows)")
+    for file in find_files(destination, cluster_id):
+        found.files += 1
+        for row in _checked_rows(destination, cluster_id, file, found):
+            _count(row, emitters, found)
+    found.incarnations = [_judged(key, emitter) for key, emitter in sorted(emitters.items())]
+    return found
+
+
+def _checked_rows(destination: Destination, cluster_id: str, file: FoundFile, found: Verified) -> list[Row]:
+    content = destination.get(f"{layout.cluster_folder(cluster_id)}/{file.path}")
+    manifest = file.manifest
+    if file.wrong_manifest:
+        found.wrong.append(f"{file.path}: its manifest cannot be read: {file.wrong_manifest}")
+    elif manifest is None:
+        found.unproven.append(file.path)
+    elif manifest.sha256 != hashlib.sha256(content).hexdigest():
+        found.wrong.append(f"{file.path}: its sha256 is not that of the manifest")
+        return []
+    try:
+        rows = read_rows(file.path, content)
+    except ValueError as error:
+        found.wrong.append(f"{file.path}: {error}")
+        return []
+    if manifest is not None and manifest.rows != len(rows):
+        found.wrong.append(f"{file.path}: {len(rows)} rows, {manifest.rows} by the manifest")
+    return rows
+
+
+def _count(row: Row, emitters: dict[tuple[int, int], _Emitter], found: Verified) -> None:
+    emitter = emitters[row["node_id"], row["incarnation"]]
+    digest = hashlib.blake2b(repr(sorted(row.items())).encode(), digest_size=8).digest()
+    before = emitter.seqs.setdefault(row["seq"], digest)
+    if before is not digest:
+        found.doubles += 1
+        if before != digest:
+            found.wrong.append(f"two different rows are n{row['node_id']}-i{row['incarnation']} seq {row['seq']}")
+        return
+    found.rows += 1
+    ts_us = row["ts_wall_us"]
+    emitter.first_us = min(emitter.first_us or ts_us, ts_us)
+    emitter.last_us = max(emitter.last_us, ts_us)
+    if row["event_type"] == "EXPORT_GAP":
+        by_type = row.get("dropped_by_type") or {}
+        emitter.told.append((row["dropped_first_seq"], row["dropped_last_seq"], sum(by_type.values())))
+    elif row["event_type"] == "EXPORT_HEARTBEAT":
+        emitter.last_told = max(emitter.last_told, row["last_seq"])
+        emitter.is_ended |= (row.get("ext") or {}).get("final") == "true"
+
+
+def _judged(key: tuple[int, int], emitter: _Emitter) -> IncarnationFound:
+    last_seq = max(emitter.last_told, max(emitter.seqs, default=0), *(last for _, last, _ in emitter.told), 0)
+    return IncarnationFound(
+        node_id=key[0],
+        incarnation=key[1],
+        rows=len(emitter.seqs),
+        last_seq=last_seq,
+        missing=_holes(sorted(emitter.seqs), last_seq),
+        told=_told(emitter),
+        first_us=emitter.first_us,
+        last_us=emitter.last_us,
+        is_ended=emitter.is_ended,
+    )
+
+
+def _holes(seqs: list[int], last_seq: int) -> tuple[tuple[int, int], ...]:
+    holes = []
+    expected = 1
+    for seq in [*seqs, last_seq + 1]:
+        if seq > expected:
+            holes.append((expected, seq - 1))
+        expected = seq + 1
+    return tuple(holes)
+
+
+def _told(emitter: _Emitter) -> int:
+    """How many missing numbers gaps explain: those within their ranges, and no more than they count.
+
+    A file that was given up and came to its place all the same (an answer that was lost) is told, but not missing.
+    """
+    told = 0
+    for first, last, count in emitter.told:
+        missing = sum(1 for seq in range(first, last + 1) if seq not in emitter.seqs)
+        told += min(missing, count)
+    return told

@@ -1,0 +1,93 @@
+"""Decides what of the settings becomes an export: where state events go, as what, and how closely state is sampled.
+
+Invariant: a destination that cannot be meant (an unknown scheme, Parquet without pyarrow) is refused at the start,
+by name; one that merely does not answer is not, because no export ever keeps a service from serving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Annotated, Protocol
+
+from pydantic import Field
+
+from strandline.export.destination import open_destination
+from strandline.export.encoding import ExportFormat
+from strandline.export.files import FileExport, FileLimits
+
+ExportDir = Annotated[str, Field(description="directory for exported state events; empty: none")]
+ExportUri = Annotated[str, Field(description="the same as a URI: s3://bucket/prefix?endpoint_override=host:port ...")]
+Format = Annotated[ExportFormat, Field(description="what exported files are: parquet (needs pyarrow) or jsonl")]
+RollS = Annotated[int, Field(ge=1, le=3600, description="seconds after which an exported file ends")]
+FileBytes = Annotated[int, Field(ge=1 << 16, description="bytes in memory at which an exported file ends")]
+WaitingBytes = Annotated[int, Field(ge=1 << 16, description="bytes that may wait for a failing destination")]
+SampleMs = Annotated[int, Field(ge=10, le=60_000, description="least time between two samples; with an export only")]
+SampleMaxMs = Annotated[int, Field(ge=100, le=600_000, description="time after which an idle partition is sampled")]
+
+
+class ExportSettings(Protocol):
+    """The settings of an export, as both kinds of service have them."""
+
+    @property
+    def export_dir(self) -> str:
+        """A directory, or empty."""
+        ...
+
+    @property
+    def export_uri(self) -> str:
+        """A URI, or empty."""
+        ...
+
+    @property
+    def export_format(self) -> ExportFormat:
+        """Of the files."""
+        ...
+
+    @property
+    def export_roll_s(self) -> int:
+        """When a file ends."""
+        ...
+
+    @property
+    def export_file_bytes(self) -> int:
+        """When a file ends."""
+        ...
+
+    @property
+    def export_waiting_bytes(self) -> int:
+        """How much may wait."""
+        ...
+
+
+def exports(settings: ExportSettings) -> bool:
+    """Whether state events leave this process for analysis."""
+    return bool(settings.export_dir or settings.export_uri)
+
+
+def check_export(settings: ExportSettings) -> None:
+    """Refuse what cannot be meant.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    if settings.export_dir and settings.export_uri:
+        raise ValueError("export_dir and export_uri are both given; name one destination")
+    if not exports(settings):
+        return
+    if settings.export_format is ExportFormat.PARQUET and find_spec("pyarrow") is None:
+        raise ValueError("export_format parquet needs pyarrow: install strandline[export], or set it to jsonl")
+    open_destination(settings.export_uri or settings.export_dir)
+
+
+def open_exports(settings: ExportSettings, said: Callable[[str], None]) -> list[FileExport]:
+    """The export that the settings ask for, or none. ``said`` hears of a failing destination."""
+    if not exports(settings):
+        return []
+    limits = FileLimits(
+        roll_us=settings.export_roll_s * 1_000_000,
+        max_bytes=settings.export_file_bytes,
+        waiting_bytes=settings.export_waiting_bytes,
+    )
+    destination = open_destination(settings.export_uri or settings.export_dir)
+    return [FileExport(destination, settings.export_format, limits, said)]

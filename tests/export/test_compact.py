@@ -1,0 +1,98 @@
+"""Compaction keeps every row, removes doubles, and can be cut off anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export
+
+from strandline.export.compact import Unsound, compact
+from strandline.export.destination import LocalDirectory
+from strandline.export.encoding import ExportFormat
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import verify
+
+NEXT_HOUR = START_US // HOUR_US + 1
+
+
+class CutOff(LocalDirectory):
+    """A directory that fails after so many changes."""
+
+    def __init__(self, root: Path, changes: int) -> None:
+        super().__init__(root)
+        self._left = changes
+
+    def _change(self) -> None:
+        if self._left == 0:
+            raise OSError("cut off")
+        self._left -= 1
+
+    def put(self, path: str, content: bytes) -> None:
+        self._change()
+        super().put(path, content)
+
+    def delete(self, path: str) -> None:
+        self._change()
+        super().delete(path)
+
+
+def _rows(root: Path) -> list[tuple[int, int]]:
+    found = find_files(LocalDirectory(root), CLUSTER)
+    rows = [r for file in found for r in read_rows(file.path, (root / CLUSTER / "v1" / file.path).read_bytes())]
+    return sorted((r["node_id"], r["seq"]) for r in rows)
+
+
+def test_an_hour_becomes_one_file_for_each_dataset(tmp_path: Path) -> None:
+    """The rows stay, of all nodes and of both formats, and the export stays verified."""
+    export(tmp_path, every_type(60, node_id=1))
+    export(tmp_path, every_type(60, node_id=2), kind=ExportFormat.JSONL)
+    before = _rows(tmp_path)
+    done = compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
+
+    assert [(one.dataset, one.files_after) for one in done] == [("samples", 1), ("transitions", 1)]
+    assert _rows(tmp_path) == before
+    found = verify(LocalDirectory(tmp_path), CLUSTER)
+    assert (found.is_sound, found.files, found.unproven) == (True, 2, [])
+
+
+def test_an_open_hour_is_left_alone(tmp_path: Path) -> None:
+    """Its files may still come."""
+    export(tmp_path, every_type(60))
+
+    assert compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR - 1) == []
+
+
+def test_doubles_go(tmp_path: Path) -> None:
+    """A row that came twice is kept once."""
+    rows = every_type(20)
+    export(tmp_path, rows)
+    export(tmp_path, rows, per_file=7)
+    compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
+
+    assert _rows(tmp_path) == [(1, seq) for seq in range(1, 21)]
+
+
+@pytest.mark.parametrize("changes", range(12))
+def test_a_compaction_that_is_cut_off_loses_nothing_and_can_be_repeated(tmp_path: Path, changes: int) -> None:
+    """After any number of changes each row is still in a file that has a manifest."""
+    export(tmp_path, every_type(20))
+    with pytest.raises(OSError, match="cut off"):
+        compact(CutOff(tmp_path, changes), CLUSTER, before_hour=NEXT_HOUR)
+    assert verify(LocalDirectory(tmp_path), CLUSTER).incarnations[0].missing == ()
+
+    compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
+
+    assert _rows(tmp_path) == [(1, seq) for seq in range(1, 21)]
+
+
+def test_damaged_files_are_not_compacted(tmp_path: Path) -> None:
+    """The hour stays as it is, for a person to look at."""
+    export(tmp_path, every_type(20))
+    victim = next(p for p in (tmp_path / CLUSTER / "v1" / "transitions").rglob("*.parquet"))
+    victim.write_bytes(victim.read_bytes()[:-1])
+    names = sorted((tmp_path / CLUSTER / "v1" / "transitions").rglob("*"))
+
+    with pytest.raises(Unsound, match="manifest says"):
+        compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
+    assert [name for name in names if not name.exists()] == []

@@ -1,0 +1,125 @@
+"""An export is called complete exactly when it is; every kind of damage and loss is found and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from exported_rows import CLUSTER, every_type, export, gap, heartbeat, row
+
+from strandline.export.destination import LocalDirectory
+from strandline.export.encoding import ExportFormat
+from strandline.export.verify import Completeness, Verified, verify
+
+
+def _verify(root: Path) -> Verified:
+    return verify(LocalDirectory(root), CLUSTER)
+
+
+def _files(root: Path) -> list[Path]:
+    return sorted(p for p in (root / CLUSTER / "v1").rglob("*.parquet") if "_manifest" not in p.parts)
+
+
+def test_a_whole_export_is_complete(tmp_path: Path) -> None:
+    """Two nodes, both datasets, many files: nothing is missing."""
+    for node_id in (-1, 2):
+        export(tmp_path, every_type(50, node_id=node_id))
+    found = _verify(tmp_path)
+
+    assert found.is_sound
+    assert [(i.node_id, i.rows, i.completeness, i.coverage) for i in found.incarnations] == [
+        (-1, 50, Completeness.COMPLETE, 1.0),
+        (2, 50, Completeness.COMPLETE, 1.0),
+    ]
+
+
+def test_without_an_end_an_incarnation_is_open(tmp_path: Path) -> None:
+    """A node that was killed is not called complete, and not called wrong either."""
+    export(tmp_path, every_type(50)[:-1])
+    (found,) = _verify(tmp_path).incarnations
+
+    assert found.completeness is Completeness.OPEN
+
+
+@pytest.mark.parametrize("kind", list(ExportFormat))
+def test_missing_numbers_that_nobody_told_make_it_incomplete(tmp_path: Path, kind: ExportFormat) -> None:
+    """The ranges are named."""
+    rows = [r for r in every_type(50) if r["seq"] not in (7, 8, 30)]
+    export(tmp_path, rows, kind=kind)
+    found = _verify(tmp_path)
+
+    assert not found.is_sound
+    assert found.incarnations[0].missing == ((7, 8), (30, 30))
+    assert found.incarnations[0].completeness is Completeness.INCOMPLETE
+    assert found.incarnations[0].coverage == 47 / 50
+
+
+def test_a_heartbeat_proves_what_stood_before_it(tmp_path: Path) -> None:
+    """The last file is missing, but somebody said how far the numbers went."""
+    export(tmp_path, [row("EPOCH_START", 1), heartbeat(9)])
+
+    assert _verify(tmp_path).incarnations[0].missing == ((2, 8),)
+
+
+def test_gaps_that_were_told_are_no_surprise(tmp_path: Path) -> None:
+    """Missing numbers inside a told range, as many as it counts, leave the export sound."""
+    rows = [r for r in every_type(50) if r["seq"] not in (7, 9)]
+    rows.insert(20, gap(51, 7, 9, {"HW_ADVANCE": 2}))
+    export(tmp_path, [*rows, heartbeat(52, final=True)])
+    found = _verify(tmp_path)
+
+    assert found.is_sound
+    assert found.incarnations[0].completeness is Completeness.GAPS_TOLD
+    assert (found.incarnations[0].missing_count, found.incarnations[0].told) == (2, 2)
+
+
+def test_a_gap_explains_no_more_than_it_counts(tmp_path: Path) -> None:
+    """A wide range is no excuse for everything in it."""
+    rows = [r for r in every_type(50) if r["seq"] not in (7, 8, 9)]
+    export(tmp_path, [*rows, gap(51, 7, 9, {"HW_ADVANCE": 2})])
+
+    assert not _verify(tmp_path).is_sound
+
+
+def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+    """The manifest's hash is of every byte."""
+    export(tmp_path, every_type(20))
+    victim = _files(tmp_path)[0]
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    found = _verify(tmp_path)
+
+    assert not found.is_sound
+    assert "sha256" in found.wrong[0]
+
+
+def test_a_deleted_file_is_found(tmp_path: Path) -> None:
+    """Its manifest tells what was in it."""
+    export(tmp_path, every_type(20))
+    _files(tmp_path)[0].unlink()
+
+    assert "is missing" in _verify(tmp_path).wrong[0]
+
+
+def test_a_file_without_manifest_is_told_and_believed(tmp_path: Path) -> None:
+    """It appeared whole; only the proof is missing."""
+    export(tmp_path, every_type(20))
+    for manifest in (tmp_path / CLUSTER / "v1" / "_manifest").rglob("*.json"):
+        manifest.unlink()
+    found = _verify(tmp_path)
+
+    assert found.is_sound
+    assert len(found.unproven) == found.files
+
+
+def test_equal_doubles_count_once_and_different_ones_are_an_error(tmp_path: Path) -> None:
+    """One identity, one event."""
+    rows = every_type(20)
+    export(tmp_path, rows)
+    export(tmp_path, rows[:3], per_file=3)
+    found = _verify(tmp_path)
+    assert (found.is_sound, found.rows, found.doubles) == (True, 20, 3)
+
+    export(tmp_path, [rows[0] | {"ts_mono_us": 77}], per_file=1)
+    assert "two different rows" in _verify(tmp_path).wrong[0]
