@@ -1,0 +1,128 @@
+"""Decides which states are the same although they look different: old metadata, and numbers of partition epochs.
+
+Invariant: nothing a node or the controller can do tells two states apart that settle to one. Metadata that no node
+would take is dropped, metadata that only followers would take keeps the leader and its epoch alone, and partition
+epochs, which are only compared with one another and grow, are replaced by their rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from strandline.sim.exhaust.interned import Interned
+from strandline.sim.exhaust.local import Image, Leading, Local, partition_epochs, rebased
+
+FOLLOWERS_ONLY = -1
+"""Partition epoch of metadata that only followers can still take; for them any that is not below their own will do."""
+
+Ranks = tuple[tuple[int, int], ...]
+
+
+class Cluster(NamedTuple):
+    """The controller's side."""
+
+    now: Image
+    """Its committed state."""
+    published: tuple[Image, ...]
+    """What it ever told and some node can still take, oldest first: it may be late, and nodes may skip it."""
+
+
+class Standing(NamedTuple):
+    """What of a node decides which metadata it would take."""
+
+    leader_epoch: int
+    leader: int | None
+    leads: bool
+    known_at: int
+    """Partition epoch it knows; for a follower 0, for nothing depends on it."""
+    partition_epochs: tuple[int, ...]
+
+
+class Settling:
+    """Settles states; remembers by the cluster and the nodes' standings, of which there are few."""
+
+    def __init__(self, clusters: Interned[Cluster], locals_: Interned[Local]) -> None:
+        self._clusters = clusters
+        self._locals = locals_
+        self._standings: Interned[Standing] = Interned()
+        self._standing_of: list[int] = []
+        self._exposed: list[int] = []
+        self._settled: dict[tuple[int, ...], tuple[int, Ranks]] = {}
+        self._rebased: dict[tuple[int, Ranks], int] = {}
+
+    def exposed(self, local_id: int) -> int:
+        """How far consumers can read at this node because it leads; 0 for followers."""
+        if local_id >= len(self._exposed):
+            self._describe()
+        return self._exposed[local_id]
+
+    def settle(self, cluster: int, data: int, nodes: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+        """The state that stands for this one and all its like; ``data`` is handed through."""
+        if max(nodes) >= len(self._standing_of):
+            self._describe()
+        standing_of = self._standing_of
+        key = (cluster, *[standing_of[n] for n in nodes])
+        known = self._settled.get(key)
+        if known is None:
+            known = self._settled[key] = self._settle(cluster, nodes)
+        after, ranks = known
+        if ranks:
+            nodes = tuple(self._rebase(n, ranks) for n in nodes)
+        return after, data, nodes
+
+    def _describe(self) -> None:
+        for local in self._locals.values[len(self._standing_of) :]:
+            leads = isinstance(local.part, Leading)
+            leader = None if local.image is None else local.image.leader
+            known_at = 0 if local.image is None else local.image.partition_epoch
+            standing = Standing(local.leader_epoch, leader, leads, known_at, partition_epochs(local))
+            self._standing_of.append(self._standings.id_of(standing))
+            self._exposed.append(local.hw if leads else 0)
+
+    def _settle(self, cluster_id: int, nodes: tuple[int, ...]) -> tuple[int, Ranks]:
+        cluster = self._clusters.values[cluster_id]
+        spelled = [self._locals.values[n] for n in nodes]
+        published = tuple(dict.fromkeys(_pruned(cluster.published, spelled)))
+        epochs = {cluster.now.partition_epoch, *(i.partition_epoch for i in published)}
+        for local in spelled:
+            epochs.update(partition_epochs(local))
+        epochs.discard(FOLLOWERS_ONLY)
+        ranks = {epoch: rank for rank, epoch in enumerate(sorted(epochs))}
+        ranks[FOLLOWERS_ONLY] = FOLLOWERS_ONLY
+        settled = Cluster(_ranked(cluster.now, ranks), tuple(_ranked(i, ranks) for i in published))
+        moved = tuple((epoch, rank) for epoch, rank in ranks.items() if epoch != rank)
+        return self._clusters.id_of(settled), tuple(ranks.items()) if moved else ()
+
+    def _rebase(self, local_id: int, ranks: Ranks) -> int:
+        key = (local_id, ranks)
+        known = self._rebased.get(key)
+        if known is None:
+            known = self._rebased[key] = self._locals.id_of(rebased(self._locals.values[local_id], dict(ranks)))
+        return known
+
+
+def is_news(image: Image, local: Local) -> bool:
+    """Whether this node would take ``image``, and would be another for it."""
+    if image.leader_epoch != local.leader_epoch:
+        return image.leader_epoch > local.leader_epoch
+    if image.partition_epoch == FOLLOWERS_ONLY or local.image is None:
+        return False
+    if isinstance(local.part, Leading) or image.leader != local.image.leader:
+        return image.partition_epoch > local.image.partition_epoch
+    return False
+
+
+def _pruned(published: tuple[Image, ...], nodes: list[Local]) -> Iterator[Image]:
+    for image in published:
+        takers = [local.node_id for local in nodes if is_news(image, local)]
+        if not takers:
+            continue
+        if image.leader is not None and image.leader not in takers and image.partition_epoch != FOLLOWERS_ONLY:
+            yield image._replace(isr=(), elr=(), partition_epoch=FOLLOWERS_ONLY)
+        else:
+            yield image
+
+
+def _ranked(image: Image, ranks: dict[int, int]) -> Image:
+    return image._replace(partition_epoch=ranks[image.partition_epoch])

@@ -1,0 +1,188 @@
+"""Which rules a search runs under: the core's own, or the core with one of its decisions taken away.
+
+Invariant: a variant of history that has a value of the setting ``truncation`` is that value and nothing else. The
+others never were a release; each overrides one decision of one part of the core, named in its class below, and the
+rest of the core stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from strandline.core.effects import Effect
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.fetch_serving import FetchServing
+from strandline.core.leader import LeaderReplica
+from strandline.core.messages import FetchPartition, FetchResult, ReplicaState
+from strandline.core.node import NodeCore
+from strandline.core.offset_serving import OffsetServing
+from strandline.core.truncation import rule_for
+from strandline.core.types import IsrJoin, LeaderEpoch, Offset, Rules, TopicPartition, Truncation
+
+OTHER_EPOCH = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH})
+
+Arm = Callable[[NodeCore, TopicPartition], None]
+
+
+def _rules(truncation: Truncation) -> Rules:
+    # A follower that keeps pace is a matter of time, which the model does not have: `hw` allows what either allows.
+    return Rules(truncation=truncation, isr_join=IsrJoin.HW)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A set of rules with a name."""
+
+    name: str
+    sentence: str
+    rules: Rules
+    overrides: tuple[Arm, ...] = ()
+    """What is changed in a core after it was built."""
+    safe: bool = False
+    """Whether the published result is that it holds."""
+    fences_logs: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        fenced = rule_for(self.rules.truncation).fenced and unfence_followers not in self.overrides
+        object.__setattr__(self, "fences_logs", fenced)
+
+    def arm(self, core: NodeCore, tp: TopicPartition) -> None:
+        """Take away from ``core`` what this variant lacks."""
+        for override in self.overrides:
+            override(core, tp)
+
+
+# --- what can be taken away ---------------------------------------------------------------------------
+
+
+class FetchOfAnyEpoch(FetchServing):
+    """Serves and counts a replica's Fetch whatever leader epoch it names (KIP-320's first try)."""
+
+    def _check(self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool) -> Refusal | None:
+        refusal = super()._check(part, replica, at_follower)
+        if refusal is None or replica is None or refusal.code not in OTHER_EPOCH:
+            return refusal
+        return None if part.tp in self._state.leaders else self._state.not_leader(part.tp)
+
+
+class ServesAnyEpoch(FetchOfAnyEpoch):
+    """Serves a replica's Fetch whatever leader epoch it names, but counts it only in its own."""
+
+    def _receive(
+        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, out: list[Effect]
+    ) -> FetchResult:
+        if replica is not None and self._names_another_epoch(part):
+            return self._look(part, replica, at_follower, fresh=True)
+        return super()._receive(part, replica, at_follower, now_ms, out)
+
+    def _names_another_epoch(self, part: FetchPartition) -> bool:
+        image = self._state.images.get(part.tp)
+        return image is not None and part.current_leader_epoch != image.leader_epoch
+
+
+class CountsAnyEpoch(FetchServing):
+    """Refuses a Fetch of another leader epoch, but takes its offset for the follower's LEO all the same."""
+
+    def _receive(
+        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, out: list[Effect]
+    ) -> FetchResult:
+        result = super()._receive(part, replica, at_follower, now_ms, out)
+        leader = self._state.leaders.get(part.tp)
+        if replica is None or leader is None or result.refusal is None or result.refusal.code not in OTHER_EPOCH:
+            return result
+        if part.fetch_offset <= leader.log.leo and leader.diverging(part) is None:
+            leader.observe_fetch(part, replica, now_ms)
+            leader.maybe_raise_hw(now_ms)
+        return result
+
+
+class AnswersAnyEpoch(OffsetServing):
+    """Answers OffsetForLeaderEpoch whatever leader epoch the asker lives in."""
+
+    def _leader(self, tp: TopicPartition, current: LeaderEpoch | None, *, by_replica: bool) -> LeaderReplica | Refusal:
+        return super()._leader(tp, None if by_replica else current, by_replica=by_replica)
+
+
+def fetch_of_any_epoch(core: NodeCore, tp: TopicPartition) -> None:
+    """The leader does not compare the leader epoch of a Fetch at all."""
+    core._fetches.__class__ = FetchOfAnyEpoch
+
+
+def serve_any_epoch(core: NodeCore, tp: TopicPartition) -> None:
+    """The leader gives records to a Fetch of another leader epoch."""
+    core._fetches.__class__ = ServesAnyEpoch
+
+
+def count_any_epoch(core: NodeCore, tp: TopicPartition) -> None:
+    """The leader counts a Fetch of another leader epoch."""
+    core._fetches.__class__ = CountsAnyEpoch
+
+
+def answer_any_epoch(core: NodeCore, tp: TopicPartition) -> None:
+    """The leader answers OffsetForLeaderEpoch of another leader epoch."""
+    core._offsets.__class__ = AnswersAnyEpoch
+
+
+def unfence_followers(core: NodeCore, tp: TopicPartition) -> None:
+    """A follower appends whatever epoch it is sent (it refuses records of an epoch above its own otherwise)."""
+    follower = core.state.followers.get(tp)
+    if follower is not None:
+        follower._rule = _UNFENCED
+
+
+def skip_divergence_check(core: NodeCore, tp: TopicPartition) -> None:
+    """A Fetch carries no last fetched epoch and is not compared with the leader's lineage (before KIP-595)."""
+    core._fetcher._checked = core._fetches._checked = False
+    leader = core.state.leaders.get(tp)
+    if leader is not None:
+        leader._checks_lineage = False
+
+
+def forget_epoch_start(core: NodeCore, tp: TopicPartition) -> None:
+    """A leader lets a follower into the ISR at the HW, without looking where its own epoch began (KAFKA-7128)."""
+    leader = core.state.leaders.get(tp)
+    if leader is not None:
+        leader.epoch_start_offset = Offset(0)
+
+
+class _Unfenced(type(rule_for(Truncation.FETCH))):  # type: ignore[misc]
+    """`fetch`, with a follower that believes records of any epoch."""
+
+    fenced = False
+
+
+_UNFENCED = _Unfenced()
+
+
+VARIANTS = {
+    v.name: v
+    for v in (
+        Variant("high-watermark", "before 0.11: cut to the own HW", _rules(Truncation.HIGH_WATERMARK)),
+        Variant("kip-101", "one lookup by epoch, no second question", _rules(Truncation.KIP_101)),
+        Variant("kip-279", "the right lookup, no fence", _rules(Truncation.KIP_279)),
+        Variant(
+            "first-try",
+            "KIP-320's first try: a Fetch carries the last fetched epoch only",
+            _rules(Truncation.FETCH),
+            (fetch_of_any_epoch, unfence_followers),
+        ),
+        Variant("hw-unfenced", "KIP-320, HW counting unfenced", _rules(Truncation.LEADER_EPOCH), (count_any_epoch,)),
+        Variant(
+            "truncation-unfenced",
+            "KIP-320 without KIP-595, truncation unfenced",
+            _rules(Truncation.LEADER_EPOCH),
+            (answer_any_epoch, skip_divergence_check),
+        ),
+        Variant("no-epoch-start", "KIP-320, no LESO check", _rules(Truncation.LEADER_EPOCH), (forget_epoch_start,)),
+        Variant(
+            "fetch-unfenced",
+            "KIP-320, fetch unfenced only",
+            _rules(Truncation.LEADER_EPOCH),
+            (serve_any_epoch, unfence_followers),
+            safe=True,
+        ),
+        Variant("fetch", "truncation=fetch", _rules(Truncation.FETCH), safe=True),
+        Variant("leader-epoch", "the default", _rules(Truncation.LEADER_EPOCH), safe=True),
+    )
+}
