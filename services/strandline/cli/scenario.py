@@ -42,6 +42,25 @@ def run(
     raise typer.Exit(worst)
 
 
+@app.command()
+def play(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario file; its expected output is not compared.")],
+    text: Annotated[bool, typer.Option("--text", help="Print the frames, as where there is no terminal.")] = False,
+    step: Annotated[int | None, typer.Option("--step", metavar="N", help="Only this frame, counted from 1.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="OUT", help="Write a frame (--step) as an SVG picture.")
+    ] = None,
+    width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Of text and SVG.")] = None,
+) -> None:
+    """Show a scenario as a moving picture: logs, high watermarks, messages; step by step, forward and back."""
+    from strandline.cli.scenario_play import play_file
+
+    try:
+        play_file(file, text=text, svg=svg, step=step, width=width)
+    except CommandFailed as failure:
+        raise fail(failure) from failure
+
+
 def _run(file: Path, *, rewrite: bool, trace: bool, export: Path | None, several: bool) -> str:
     """Run one file. Returns the line that says how it went.
 

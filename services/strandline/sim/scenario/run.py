@@ -50,13 +50,18 @@ def run_text(
     transcript = Transcript(script)
     stage = stage or Stage(observers)
     for command in script.commands:
-        transcript.outputs[command.line] = printed = _carry_out(stage, script, command)
+        transcript.outputs[command.line] = printed = carry_out(stage, script, command)
         if compare:
             _compare(script, command, printed)
     return transcript
 
 
-def _carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
+def carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
+    """Do what one command says. Returns what it printed.
+
+    Raises:
+        ScenarioFailed: it cannot be done, or claims what does not hold.
+    """
     stage.lines, stage.tells_messages = [], True
     try:
         word = command.words[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Protocol
 
 from strandline.core import events
@@ -39,12 +40,26 @@ class Sink(Protocol):
         ...
 
 
+class Moment(Enum):
+    """When somebody who draws the run may want to look."""
+
+    ARRIVES = "arrives"
+    ARRIVED = "arrived"
+    LOST = "lost"
+    TICKED = "ticked"
+
+
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who else watches a run. ``trace`` gets (place, event or effect); ``sink`` gives the sink of a place."""
+    """Who else watches a run.
+
+    ``trace`` gets (place, event or effect); ``sink`` gives the sink of a place; ``moment`` is called when a message
+    is about to arrive, has arrived or is lost, and when the clock has moved, all with the world at rest.
+    """
 
     trace: Callable[[str, object], None] = lambda place, what: None
     sink: Callable[[str, int | None], Sink | None] = lambda place, node_id: None
+    moment: Callable[[Moment, Envelope | None], None] = lambda moment, envelope: None
 
 
 class Stage:
@@ -152,6 +167,7 @@ class Stage:
             self.control.tick()
             for actor in self.running():
                 self.step(actor, events.Ticked(self.now_ms))
+            self.observers.moment(Moment.TICKED, None)
             if settle:
                 self.settle()
 
@@ -231,13 +247,16 @@ class Stage:
         self.wire.take(envelope)
         if self.tells_messages:
             self.tell(f"{envelope.link} arrived: {envelope.text}")
+        self.observers.moment(Moment.ARRIVES, envelope)
         envelope.arrive()
+        self.observers.moment(Moment.ARRIVED, envelope)
 
     def lose(self, envelope: Envelope, *, silently: bool = False) -> None:
         """Lose a message; its asker hears of it, unless ``silently``."""
         self.wire.take(envelope)
         if self.tells_messages:
             self.tell(f"{envelope.link} lost: {envelope.text}")
+        self.observers.moment(Moment.LOST, envelope)
         if not silently:
             envelope.fail("lost")
 
