@@ -1,0 +1,236 @@
+"""The criteria of the fault scenarios can fail: each is shown something wrong, and something that only looks so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from harness.cluster import Cluster
+from harness.counters import counted
+from harness.criteria import Footprint, g1_history, g3_processes, g4_available, g5_real
+from harness.facilities import Facility, missing
+from harness.history_file import HistoryWriter, operations
+from harness.load import LOOSE, STRICT, Load, Sent
+from harness.namespaces import Namespaces
+from harness.run import Expected, Run
+from harness.scenario import Form, Scenario, scenarios
+
+from strandline.cli.processes import Exit
+from strandline.runtime.exit_codes import ExitCode
+from strandline.sim.history import SendOutcome, Value, anomalies
+
+
+async def _nothing(_: Any) -> None:
+    return None
+
+
+def _run(tmp_path: Path, **scenario: Any) -> Run:
+    """A run of nothing, to which a test adds what shall be judged."""
+    settings = {"number": 99, "title": "Nothing", "plan": lambda draw, form: [], "play": _nothing}
+    declared = Scenario(**(settings | {"demands": lambda form: {}} | scenario))
+    cluster = Cluster(tmp_path / "cluster", Namespaces())
+    for service in cluster.services:
+        service.output.parent.mkdir(parents=True, exist_ok=True)
+        service.output.touch()
+    probe: Any = SimpleNamespace()
+    load = Load(cluster=cluster, probe=probe, directory=tmp_path, seed=1)
+    return Run(
+        scenario=declared,
+        form=Form(),
+        seed=1,
+        plan=[],
+        directory=tmp_path,
+        cluster=cluster,
+        probe=probe,
+        load=load,
+    )
+
+
+def _expect(run: Run, since_s: float) -> None:
+    run.expected.append(Expected(since_s=since_s, why="a kill", within_s=5.0, partitions=(0,), clients=("p0",)))
+
+
+def _acked(invoked_s: float, completed_s: float, *, outcome: str = "ok", partition: int = 0) -> Sent:
+    return Sent(Value("p0", int(invoked_s * 10)), STRICT, partition, invoked_s, completed_s, outcome)
+
+
+def test_history_with_a_lost_write_fails(tmp_path: Path) -> None:
+    """G1: an acknowledged value that every reader passed over is named."""
+    history = HistoryWriter(tmp_path / "history-cli0.jsonl")
+    for seq in range(2):
+        history.send(Value("p0", seq), STRICT, 0)
+        history.sent(Value("p0", seq), SendOutcome.OK, seq)
+    history.seek("c0", STRICT, 0, 0)
+    history.read("c0", STRICT, 0, [(1, Value("p0", 1))])
+    history.close()
+    run = _run(tmp_path)
+    run.load._read_up_to[tmp_path / "history-cli0.jsonl"] = 0
+
+    assert any("lost-write" in failure for failure in g1_history(run))
+
+
+def test_client_that_died_fails(tmp_path: Path) -> None:
+    """G1: a history is no proof when its writer ended early."""
+    run = _run(tmp_path)
+    run.load.deaths.append("the clients in cli0 ended with 1")
+
+    assert g1_history(run) == ["G1 the clients in cli0 ended with 1"]
+
+
+def test_acks_1_promises_nothing(tmp_path: Path) -> None:
+    """An acknowledged record of the acks=1 topic may be lost, and another may take its offset."""
+    path = tmp_path / "history.jsonl"
+    history = HistoryWriter(path)
+    for seq in range(2):
+        history.send(Value("a0", seq), LOOSE, 0)
+        history.sent(Value("a0", seq), SendOutcome.OK, 0)
+    history.seek("c0", LOOSE, 0, 0)
+    history.read("c0", LOOSE, 0, [(0, Value("a0", 1))])
+    history.close()
+
+    assert anomalies(operations([path], [STRICT, LOOSE], frozenset({LOOSE}))) == []
+    assert anomalies(operations([path], [STRICT, LOOSE], frozenset())) != []
+
+
+def test_equal_offsets_of_two_topics_are_two_places(tmp_path: Path) -> None:
+    """Partition 0 of one topic is not partition 0 of the other."""
+    path = tmp_path / "history.jsonl"
+    history = HistoryWriter(path)
+    for client, topic in (("p0", STRICT), ("a0", LOOSE)):
+        history.send(Value(client, 0), topic, 0)
+        history.sent(Value(client, 0), SendOutcome.OK, 0)
+        history.read("c0", topic, 0, [(0, Value(client, 0))])
+    history.close()
+
+    assert anomalies(operations([path], [STRICT, LOOSE], frozenset())) == []
+
+
+def test_unasked_end_fails_unless_it_is_declared(tmp_path: Path) -> None:
+    """G3: a process that ended by itself is named; a fail-stop that the scenario provokes is none."""
+    end = Exit(name="node-1", code=int(ExitCode.STORAGE_FAILED))
+    run, forgiving = _run(tmp_path), _run(tmp_path, declared_ends=frozenset({ExitCode.STORAGE_FAILED}))
+    run.cluster.ends.append(end)
+    forgiving.cluster.ends.append(end)
+
+    assert g3_processes(run, {}, {}, []) == ["G3 node-1 ended with exit code 10 (STORAGE_FAILED)"]
+    assert g3_processes(forgiving, {}, {}, []) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "is_fine"),
+    [
+        (Footprint(150_000, 20, 10), True),
+        (Footprint(340_000, 20, 10), True),
+        (Footprint(400_000, 20, 10), False),
+        (Footprint(150_000, 80, 10), False),
+        (Footprint(150_000, 20, 30), False),
+    ],
+)
+def test_what_grew_and_stayed_fails(tmp_path: Path, after: Footprint, is_fine: bool) -> None:
+    """G3: memory may double or grow by 256 MiB; files and threads come back to where they were."""
+    warm = {"node-1": Footprint(100_000, 20, 10)}
+
+    assert (g3_processes(_run(tmp_path), warm, {"node-1": after}, []) == []) is is_fine
+
+
+def test_alarm_in_the_output_fails(tmp_path: Path) -> None:
+    """G3: a line that only a defect writes is quoted."""
+    run = _run(tmp_path)
+    run.cluster.controller.output.write_text("Traceback (most recent call last):\n")
+
+    assert g3_processes(run, {}, {}, []) == ["G3 alarm: controller: Traceback (most recent call last):"]
+
+
+def test_late_ack_fails(tmp_path: Path) -> None:
+    """G4: only sends that began after the fault count, and the first of them must be acknowledged in time."""
+    run = _run(tmp_path)
+    _expect(run, 100.0)
+    run.load.sends += [_acked(99.9, 100.1), _acked(100.5, 101.0, outcome="indefinite"), _acked(101.0, 106.5)]
+
+    assert g4_available(run) == ["G4 a kill: partition 0 had no ack for 6.5 s, 5 s allowed"]
+
+
+def test_timely_ack_passes(tmp_path: Path) -> None:
+    """G4: a fault costs at most session and two seconds."""
+    run = _run(tmp_path)
+    _expect(run, 100.0)
+    run.load.sends += [_acked(100.5, 104.9)]
+
+    assert g4_available(run) == []
+
+
+def test_fault_without_effect_is_void(tmp_path: Path) -> None:
+    """G5: what a scenario demands must have been counted."""
+    run = _run(tmp_path, demands=lambda form: {"elections": 2})
+    run.counters = Counter(elections=1)
+
+    assert g5_real(run) == ["G5 elections: 1, wanted at least 2"]
+
+
+def test_only_events_count(tmp_path: Path) -> None:
+    """Counters come from state events; a torn last line is left out, a first leader is no election."""
+    change = {"event": "LEADER_CHANGE", "old_leader": 1, "new_leader": 2, "old_leader_epoch": 0}
+    first = change | {"old_leader": None, "old_leader_epoch": None}
+    cut = {"event": "TRUNCATION", "from_leo": 9, "to_leo": 7, "committed_cut": 0}
+    (tmp_path / "controller").mkdir()
+    (tmp_path / "node").mkdir()
+    lines = [json.dumps(first), json.dumps(change), '{"event":"LEAD']
+    (tmp_path / "controller" / "events.jsonl").write_text("\n".join(lines))
+    (tmp_path / "node" / "events.jsonl").write_text(json.dumps(cut) + "\n")
+
+    found = counted(tmp_path / "controller", [tmp_path / "node"])
+
+    assert (found["elections"], found["truncations"], found["truncated_records"]) == (1, 1, 2)
+
+
+def test_what_is_missing_is_said() -> None:
+    """A facility that is not there is named with its sentence; one that is there is silent."""
+    there = Facility(name="there", lacking=lambda: None)
+    not_there = Facility(name="FUSE", lacking=lambda: "/dev/fuse cannot be opened")
+
+    assert missing([there, not_there]) == ["FUSE: /dev/fuse cannot be opened"]
+
+
+@pytest.mark.parametrize("number", sorted(scenarios()))
+def test_a_plan_is_drawn_by_its_seed_alone(number: int) -> None:
+    """The same seed draws the same plan, which can be written as JSON; no counter is demanded of nobody."""
+    scenario = scenarios()[number]
+    plans = [scenario.plan(random.Random("1"), form) for form in (Form(), Form(), Form(is_short=True))]
+
+    assert plans[0] == plans[1]
+    assert all(json.dumps([step.args for step in plan]) for plan in plans)
+    assert plans[0]
+    assert scenario.demands(Form())
+
+
+async def test_faults_are_undone_in_reverse_order(tmp_path: Path) -> None:
+    """The last resort undoes the latest fault first, and goes on after one that fails."""
+    undone = []
+
+    class Remembered:
+        def __init__(self, name: str) -> None:
+            self.kind = self.name = name
+
+        def described(self) -> str:
+            return self.name
+
+        async def apply(self, cluster: Cluster) -> None:
+            await asyncio.sleep(0)
+
+        async def undo(self, cluster: Cluster) -> None:
+            undone.append(self.name)
+            if self.name == "second":
+                raise RuntimeError("cannot be undone")
+
+    run = _run(tmp_path)
+    for name in ("first", "second", "third"):
+        await run.begin(Remembered(name))  # type: ignore[arg-type]
+    await run.undo_everything()
+
+    assert undone == ["third", "second", "first"]
