@@ -61,7 +61,10 @@ class OffsetFinder:
                     if len(found) < len(wanted):
                         await asyncio.sleep(backoff.next_s())
         except TimeoutError:
-            tp = next(tp for tp in wanted if tp not in found)
+            tp = next((tp for tp in wanted if tp not in found), None)
+            if tp is None:
+                # The last answer came in the very moment the time was up.
+                return found
             refusal = why.get(tp, Refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp.partition} has no leader"))
             raise Refused.of(refusal) from None
         return found
