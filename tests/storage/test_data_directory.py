@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -139,6 +140,45 @@ def test_lost_durable_records_make_the_node_unclean(tmp_path) -> None:
     assert "t-0 ends at 4" in directory.unclean_reason()
     assert directory.checkpoints.recovery_points.get(("t", 0)) == 4
     opened.log.close(clean=False)
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["in-the-checkpoints", "not-yet-in-them"])
+@pytest.mark.parametrize("damage", ["flipped", "without", "gone"])
+def test_a_log_that_cannot_be_found_any_more_makes_the_node_unclean(tmp_path, damage, saved) -> None:
+    """It would begin anew, empty, so the node must register as one that may have lost records (M58)."""
+    directory = registered(tmp_path)
+    log = directory.open_log("t", 0, "T").log
+    append(log)
+    if saved:
+        log.note_durable(log.leo)
+        directory.save_checkpoints()
+    log.close(clean=False)
+    directory.close(clean=False)
+    metadata = tmp_path / "t-0" / "partition.metadata"
+    if damage == "flipped":
+        metadata.write_bytes(metadata.read_bytes().replace(b"topic", b"uopic"))
+    elif damage == "without":
+        metadata.unlink()
+    else:
+        shutil.rmtree(tmp_path / "t-0")
+
+    assert start(tmp_path).is_unclean == (saved or damage != "gone")
+
+
+def test_a_log_that_was_deleted_or_set_aside_is_not_missed(tmp_path) -> None:
+    """Logs that are gone on purpose do not make the node unclean."""
+    directory = registered(tmp_path)
+    for topic in ("deleted", "aside"):
+        log = directory.open_log(topic, 0, "T").log
+        append(log)
+        log.note_durable(log.leo)
+        directory.checkpoints.high_watermarks.put(log.name, log.leo)
+    directory.save_checkpoints()
+    directory.open_log("deleted", 0, "T").log.delete()
+    directory.open_log("aside", 0, "U").log.close()
+    directory.close(clean=False)
+
+    assert not start(tmp_path).is_unclean
 
 
 def test_damage_met_in_service_is_repaired_at_the_next_start(tmp_path) -> None:

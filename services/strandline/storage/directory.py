@@ -108,6 +108,7 @@ class DataDirectory:
         for leftover in path.glob(f"*{DELETED_SUFFIX}"):
             remove_tree(leftover)
         checkpoints = DirectoryCheckpoints.load(path)
+        _maybe_mark_lost_logs(path, checkpoints)
         return cls(path, identity, checkpoints, stopped_cleanly, LowSpaceMark(path, low_space_bytes), lock_fd)
 
     # --- identity and marks --------------------------------------------------------------------------
@@ -165,14 +166,7 @@ class DataDirectory:
 
     def log_names(self) -> list[LogName]:
         """Topic and partition of every log in the directory."""
-        names: list[LogName] = []
-        for path in sorted(self.path.iterdir()):
-            if path.is_dir() and not path.name.endswith((STRAY_SUFFIX, DELETED_SUFFIX)):
-                try:
-                    names.append(log_name(path))
-                except ValueError:
-                    continue
-        return names
+        return [log_name(path) for path in _log_paths(self.path)]
 
     def open_log(self, topic: str, partition: int, topic_id: str, settings: LogSettings | None = None) -> OpenedLog:
         """Open or make the log of a topic id; one of another id is renamed away, never served (M63).
@@ -299,6 +293,44 @@ def _begin_run(path: Path, durability: Durability) -> bool:
     remove(path / CLEAN_NAME)
     sync_directory(path)
     return stopped_cleanly
+
+
+def _maybe_mark_lost_logs(path: Path, checkpoints: DirectoryCheckpoints) -> None:
+    """Mark the directory unclean when a log that held records is gone, or does not say whose it is (M58).
+
+    Such a log begins anew, empty, so this node must be in no ISR; and that has to be known before it registers.
+    """
+    rows = (checkpoints.high_watermarks.offsets, checkpoints.recovery_points.offsets)
+    held = {f"{topic}-{partition}" for row in rows for (topic, partition), offset in row.items() if offset > 0}
+    for log in sorted({*(path / name for name in held), *_log_paths(path)}):
+        reason = _lost_reason(log, was_held=log.name in held)
+        if reason is not None and not (path / UNCLEAN_NAME).exists():
+            _mark_unclean(path, reason)
+
+
+def _lost_reason(log: Path, *, was_held: bool) -> str | None:
+    if was_held and not log.is_dir():
+        return f"{log.name} is missing, and it held records"
+    try:
+        topic_id = read_topic_id(log)
+    except CheckpointDamaged as damage:
+        return str(damage)
+    if topic_id is None and any(file.stat().st_size for file in log.glob("*.log")):
+        return f"{log.name} does not say which topic it belongs to"
+    return None
+
+
+def _log_paths(path: Path) -> list[Path]:
+    """The folders that are logs by their name."""
+    found = []
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.name.endswith((STRAY_SUFFIX, DELETED_SUFFIX)):
+            try:
+                log_name(entry)
+            except ValueError:
+                continue
+            found.append(entry)
+    return sorted(found)
 
 
 def _mark_unclean(path: Path, reason: str) -> None:
