@@ -17,7 +17,7 @@ import grpc
 from faults.network import Cut
 from faults.processes import Kill, Stop
 from harness.cluster import CONTROLLER, namespace
-from harness.counters import rows
+from harness.counters import NOBODY, rows
 from harness.fault import Step
 from harness.run import Run
 from harness.scenario import Form, Scenario
@@ -141,7 +141,8 @@ def _elections(run: Run) -> int:
     """Leader changes between two nodes so far."""
     return sum(
         row["event_type"] == "LEADER_CHANGE"
-        and None not in (row.get("old_leader"), row.get("new_leader"))
+        and row.get("old_leader") not in NOBODY
+        and row.get("new_leader") not in NOBODY
         and row["old_leader"] != row["new_leader"]
         for row in rows(run.cluster.controller.directory)
     )
