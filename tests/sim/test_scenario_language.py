@@ -141,6 +141,15 @@ def test_output_that_is_missing_or_too_much() -> None:
         ("restart ctl lose=99", "fewer than the store's"),
         ("power-off A keep=7", "an offset from 0"),
         ("show A extra", "a node (A, B)"),
+        ("produce A m0 akcs=1", "a record (letters, digits, - and _)"),
+        ("append A m0@0", "a record (letters, digits, - and _)"),
+        ("append A m3..m1", "several (m0..m3)"),
+        ("hold A->B B", "nothing more"),
+        ("release * A->B", "nothing more"),
+        ("partition A->B soon", "nothing more"),
+        ("deliver B->A fetch twice", "nothing more"),
+        ("drop B->A fetch loudly", "nothing more"),
+        ("expect-log A =", "a node whose log shall be equal"),
     ],
 )
 def test_what_is_wrong_is_named(command: str, expected: str) -> None:

@@ -12,10 +12,12 @@ from typing import TypeVar
 
 from strandline.sim.scenario.language import Command, Misuse, Word
 from strandline.sim.scenario.nodes import Actor
+from strandline.sim.scenario.records import expand
 from strandline.sim.scenario.stage import Stage
 from strandline.sim.scenario.wire import CONTROLLER, Link
 
 _OPTION = re.compile(r"^([a-z][a-z.-]*)=(.*)$")
+_RECORD = re.compile(r"^[\w-]+$")
 _DURATION = re.compile(r"^(\d+)(ms|s|m)$")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 E = TypeVar("E", bound=StrEnum)
@@ -115,6 +117,13 @@ class Call:
         if word.text == "*":
             return [place for place in (*self.stage.actors, CONTROLLER) if place != other]
         return [self.place(word)]
+
+    def records(self, word: Word) -> list[str]:
+        """One record, or several: ``m0..m3``."""
+        found = expand(word.text)
+        if not all(_RECORD.match(value) for value in found):
+            raise self.wrong(word, "a record (letters, digits, - and _), several (m0..m3), or an option of this verb")
+        return found
 
     def integer(self, word: Word) -> int:
         """A number, 0 or more."""

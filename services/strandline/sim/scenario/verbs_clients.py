@@ -6,7 +6,7 @@ from strandline.core.messages import EARLIEST, LATEST, FetchPartition, OffsetQue
 from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, Offset
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.nodes import TP, Actor
-from strandline.sim.scenario.records import EMPTY, expand, header, records_of, shown_epochs, shown_records
+from strandline.sim.scenario.records import EMPTY, header, records_of, shown_epochs, shown_records
 from strandline.sim.scenario.telling import sight_of
 from strandline.sim.scenario.verb import Verb
 from strandline.sim.scenario.verbs_scene import RECORD_BYTES
@@ -29,7 +29,7 @@ def _produce(call: Call, acks: Acks) -> None:
     stage = call.stage
     actor = call.running(call.word(0, "the node that is asked"))
     call.word(1, "a record")
-    values = [(word, value) for word in call.words[1:] for value in expand(word.text)]
+    values = [(word, value) for word in call.words[1:] for value in call.records(word)]
     producer, sequence = call.options.get("producer"), call.maybe_integer("sequence")
     for index, (word, value) in enumerate(values):
         label = call.text_option("as", value)

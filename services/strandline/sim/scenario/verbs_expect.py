@@ -48,6 +48,8 @@ def _expected_records(call: Call, word: Word) -> list[str]:
 
 def _equal_logs(call: Call, first: Word) -> None:
     words = [word for word in call.words if word.text != "="]
+    if len(words) < 2 or call.words[-1].text == "=":
+        raise call.wrong(None, "a node whose log shall be equal")
     wanted = " ".join(map(str, records_of(call.node(first).log))) or EMPTY
     for word in words[1:]:
         actor = call.node(word)

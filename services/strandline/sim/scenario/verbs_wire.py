@@ -10,6 +10,7 @@ from strandline.sim.scenario.wire import Envelope, Link
 
 KINDS = ("fetch", "fetched", "end-of-epoch", "offsets", "alter", "altered", "metadata")
 _DISK = ".disk"
+_ALL = "all"
 
 
 def _is_link(word: Word) -> bool:
@@ -24,18 +25,31 @@ def _disk_of(call: Call, word: Word) -> Actor | None:
 
 def _targets(call: Call) -> list[Word]:
     """The links and disks at the beginning of a command."""
-    found = [word for word in call.words if _is_link(word) or word.text.endswith(_DISK)]
+    found: list[Word] = []
+    for word in call.words:
+        if not (_is_link(word) or word.text.endswith(_DISK)):
+            break
+        found.append(word)
     if not found:
         raise call.wrong(call.words[0] if call.words else None, "a link such as B->A, or a disk such as A.disk")
     return found
 
 
-def _kind(call: Call, count: int) -> str | None:
+def _only_targets(call: Call) -> list[Word]:
+    """As `_targets`, and nothing behind them."""
+    found = _targets(call)
+    call.no_more(len(found))
+    return found
+
+
+def _kind(call: Call, count: int, *others: str) -> str | None:
+    """The word behind the links: a kind of message, or one of ``others``."""
     if len(call.words) <= count:
         return None
     word = call.words[count]
-    if word.text not in KINDS:
+    if word.text not in (*KINDS, *others):
         raise call.wrong(word, f"a kind of message ({', '.join(KINDS)})")
+    call.no_more(count + 1)
     return word.text
 
 
@@ -51,8 +65,8 @@ def _oldest(call: Call, word: Word, kind: str | None) -> Envelope:
 def deliver(call: Call) -> None:
     """`deliver`: let the oldest message of each link arrive, or of one kind, or ``all``; let a held commit complete."""
     targets = _targets(call)
-    everything = call.words[-1].text == "all"
-    kind = None if everything else _kind(call, len(targets))
+    kind = _kind(call, len(targets), _ALL)
+    everything, kind = kind == _ALL, None if kind == _ALL else kind
     for word in targets:
         actor = _disk_of(call, word)
         if actor is not None:
@@ -97,7 +111,7 @@ def duplicate(call: Call) -> None:
 
 def hold(call: Call) -> None:
     """`hold`: `stabilize` leaves these links alone; commits of a held disk wait."""
-    for word in _targets(call):
+    for word in _only_targets(call):
         actor = _disk_of(call, word)
         if actor is not None:
             actor.holds_commits = True
@@ -111,8 +125,9 @@ def release(call: Call) -> None:
         call.stage.wire.held.clear()
         for actor in call.stage.actors.values():
             _release_disk(call, actor)
+        call.no_more(1)
         return
-    for word in _targets(call):
+    for word in _only_targets(call):
         held = _disk_of(call, word)
         if held is not None:
             _release_disk(call, held)
@@ -130,7 +145,7 @@ def partition(call: Call) -> None:
     """`partition`: cut links. Links are named, or two sides: ``partition A | B C ctl``."""
     texts = [word.text for word in call.words]
     if "|" not in texts:
-        for word in _targets(call):
+        for word in _only_targets(call):
             call.stage.wire.cut.update(call.links(word))
         return
     at = texts.index("|")
