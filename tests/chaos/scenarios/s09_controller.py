@@ -44,6 +44,7 @@ async def play(run: Run) -> None:
     """The storm first, the rest from a whole cluster each."""
     await _storm(run, [step for step in run.plan if step.what == "kill in the storm"])
     await run.in_sync()
+    await _nothing_pending(run)
     await _down(run, next(step for step in run.plan if step.what == "down").args["length_s"])
     await run.in_sync()
     await _older_store(run)
@@ -183,17 +184,27 @@ def _recover(run: Run) -> None:
 
 
 async def after(run: Run) -> None:
-    """Epochs never went back at the controller, and no proposal was accepted twice."""
+    """Epochs never went back at the controller, and no two proposals were accepted on top of the same state."""
     _epochs_rise(run, run.cluster.controller.directory)
     accepted = Counter(
-        (row["topic_id"], row["partition"], row["leader_epoch"], row["expected_partition_epoch"])
-        for node in run.cluster.nodes.values()
-        for row in rows(node.directory)
-        if row["event_type"] == "ALTER_PARTITION" and row["phase"] == "result" and not row["error_code"]
+        (row["topic_id"], row["partition"], row["partition_epoch"])
+        for row in rows(run.cluster.controller.directory)
+        if row["event_type"] == "ISR_CHANGE" and row["initiator"] == "leader"
     )
     run.counters["accepted_proposals"] += len(accepted)
     twice = [proposal for proposal, times in accepted.items() if times > 1]
-    run.check(not twice, f"proposals accepted more than once: {twice[:3]}")
+    run.check(not twice, f"two proposals were accepted at one partition epoch: {twice[:3]}")
+
+
+async def _nothing_pending(run: Run) -> None:
+    """L3: each proposal has ended, accepted or refused."""
+    for index in range(STRICT_PARTITIONS):
+
+        async def look(index: int = index) -> bool:
+            led = await run.probe.described(STRICT, await run.leader(index), index)
+            return set(led.isr) == set(led.maximal_isr) == {1, 2, 3}
+
+        await until(look, f"no proposal of {STRICT}-{index} is open")
 
 
 def _epochs_rise(run: Run, directory: Path) -> None:
