@@ -27,25 +27,19 @@ def of(story: Film, command: str) -> list[Frame]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_film_tells_what_the_transcript_tells(path: Path) -> None:
-    """Every line that a run prints once there is a partition stands on exactly one frame, in order."""
+    """Every line that a run prints stands on one frame, in order; every claim is noted once, and holds."""
     text = path.read_text(encoding="utf-8")
     story, transcript = film(text, path.name), run_text(text, path.name)
     silent = ("show", "messages", "expect-")
     commands = {c.line: c.text for c in transcript.script.commands}
     told = {line: [line_told for f in story.frames if f.line == line for line_told in f.told] for line in commands}
 
+    claims = [claim for frame in story.frames for claim in frame.claims]
+
     assert story.failure == ""
     for line, printed in transcript.outputs.items():
         if printed and not commands[line].startswith(silent):
             assert told[line] == printed
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_claims_stand_on_frames(path: Path) -> None:
-    """Each claim of a file is noted once, and holds."""
-    text = path.read_text(encoding="utf-8")
-    claims = [claim for frame in film(text, path.name).frames for claim in frame.claims]
-
     assert [c.text for c in claims] == [line.rstrip() for line in text.splitlines() if line.startswith("expect-")]
     assert all(claim.holds for claim in claims)
 
