@@ -64,7 +64,7 @@ def test_lost_held_and_queued_messages_look_different() -> None:
 
     assert "✗── lost: fetch offset=0 epoch=0" in lost
     assert "▲── held: fetch" in held
-    assert queued.count("1 of 2: metadata leader=B epoch=1") == 2
+    assert queued.count("1 of 2: leader=B epoch=1") == 2
 
 
 def test_cut_links_are_named() -> None:

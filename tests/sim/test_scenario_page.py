@@ -6,13 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from strandline.cli.app import app
 from strandline.core.errors import ErrorCode
 from strandline.sim.scenario.run import VERBS, run_text
 from strandline.sim.scenario.truth import CHECKED
 from strandline.sim.scenario.verbs_wire import KINDS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "SCENARIOS.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "SCENARIOS.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```scenario\n(.*?)```", PAGE, re.DOTALL)
 SECTIONS = dict(re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
@@ -41,10 +44,32 @@ def test_a_section_uses_its_verb_and_names_its_options(name: str) -> None:
 
 def test_the_lists_of_the_page_are_complete() -> None:
     """Kinds of messages and properties are those of the code; errors shown are errors there are."""
-    kinds = re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)
+    messages = PAGE.partition("## Places, links and messages")[2].partition("\n## ")[0]
+    kinds = re.findall(r"^\| `([a-z-]+)` \|", messages, re.MULTILINE)
     properties = re.findall(r"^\| (I\d+(?:, I\d+)?) \|", PAGE, re.MULTILINE)
     errors = re.findall(r"^expect-error \S+ (\w+)$", PAGE, re.MULTILINE)
 
     assert kinds == list(KINDS)
     assert ", ".join(properties).split(", ") == list(CHECKED)
     assert set(errors) <= set(ErrorCode.__members__)
+
+
+def test_every_scenario_file_is_on_the_page() -> None:
+    """The table lists the files that are there, each once, and no other."""
+    table = PAGE.partition("## Scenarios to read")[2].partition("\n## ")[0]
+    listed = re.findall(r"`((?:table|tr\d|e_t)\w+)`", table)
+    there = [path.stem for path in (ROOT / "tests" / "scenarios").glob("*.scenario")]
+
+    assert sorted(listed) == sorted(there)
+
+
+def test_the_picture_is_what_its_command_writes(tmp_path: Path) -> None:
+    """Run the command that the page names, and the picture in docs/img comes out."""
+    (line,) = re.findall(r"^strandline (scenario play .*--svg .*)$", PAGE, re.MULTILINE)
+    words = line.split()
+    picture, file = words[-1], words[2]
+    out = tmp_path / "made.svg"
+    result = CliRunner().invoke(app, [*words[:2], str(ROOT / file), *words[3:-1], str(out)])
+
+    assert result.exit_code == 0
+    assert out.read_text(encoding="utf-8") == (ROOT / picture).read_text(encoding="utf-8"), line

@@ -207,9 +207,14 @@ def _queues(flights: tuple[Flight, ...]) -> list[Flight]:
         key = (flight.source, flight.target, flight.fate) if waits else len(found)
         found.setdefault(key, []).append(flight)
     return [
-        replace(queue[0], text=(f"1 of {len(queue)}: " if queue[1:] else "") + queue[0].text)
+        replace(queue[0], text=(f"1 of {len(queue)}: " if queue[1:] else "") + _brief(queue[0]))
         for queue in found.values()
     ]
+
+
+def _brief(flight: Flight) -> str:
+    """What a message says; metadata of the partition is known by its first words."""
+    return flight.text.replace("metadata leader=", "leader=", 1)
 
 
 def _label_rows(flights: list[Flight], rows: dict[str, int]) -> list[int | None]:
