@@ -21,6 +21,7 @@ from harness.fault import Fault
 
 _SOURCE = Path(__file__).with_name("clock_shim.c")
 _ORDERS = struct.Struct("=Qqqqdd")
+_COUNT = struct.Struct("=Q")
 _NS = 1_000_000_000
 
 
@@ -64,9 +65,9 @@ class Clock:
         self.folder.mkdir(parents=True, exist_ok=True)
         compiled(self.folder)
         with self._path.open("wb") as orders:
-            orders.write(bytes(_ORDERS.size))
+            orders.write(bytes(_ORDERS.size + _COUNT.size))
         with self._path.open("r+b") as orders:
-            self._mapped = mmap.mmap(orders.fileno(), _ORDERS.size)
+            self._mapped = mmap.mmap(orders.fileno(), 0)
         self.set()
 
     @property
@@ -86,9 +87,14 @@ class Clock:
         self._since_ns, self._shown_ns, self.wall_offset_s = now_ns, shown_ns, wall_offset_s
         fields = (int(wall_offset_s * _NS), now_ns, shown_ns, rate, before)
         self._mapped[:8] = struct.pack("=Q", self._turn + 1)
-        self._mapped[8:] = _ORDERS.pack(0, *fields)[8:]
+        self._mapped[8 : _ORDERS.size] = _ORDERS.pack(0, *fields)[8:]
         self._turn += 2
         self._mapped[:8] = struct.pack("=Q", self._turn)
+
+    @property
+    def wrong_answers(self) -> int:
+        """How often the process asked a clock, or waited by it, while it was wrong."""
+        return int(_COUNT.unpack_from(self._mapped, _ORDERS.size)[0])
 
     @property
     def _path(self) -> Path:

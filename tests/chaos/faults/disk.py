@@ -165,6 +165,14 @@ class Disk:
         return sum(rule["hits"] for rule in self._order("report")["rules"])
 
     @property
+    def first_hit_s(self) -> float | None:
+        """When the first of the present rules fired, on the machine's monotonic clock; None: none has."""
+        return min(
+            (rule["first_hit_s"] for rule in self._order("report")["rules"] if rule["first_hit_s"] is not None),
+            default=None,
+        )
+
+    @property
     def used_bytes(self) -> int:
         """Size of all files."""
         return int(self._order("report")["used_bytes"])

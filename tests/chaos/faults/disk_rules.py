@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from typing import Any
@@ -30,6 +31,8 @@ class Rule:
     times: int | None = None
     """How many operations it hits; None: all."""
     hits: int = 0
+    first_hit_s: float | None = None
+    """When it first fired, on the machine's monotonic clock."""
 
     def __post_init__(self) -> None:
         assert self.operation in OPERATIONS, f"{self.operation} is none of {sorted(OPERATIONS)}"
@@ -45,6 +48,7 @@ class Rule:
         if self.times is not None:
             self.times -= 1
         self.hits += 1
+        self.first_hit_s = self.first_hit_s or time.monotonic()
         return True
 
     def failure(self, path: str) -> OSError | None:

@@ -78,6 +78,7 @@ def test_a_right_clock_shows_the_truth(child: _Child) -> None:
     assert abs(answer["wall_s"] - time.time()) < 5
     assert abs(answer["mono_s"] - time.monotonic()) < 5
     assert took_s >= 0.6
+    assert child.clock.wrong_answers == 0
 
 
 @pytest.mark.parametrize("hours", [1, -1])
@@ -97,6 +98,7 @@ def test_waits_last_as_long_as_the_clock_says(child: _Child, rate: float) -> Non
     child.clock.set(rate=rate)
     answer, took_s = child.ask()
 
+    assert child.clock.wrong_answers > 0
     for kind in ("condition", "loop", "sleep"):
         assert answer[kind] + 0.01 >= 0.2, (kind, answer)
     assert took_s >= 0.6 / rate * 0.98

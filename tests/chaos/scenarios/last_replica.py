@@ -1,0 +1,137 @@
+"""What scenarios 8 and 16 share: two nodes go, the last one loses its power, all return in a given order (TR11).
+
+Expected at each moment is what the controller's own lists say: a partition has a leader exactly when a node of its
+ISR or ELR lives, and a node that lost records is in neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+
+from faults.disk import Disk
+from faults.disk_power import PowerLoss
+from harness.cluster import STOP_GRACE_MS
+from harness.fault import Step
+from harness.load import LOOSE, STRICT, STRICT_PARTITIONS
+from harness.run import AVAILABLE_S, Run
+from raw_records import batch, fetch, produce
+from running_cluster import until
+
+from strandline.v1 import error_pb2, metadata_pb2
+
+_FROZEN_S = 1.5
+
+
+def orders(draw: random.Random, count: int) -> list[Step]:
+    """``count`` of the six orders in which survivor (0), first gone (1) and second gone (2) may return."""
+    all_orders = [list(each) for each in itertools.permutations(range(3))]
+    draw.shuffle(all_orders)
+    return [
+        Step(what="last replica", args={"order": each, "seed": draw.choice([None, draw.randrange(1 << 30)])})
+        for each in all_orders[:count]
+    ]
+
+
+async def last_replica(run: Run, step: Step, disks: dict[int, Disk], *, clean_stops: bool) -> None:
+    """One round, from a whole cluster to a whole cluster."""
+    survivor = await run.leader()
+    first, second = (node_id for node_id in run.cluster.nodes if node_id != survivor)
+    run.note(f"round  survivor {survivor}, order {step.args['order']}")
+    for node_id in (first, second):
+        if clean_stops:
+            await run.cluster.service(node_id).stop(STOP_GRACE_MS)
+        else:
+            run.cluster.service(node_id).kill()
+        await _alone_without(run, node_id)
+    await _frozen(run, survivor)
+    lists = await _partitions(run)
+    loss = PowerLoss(disks, [survivor], step.args["seed"])
+    await run.begin(loss)
+    run.note(f"       {loss.described()}")
+    run.counters["dropped_bytes"] += loss.dropped_bytes
+    run.counters["losses_that_dropped"] += loss.dropped_bytes > 0
+    await _offline(run)
+    returning = [(survivor, first, second)[index] for index in step.args["order"]]
+    for number, node_id in enumerate(returning):
+        await run.cluster.start_node(node_id)
+        if number < 2:
+            await _led_by_the_entitled(run, lists, set(returning[: number + 1]), survivor if clean_stops else None)
+    await run.end(loss)
+    run.healed_s = time.monotonic()
+    await run.in_sync()
+    await run.load.acked(3)
+    run.counters["rounds"] += 1
+
+
+async def _partitions(run: Run) -> dict[tuple[str, int], metadata_pb2.PartitionMetadata]:
+    topics = {name: await run.probe.topic(name) for name in run.load.topics}
+    return {(name, each.partition_index): each for name, topic in topics.items() for each in topic.partitions}
+
+
+async def _alone_without(run: Run, node_id: int) -> None:
+    async def look() -> bool:
+        return all(node_id not in each.isr for each in (await _partitions(run)).values())
+
+    await until(look, f"node {node_id} is in no ISR")
+
+
+async def _frozen(run: Run, survivor: int) -> None:
+    """Below min ISR: acks=all is refused definitely, the HW stands still, committed records are read, lists say why."""
+    for (name, index), partition in (await _partitions(run)).items():
+        run.check(list(partition.isr) == [survivor], f"{name}-{index}: ISR {list(partition.isr)}, not [{survivor}]")
+        run.check(bool(partition.elr), f"{name}-{index}: nobody in the ELR although the ISR is below min ISR")
+    before = await run.probe.described(LOOSE, survivor)
+    strict = [await run.probe.described(STRICT, survivor, index) for index in range(STRICT_PARTITIONS)]
+    answer = await produce(run.probe, survivor, STRICT, batch(b"refused"))
+    run.check(
+        answer.error_code == error_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,
+        f"acks=all below min ISR was answered {error_pb2.ErrorCode.Name(answer.error_code)}",
+    )
+    run.counters["refused"] += answer.error_code == error_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS
+    await asyncio.sleep(_FROZEN_S)
+    after = await run.probe.described(LOOSE, survivor)
+    again = [await run.probe.described(STRICT, survivor, index) for index in range(STRICT_PARTITIONS)]
+    run.counters["appended_under_a_frozen_hw"] += after.log_end_offset - before.log_end_offset
+    for then, now in ((before, after), *zip(strict, again, strict=True)):
+        run.check(
+            then.high_watermark == now.high_watermark,
+            f"the HW moved from {then.high_watermark} to {now.high_watermark} below min ISR",
+        )
+    read = await fetch(run.probe, survivor, STRICT)
+    run.check(not read.error_code and bool(read.records), f"committed records are not read: {read.error_code}")
+
+
+async def _offline(run: Run) -> None:
+    """With nobody alive every partition is said to have no leader, and the lists stay."""
+
+    async def look() -> bool:
+        return all(not each.HasField("leader_id") for each in (await _partitions(run)).values())
+
+    await until(look, "every partition is offline")
+    for (name, index), each in (await _partitions(run)).items():
+        run.check(bool(each.isr or each.elr), f"{name}-{index} is offline and neither ISR nor ELR says why")
+    run.counters["seen_offline"] += 1
+
+
+async def _led_by_the_entitled(
+    run: Run,
+    lists: dict[tuple[str, int], metadata_pb2.PartitionMetadata],
+    alive: set[int],
+    unclean: int | None,
+) -> None:
+    """Waits until the partitions that can have a leader have one, and checks that the others have none."""
+    wanted = {key: alive & ({*each.isr, *each.elr} - {unclean}) for key, each in lists.items()}
+
+    async def look() -> bool:
+        now = await _partitions(run)
+        return all(now[key].HasField("leader_id") for key, entitled in wanted.items() if entitled)
+
+    await until(look, f"with {alive} alive the partitions {wanted} have leaders", timeout_s=AVAILABLE_S * 2)
+    for key, each in (await _partitions(run)).items():
+        if each.HasField("leader_id"):
+            run.check(bool(wanted[key]), f"{key} is led by {each.leader_id}, with only {alive} alive")
+            run.check(each.leader_id in wanted[key], f"{key} is led by {each.leader_id}, entitled are {wanted[key]}")
+        run.counters["stayed_offline"] += not wanted[key]
