@@ -149,6 +149,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         self.next_produce: deque[Action] = deque()
         self.next_fetch: deque[ppb.FetchPartitionResponse] = deque()
         self.produced: list[tuple[int, int, int, int]] = []
+        self.signs_of_life = 0
         self.fetched: list[ppb.FetchPartition] = []
         self.follower_fetches = 0
         self.produce_streams = 0
@@ -239,6 +240,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         writing = asyncio.Lock()
         try:
             async for request in requests:
+                self.signs_of_life += not request.topics and not request.forgotten_topics_data
                 for topic in request.forgotten_topics_data:
                     for index in topic.partitions:
                         _cancel(parked.pop(TopicPartition(topic.topic_id, index), None))

@@ -138,6 +138,19 @@ async def test_survives_the_death_of_the_leader() -> None:
         assert [first.value, *await read_all(consumer)] == [b"a", b"b"]
 
 
+async def test_silence_is_broken_by_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a fetch is parked the consumer says something now and then: only who sends learns that nobody is there."""
+    monkeypatch.setattr("strandline.client.fetch_link.SIGN_OF_LIFE_MS", 50)
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        await consumer.assign([TOPIC])
+        await until(lambda: cluster.nodes[0].signs_of_life >= 2)
+        write(cluster, b"a")
+        (fetched,) = await consumer.fetch_batches(5_000)
+
+        assert [record.value for record in fetched.records] == [b"a"]
+        assert len(cluster.nodes[0].fetched) <= 2
+
+
 async def test_reads_from_a_follower() -> None:
     """With read_from="follower" another replica than the leader is asked."""
     async with (

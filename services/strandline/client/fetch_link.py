@@ -2,6 +2,10 @@
 
 Invariant: a partition that was named is answered once or the link breaks and says so; naming it again replaces
 the fetch under way, and answers to a replaced one are told by their number.
+
+A leader says nothing while there is nothing to say, and so does a leader that a cut took away: whoever only listens
+cannot tell them apart. A silent link therefore sends a sign of life, and a connection that does not acknowledge it
+breaks (`limits.unacknowledged`).
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 _FetchStream = grpc.aio.StreamStreamCall[leader_service_pb2.FetchStreamRequest, leader_service_pb2.FetchStreamResponse]
 
 CONNECT_TIMEOUT_MS = 2_000
+SIGN_OF_LIFE_MS = 5_000
+"""How long a leader's link sends nothing at most."""
 _POLL_SLACK_MS = 5_000
 
 
@@ -138,7 +144,12 @@ class LeaderLink:
 
     async def _write(self, stream: _FetchStream) -> None:
         while True:
-            message = await self._messages.get()
+            try:
+                async with asyncio.timeout(SIGN_OF_LIFE_MS / 1000):
+                    message = await self._messages.get()
+            except TimeoutError:
+                # It names nothing, so the leader does nothing about it.
+                message = self._message(0)
             try:
                 await stream.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
