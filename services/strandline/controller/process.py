@@ -27,6 +27,7 @@ from strandline.core.controller_events import ControllerStarted
 from strandline.core.controller_state import ClusterState
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint
+from strandline.core.snapshots import cluster_snapshots
 from strandline.core.truncation import loss_warning
 from strandline.export.sink import EventSink
 from strandline.metadata.sqlite import SqliteStore
@@ -36,6 +37,7 @@ from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, b
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import open_exports
+from strandline.runtime.hourly import at_each_hour
 
 ENDPOINT_NAME = "endpoint.json"
 _SERVER_GRACE_S = 0.5
@@ -103,12 +105,18 @@ class ControllerProcess:
         header = self.driver.core.state.header
         self.sink.know(controller_epoch=header.controller_epoch)
         self.sink.begin(header.cluster_id, header.controller_epoch)
+        self._tell_state()
         self._own(self.driver.perform_forever())
         self._own(tick_forever(self.driver, settings.tick_ms))
+        self._own(at_each_hour(self._tell_state))
         await self._server.start()
         await self.health.set_serving(True)
         self._write_endpoint()
         _log.info("serving", address=target(self._bound), controller=repr(self.driver.core))
+
+    def _tell_state(self) -> None:
+        for snapshot in cluster_snapshots(self.driver.core.state):
+            self.sink.take(snapshot.event_type, snapshot.tp, snapshot.fields)
 
     def _topic_name(self, topic_id: str) -> str | None:
         topic = self.driver.core.state.topics.get(topic_id)

@@ -266,7 +266,9 @@ class ControllerCore:
         for decision in answer.partitions:
             if decision.refusal is not None:
                 code = decision.refusal.code.name
-                draft.emit("CONTROLLER_DECISION", decision.tp, decision="alter_partition", outcome=code)
+                known = draft.partition(decision.tp)
+                inputs = {} if known is None else {"old_isr": known.isr, "elr": known.elr}
+                draft.emit("CONTROLLER_DECISION", decision.tp, decision="alter_partition", outcome=code, **inputs)
         return answer
 
     def _tell(self, draft: Draft, request: GetMetadata) -> MetadataTold:

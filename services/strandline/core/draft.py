@@ -17,6 +17,7 @@ from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRe
 from strandline.core.election import ElectionType, eligible_set
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.snapshots import partition_snapshot
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
 
@@ -189,13 +190,15 @@ class Draft:
             "leader_epoch": after.leader_epoch,
             "partition_epoch": after.partition_epoch,
         }
-        old_isr = before.isr if before else ()
-        if after.isr != old_isr or (before is not None and after.elr != before.elr):
+        if before is None:
+            # Neither a shrink nor an expansion: where the partition begins.
+            yield partition_snapshot(after, meta_offset=self.header.metadata_offset)
+        elif after.isr != before.isr or after.elr != before.elr:
             isr_change: dict[str, object] = {
-                "old_isr": old_isr,
+                "old_isr": before.isr,
                 "new_isr": after.isr,
-                "removed": tuple(n for n in old_isr if n not in after.isr),
-                "added": tuple(n for n in after.isr if n not in old_isr),
+                "removed": tuple(n for n in before.isr if n not in after.isr),
+                "added": tuple(n for n in after.isr if n not in before.isr),
                 "elr": after.elr,
                 "cause": reason.cause,
                 "initiator": reason.initiator,

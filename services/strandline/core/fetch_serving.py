@@ -21,13 +21,19 @@ from strandline.core.types import FetchHw, NodeId, Offset, TopicPartition
 Acknowledged = Callable[[LeaderReplica, NodeId, bool, int, list[Effect]], None]
 """Called for each counted fetch: (leader, replica, remote LEO changed, now_ms, out)."""
 
+Refused = Callable[[TopicPartition, NodeId, ErrorCode], None]
+"""Called for each refused fetch of a replica."""
+
 
 class FetchServing:
     """Fetch requests of one node, from replicas and consumers, on unary calls and on streams."""
 
-    def __init__(self, state: NodeState, acknowledged: Acknowledged) -> None:
+    def __init__(
+        self, state: NodeState, acknowledged: Acknowledged, refused: Refused = lambda _tp, _node_id, _code: None
+    ) -> None:
         self._state = state
         self._acknowledged = acknowledged
+        self._replica_refused = refused
         self._updated_hw = state.rules.fetch_hw is FetchHw.UPDATED
         self._checked = state.truncation.checked
         self.parked = ParkedFetches()
@@ -70,6 +76,8 @@ class FetchServing:
         """One partition on arrival: check, snapshot the HW, count, and say what could be given now."""
         result = self._look(part, replica, at_follower, fresh=True)
         leader = self._state.leaders.get(part.tp)
+        if replica is not None and result.refusal is not None:
+            self._replica_refused(part.tp, replica.node_id, result.refusal.code)
         if replica is None or leader is None or result.refusal is not None or result.diverging is not None:
             return result
         changed = leader.observe_fetch(part, replica, now_ms)

@@ -40,13 +40,13 @@ class IsrChannel:
         self._waiting: dict[TopicPartition, ProposedIsr] = {}
         self._in_flight: AlterPartitionRequest | None = None
         self._sequence = 0
+        self._sent_ms = 0
         self._retry_at_ms = 0
         self.failed_updates = 0
 
     def propose(self, proposal: ProposedIsr, out: list[Effect]) -> None:
-        """Take a proposal; it is sent at the end of the step."""
+        """Take a proposal; it is sent at the end of the step, if nothing is in flight."""
         self._waiting[proposal.tp] = proposal
-        out.append(self._emit("proposed", proposal, None))
 
     def forget(self, tp: TopicPartition) -> None:
         """New metadata ended whatever was proposed for ``tp``; an answer still under way no longer counts."""
@@ -66,11 +66,15 @@ class IsrChannel:
             request_sequence=self._sequence,
             partitions=tuple(self._waiting.values()),
         )
+        self._sent_ms = now_ms
+        out += [self._emit("proposed", proposal, None, now_ms) for proposal in self._in_flight.partitions]
         out.append(SendAlterPartition(self._in_flight))
 
-    def failed(self, event: AlterPartitionFailed) -> None:
+    def failed(self, event: AlterPartitionFailed, out: list[Effect]) -> None:
         """No answer: it may have been applied, so the stricter reading stays and a new attempt follows."""
         if self._is_latest(event.request_sequence):
+            assert self._in_flight is not None
+            out += [self._emit("timeout", proposal, None, event.now_ms) for proposal in self._in_flight.partitions]
             self._in_flight = None
             self._retry_at_ms = event.now_ms + self._state.timings.alter_partition_retry_ms
 
@@ -81,6 +85,8 @@ class IsrChannel:
         request, self._in_flight = self._in_flight, None
         assert request is not None
         if event.answer.refusal is not None:
+            refusal = event.answer.refusal
+            out += [self._emit("result", proposal, refusal, event.now_ms) for proposal in request.partitions]
             self._refused(event.answer.refusal, event.now_ms, out)
             return []
         proposals = {p.tp: p for p in request.partitions}
@@ -108,7 +114,7 @@ class IsrChannel:
         if leader is None or leader.image.leader_epoch != proposal.leader_epoch:
             self.forget(proposal.tp)
             return False
-        out.append(self._emit("result", proposal, decision.refusal))
+        out.append(self._emit("result", proposal, decision.refusal, now_ms))
         if code is ErrorCode.NONE:
             self.forget(proposal.tp)
             return leader.commit_isr(decision)
@@ -122,12 +128,15 @@ class IsrChannel:
             self._retry_at_ms = now_ms + self._state.timings.alter_partition_retry_ms
         return False
 
-    def _emit(self, phase: str, proposal: ProposedIsr, refusal: Refusal | None) -> Emit:
+    def _emit(self, phase: str, proposal: ProposedIsr, refusal: Refusal | None, now_ms: int) -> Emit:
         fields: dict[str, object] = {
             "phase": phase,
             "leader_epoch": proposal.leader_epoch,
             "expected_partition_epoch": proposal.partition_epoch,
+            "request_id": self._sequence,
             "proposed_isr": [m.node_id for m in proposal.new_isr],
+            "partition_epoch": proposal.partition_epoch,
+            "latency_us": None if phase == "proposed" else (now_ms - self._sent_ms) * 1_000,
             "error_code": int(refusal.code) if refusal else 0,
         }
         return Emit("ALTER_PARTITION", proposal.tp, fields)

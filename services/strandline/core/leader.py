@@ -38,6 +38,7 @@ class LeaderReplica:
         "_nodes",
         "_rules",
         "_timings",
+        "acked_offset",
         "epoch_start_offset",
         "image",
         "isr",
@@ -69,6 +70,8 @@ class LeaderReplica:
         self._timings = timings
         # LESO: the LEO when this epoch began. Invariant: constant for the life of this object.
         self.epoch_start_offset = log.leo
+        # Highest offset that a client was told of, plus 1; what earlier leaders acknowledged counts up to the HW.
+        self.acked_offset = log.hw
         self.isr = IsrState(image.isr, image.partition_epoch)
         # A refused change is not proposed again before this time (or before new metadata).
         self.retry_isr_at_ms = now_ms

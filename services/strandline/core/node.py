@@ -13,7 +13,6 @@ from strandline.core.effects import (
     ApplyRetention,
     DeleteLog,
     Effect,
-    Emit,
     Flush,
     OpenLog,
     SaveHighWatermarks,
@@ -57,6 +56,7 @@ from strandline.core.offset_serving import OffsetServing
 from strandline.core.produce_serving import ProduceServing
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.timings import NodeTimings
+from strandline.core.reporting import Reporting
 from strandline.core.types import Durability, NodeId, Offset, Rules, TopicPartition
 from strandline.core.views import partition_view, replica_view
 
@@ -74,7 +74,8 @@ class NodeCore:
         self.state = NodeState(node_id, rules, timings)
         self._fsync = rules.durability is Durability.FSYNC
         self._produce = ProduceServing(self.state)
-        self._fetches = FetchServing(self.state, self._acknowledged)
+        self._reports = Reporting(self.state)
+        self._fetches = FetchServing(self.state, self._acknowledged, self._reports.refused)
         self._offsets = OffsetServing(self.state)
         self._fetcher = Fetcher(self.state, self._fetches.wake_consumers)
         self._isr = IsrChannel(self.state)
@@ -107,7 +108,7 @@ class NodeCore:
             OffsetsAnswered: self._fetcher.offsets,
             OffsetsFailed: lambda event, _: self._fetcher.question_failed(event),
             AlterPartitionAnswered: self._alter_partition_answered,
-            AlterPartitionFailed: lambda event, _: self._isr.failed(event),
+            AlterPartitionFailed: self._isr.failed,
             StopRequested: self._stop_requested,
         }
 
@@ -150,7 +151,8 @@ class NodeCore:
             leader = self.state.leaders[tp]
             self._fetches.meet_append(leader, leo_before, event.now_ms)
             if not self._fsync:
-                self._try_hw(leader, event.now_ms, out)
+            self._reports.appended(leader, event.now_ms)
+                self._try_hw(leader, "produce", (leader.node_id,), event.now_ms, out)
             self._fetches.wake_replicas(tp)
         for part in event.partitions:
             # A duplicate may wait for an offset that was committed long ago; no HW move will wake it.
@@ -171,7 +173,7 @@ class NodeCore:
         leader = self.state.leaders.get(event.tp)
         if leader is not None:
             self._produce.flushed(leader, out)
-            self._try_hw(leader, event.now_ms, out)
+            self._try_hw(leader, "flush", (leader.node_id,), event.now_ms, out)
         else:
             self._fetcher.consider(event.tp)
 
@@ -180,15 +182,21 @@ class NodeCore:
     ) -> None:
         """A replica's fetch was counted: perhaps it joins the ISR, perhaps the HW moves (M15)."""
         if replica not in leader.isr.committed:
+        self._reports.fetched(leader, replica, now_ms)
             proposal = leader.maybe_expand(replica, now_ms)
             if proposal is not None:
                 self._isr.propose(proposal, out)
         if leo_changed:
-            self._try_hw(leader, now_ms, out)
+            self._try_hw(leader, "fetch", (replica,), now_ms, out)
 
-    def _try_hw(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
+    def _try_hw(
+        self, leader: LeaderReplica, cause: str, blockers: Iterable[NodeId], now_ms: int, out: list[Effect]
+    ) -> None:
+        """``cause`` and ``blockers`` are for the report alone: why it may rise now, and who had held it back."""
+        before = leader.log.hw
         if leader.maybe_raise_hw(now_ms):
             self._produce.hw_rose(leader, out)
+            self._reports.hw_rose(leader, before, cause, blockers, now_ms, out)
             self._fetches.wake_consumers(leader.log.tp)
 
     def _fetch_served(self, event: FetchServed, _: list[Effect]) -> None:
@@ -196,6 +204,7 @@ class NodeCore:
             leader = self.state.leaders.get(tp)
             if leader is not None and event.replica in leader.progress:
                 leader.progress[event.replica].sent(end)
+                self._reports.served(leader, event.replica, end)
 
     def _fetch_forgotten(self, event: FetchForgotten, out: list[Effect]) -> None:
         if event.partitions:
@@ -212,10 +221,8 @@ class NodeCore:
     def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
         for tp in self._isr.answered(event, out):
             leader = self.state.leaders[tp]
-            fields: dict[str, object] = {"new_isr": list(leader.isr.committed), "initiator": "leader"}
-            epochs = {"leader_epoch": leader.image.leader_epoch, "partition_epoch": leader.isr.partition_epoch}
-            out.append(Emit("ISR_CHANGE", tp, fields | epochs | {"hw": leader.log.hw, "leader_leo": leader.log.leo}))
-            self._try_hw(leader, event.now_ms, out)
+            self._reports.isr_changed(leader, event.now_ms, out, initiator="leader")
+            self._try_hw(leader, "isr_change", (), event.now_ms, out)
 
     # --- metadata -------------------------------------------------------------------------------------
 
@@ -241,7 +248,7 @@ class NodeCore:
             # Somebody was fenced or returned: who is counted, and who may join, may have changed (M16, M44).
             self._next_expand_ms = event.now_ms
             for leader in self.state.leaders.values():
-                self._try_hw(leader, event.now_ms, out)
+                self._try_hw(leader, "isr_change", (), event.now_ms, out)
 
     def _log_opened(self, event: LogOpened, out: list[Effect]) -> None:
         self._opening.discard(event.tp)
@@ -258,8 +265,12 @@ class NodeCore:
         leader = self.state.leaders.get(tp)
         if leader is not None and image.leader_epoch == leader.image.leader_epoch:
             if leader.update(image, now_ms):
+            cause = "isr_change" if image.min_isr == leader.image.min_isr else "min_isr_change"
+            proposed = leader.isr.pending.members if leader.isr.pending else None
                 self._isr.forget(tp)
-            self._try_hw(leader, now_ms, out)
+            initiator = "leader" if proposed == frozenset(leader.isr.committed) else "controller"
+            self._reports.isr_changed(leader, now_ms, out, initiator=initiator)
+            self._try_hw(leader, cause, (), now_ms, out)
             self._fetches.wake_all(tp)
             return
         follower = self.state.followers.get(tp)
@@ -273,8 +284,12 @@ class NodeCore:
             self._follow(tp, now_ms, out)
 
     def _leave(self, tp: TopicPartition, out: list[Effect]) -> None:
+            # This log has records of a later reign than the controller knows of: nobody leads until it does (TR18).
+            self.state.images[tp] = replace(image, leader=None)
         """Give up whatever part this node played; whoever waits here hears of it at once (T15)."""
-        if self.state.leaders.pop(tp, None) is not None:
+        leader = self.state.leaders.pop(tp, None)
+        if leader is not None:
+            self._reports.leaves(leader, out)
             self._isr.forget(tp)
             self._produce.resigned(tp, out)
         follower = self.state.followers.pop(tp, None)
@@ -290,16 +305,15 @@ class NodeCore:
         log.assign_epoch(image.leader_epoch, out)
         leader = LeaderReplica(state.identity, image, log, state.nodes, state.rules, state.timings, now_ms)
         state.leaders[tp] = leader
-        fields: dict[str, object] = {"start_offset": log.leo, "hw": log.hw, "isr": list(image.isr)}
-        epochs = {"leader_epoch": image.leader_epoch, "partition_epoch": image.partition_epoch}
-        out.append(Emit("EPOCH_START", tp, fields | epochs))
-        self._try_hw(leader, now_ms, out)
+        self._reports.leads(leader, now_ms, out)
+        self._try_hw(leader, "epoch_start", (), now_ms, out)
 
     def _follow(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
         self._metadata.begin_following(tp, now_ms, out)
         self._fetcher.consider(tp)
 
     # --- the log --------------------------------------------------------------------------------------
+        self._reports.follows(tp, now_ms)
 
     def _log_truncated(self, event: LogTruncated, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
@@ -355,6 +369,7 @@ class NodeCore:
 
     def _excuse_pause(self, now_ms: int) -> None:
         """A pause of this process is no follower's fault (M59)."""
+        self._reports.ticked(now_ms, out)
         last, self._last_tick_ms = self._last_tick_ms, now_ms
         gap_ms = now_ms - last if last is not None else 0
         if gap_ms > self.state.timings.pause_grace_after_ms:

@@ -7,6 +7,8 @@ HW >= last offset + 1 (M46), one of acks=1 under ``fsync`` the leader's own comm
 
 from __future__ import annotations
 
+from collections import deque
+
 from strandline.core.effects import AnswerProduce, Effect
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.events import ProduceArrived
@@ -34,6 +36,8 @@ class ProduceServing:
         self._state = state
         self.purgatory = Purgatory(state.timings.purgatory_max_entries, state.timings.purgatory_max_bytes)
         self._fsync = state.rules.durability is Durability.FSYNC
+        # Ends of the appends with acks=1 that are not durable yet, by partition, in order.
+        self._unsettled: dict[TopicPartition, deque[Offset]] = {}
 
     def arrived(self, event: ProduceArrived, grown: dict[TopicPartition, Offset], out: list[Effect]) -> None:
         """Append what may be appended; park what must wait.
@@ -83,6 +87,8 @@ class ProduceServing:
         if acks is Acks.NONE:
             return ProduceResult(part.tp), None
         result = ProduceResult(part.tp, base_offset, leader.log.log_start_offset)
+        if acks is Acks.LEADER:
+            self._promised(leader, end)
         waits = acks is Acks.ALL or self._fsync
         return result, end if waits else None
 
@@ -136,15 +142,28 @@ class ProduceServing:
                     _MAY_APPEAR,
                 )
                 call.refuse(leader.log.tp, refusal)
+            else:
+                leader.acked_offset = max(leader.acked_offset, leader.log.hw)
             self._left(call, leader.log.tp, out)
+
+    def _promised(self, leader: LeaderReplica, end: Offset) -> None:
+        """acks=1 up to ``end``: acknowledged now, or when it is durable here."""
+        if self._fsync:
+            self._unsettled.setdefault(leader.log.tp, deque()).append(end)
+        else:
+            leader.acked_offset = max(leader.acked_offset, end)
 
     def flushed(self, leader: LeaderReplica, out: list[Effect]) -> None:
         """Acknowledge acks=1 up to the leader's own durable LEO."""
+        unsettled = self._unsettled.get(leader.log.tp)
+        while unsettled and unsettled[0] <= leader.log.vote:
+            leader.acked_offset = max(leader.acked_offset, unsettled.popleft())
         for call in self.purgatory.reached(leader.log.tp, Acks.LEADER, leader.log.vote):
             self._left(call, leader.log.tp, out)
 
     def resigned(self, tp: TopicPartition, out: list[Effect]) -> None:
         """This node no longer leads ``tp``: whoever waits learns it at once (T15)."""
+        self._unsettled.pop(tp, None)
         state = self._state
         refusal = state.not_leader(tp) if tp in state.images else state.unknown(tp)
         indefinite = Refusal(refusal.code, refusal.message, _MAY_APPEAR)

@@ -38,6 +38,13 @@ class SizeLedger:
         if not self._ends or self._ends[-1] != leo:
             self._ends, self._totals = [leo], [0]
 
+    def bytes_before(self, offset: Offset) -> int | None:
+        """Bytes of the batches that end at or before ``offset``, counted from an arbitrary but fixed start; None if
+        ``offset`` is older than what is remembered. Only the difference of two values means anything."""
+        if offset < self._ends[0]:
+            return None
+        return self._totals[bisect_left(self._ends, offset + 1) - 1]
+
     def bytes_between(self, start: Offset, end: Offset) -> int:
         """Bytes of the batches in [start, end); PLENTY_BYTES if ``start`` is older than what is remembered."""
         if start >= end:

@@ -67,7 +67,7 @@ def _create(
     )
     for partition in partitions:
         draft.add_partition(partition)
-    _config_event(draft, partitions[0], topic_created=True)
+        _config_event(draft, partition, topic_created=True)
     topic = TopicImage(name=new.name, topic_id=new.topic_id, configs=configs, partitions=partitions)
     return CreatedTopic(new.name, None, topic, total, factor)
 
@@ -153,8 +153,8 @@ def _delete(draft: Draft, ref: TopicRef) -> TopicResult:
     found = draft.topic(ref)
     if isinstance(found, Refusal):
         return TopicResult(ref, found)
-    if found.partitions:
-        _config_event(draft, found.partitions[0], topic_deleted=True)
+    for partition in found.partitions:
+        _config_event(draft, partition, topic_deleted=True)
     draft.delete_topic(found)
     return TopicResult(TopicRef(found.name, found.topic_id))
 
@@ -273,6 +273,8 @@ def _config_event(
     draft.emit(
         "CONFIG_CHANGE",
         partition.tp,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
         min_isr=partition.min_isr,
         replicas=partition.replicas,
         topic_created=topic_created,

@@ -21,6 +21,7 @@ from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.node import NodeCore
+from strandline.core.samples import leader_snapshot
 from strandline.core.truncation import loss_warning
 from strandline.core.types import Durability, NodeId
 from strandline.export.sink import EventSink
@@ -43,6 +44,7 @@ from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import open_exports
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host
+from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.performers import Performers
 from strandline.runtime.session import Session
 from strandline.runtime.topics import TopicDirectory
@@ -92,6 +94,7 @@ class ReplicaNode:
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
         self.sink.know(controller_epoch=answer.controller_epoch)
         self.sink.begin(answer.cluster_id, answer.node_epoch)
+        self.sink.take("CONFIG_CHANGE", None, {"lag_time_max_ms": self.settings.replica_lag_time_max_ms})
         for server in self._servers:
             await server.start()
         self._write_endpoint()
@@ -99,12 +102,15 @@ class ReplicaNode:
         self._own(self.driver.tick_forever(self.settings.tick_ms))
         self._own(self.session.beat_forever())
         self._own(self.session.watch_forever())
+        self._own(at_each_hour(self._tell_state))
         await self.health.set_serving(True)
         _log.info("serving", node_id=self.settings.node_id, node_epoch=answer.node_epoch, **self._addresses())
 
     def _wire(self, seen: MetadataImage | None) -> None:
         settings = self.settings
-        core = NodeCore(node_id=NodeId(settings.node_id), rules=settings.rules(), timings=settings.timings(), seen=seen)
+        core = self._core = NodeCore(
+            node_id=NodeId(settings.node_id), rules=settings.rules(), timings=settings.timings(), seen=seen
+        )
         self.driver = Driver(
             core,
             fatal={StorageFailed: ExitCode.STORAGE_FAILED, StorageDamaged: ExitCode.STORAGE_DAMAGED},
@@ -158,6 +164,11 @@ class ReplicaNode:
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
         self.peers.drop_stale_channels()
+
+    def _tell_state(self) -> None:
+        for leader in self._core.state.leaders.values():
+            snapshot = leader_snapshot(leader)
+            self.sink.take(snapshot.event_type, snapshot.tp, snapshot.fields)
 
     def _bind(self) -> None:
         settings = self.settings

@@ -1,0 +1,251 @@
+"""Decides when a data node tells how its partitions stand: what changed at once, how things are in samples.
+
+A partition that changes is sampled every `sample_min_ms` at most, an idle one every `sample_max_ms` at least, and every
+one just before and just after its ISR changes, its epoch starts, or a stall of its HW ends. ``sample_min_ms`` 0 tells
+transitions only.
+
+Invariant: what is told never changes what is decided; every call here may be left out without any other effect.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+
+from strandline.core.effects import Effect, Emit
+from strandline.core.errors import ErrorCode
+from strandline.core.fetch_counts import COUNT_MS, FetchCounts
+from strandline.core.hw_advances import Advance, HwAdvances
+from strandline.core.leader import LeaderReplica
+from strandline.core.node_state import NodeState
+from strandline.core.samples import leader_epochs, local_sample, look_of, member, replica_samples
+from strandline.core.types import NodeId, Offset, TopicPartition
+
+STALL_MS = 1_000
+"""A HW that stood still for so long with records above it stalled; the end of that is sampled."""
+_REMEMBERED_APPENDS = 4_096
+_LOOKS_PER_TICK = 8
+"""At least so many partitions are looked at in a tick; more when they would not get their turn otherwise."""
+
+
+class _Led:
+    """What was told, and what waits to be told, of one led partition."""
+
+    __slots__ = ("advances", "appends", "fetches", "isr", "look", "risen_ms", "sampled_ms")
+
+    def __init__(self, leader: LeaderReplica, now_ms: int) -> None:
+        self.isr = leader.isr.committed
+        self.advances = HwAdvances()
+        self.fetches = FetchCounts(now_ms)
+        # Log end after each append whose records may lie above the HW, with its time.
+        self.appends: deque[tuple[Offset, int]] = deque()
+        self.risen_ms = now_ms
+        self.look: tuple[object, ...] = ()
+        self.sampled_ms = now_ms
+
+
+class Reporting:
+    """What one node tells of its partitions. Reads ``state``, changes nothing in it."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self._min_ms = state.timings.sample_min_ms
+        self._max_ms = state.timings.sample_max_ms
+        self._led: dict[TopicPartition, _Led] = {}
+        self._local: dict[TopicPartition, tuple[int, Offset, Offset]] = {}
+        self._waiting: dict[TopicPartition, None] = {}
+        # Who is looked at next, and when; every partition of this node stands here once.
+        self._looks: deque[tuple[int, TopicPartition]] = deque()
+        self._queued: set[TopicPartition] = set()
+        self._last_sample_id = 0
+        self._last_tick_ms = 0
+
+    @property
+    def _samples(self) -> bool:
+        return self._min_ms > 0
+
+    # --- reigns -----------------------------------------------------------------------------------
+
+    def leads(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
+        """A reign began."""
+        self._led[leader.log.tp] = _Led(leader, now_ms)
+        fields: dict[str, object] = {"start_offset": leader.log.leo, "hw": leader.log.hw, "isr": leader.image.isr}
+        out.append(Emit("EPOCH_START", leader.log.tp, fields | leader_epochs(leader)))
+        self._enqueue(leader.log.tp, now_ms)
+        self._sample(leader, now_ms, out)
+
+    def follows(self, tp: TopicPartition, now_ms: int) -> None:
+        """This node follows or observes a partition."""
+        self._enqueue(tp, now_ms)
+
+    def leaves(self, leader: LeaderReplica, out: list[Effect]) -> None:
+        """A reign ends."""
+        led = self._led.pop(leader.log.tp, None)
+        if led is not None:
+            self._tell(leader, led.advances.rest(), out)
+
+    # --- the HW -----------------------------------------------------------------------------------
+
+    def appended(self, leader: LeaderReplica, now_ms: int) -> None:
+        """Records were appended up to the log end."""
+        led = self._led.get(leader.log.tp) if self._samples else None
+        if led is not None and len(led.appends) < _REMEMBERED_APPENDS:
+            led.appends.append((leader.log.leo, now_ms))
+
+    def hw_rose(
+        self, leader: LeaderReplica, old: Offset, cause: str, blockers: Iterable[NodeId], now_ms: int, out: list[Effect]
+    ) -> None:
+        """The HW rose from ``old``; ``blockers`` had held it back."""
+        led = self._led.get(leader.log.tp) if self._samples else None
+        if led is None:
+            return
+        stood_ms, led.risen_ms = now_ms - led.risen_ms, now_ms
+        stalled = bool(led.appends) and led.appends[0][1] <= now_ms - STALL_MS and stood_ms >= STALL_MS
+        if stalled:
+            self._sample(leader, now_ms, out, hw=old)
+        while led.appends and led.appends[0][0] <= leader.log.hw:
+            led.appends.popleft()
+        for advance in led.advances.rose(old, leader.log.hw, cause, blockers, now_ms):
+            self._tell(leader, advance, out)
+        if led.advances.is_open:
+            self._waiting[leader.log.tp] = None
+        if stalled:
+            self._sample(leader, now_ms, out)
+
+    def _tell(self, leader: LeaderReplica, advance: Advance | None, out: list[Effect]) -> None:
+        if advance is not None:
+            out.append(Emit("HW_ADVANCE", leader.log.tp, advance | leader_epochs(leader)))
+
+    # --- the ISR ----------------------------------------------------------------------------------
+
+    def isr_changed(self, leader: LeaderReplica, now_ms: int, out: list[Effect], *, initiator: str) -> None:
+        """The committed ISR may have changed: what this leader alone knows of those that left or joined."""
+        led = self._led.get(leader.log.tp)
+        new = leader.isr.committed
+        if led is None or set(led.isr) == set(new):
+            return
+        old, led.isr = led.isr, new
+        self._tell(leader, led.advances.rest(), out)
+        self._sample(leader, now_ms, out, isr=old)
+        removed, added = [n for n in old if n not in new], [n for n in new if n not in old]
+        fields: dict[str, object] = {
+            "old_isr": old,
+            "new_isr": new,
+            "removed": [member(leader, n) for n in removed],
+            "added": [member(leader, n) for n in added],
+            "cause": self._cause(removed) if initiator == "controller" else "lag" if removed else "catch_up",
+            "initiator": initiator,
+            "elr": leader.image.elr,
+            "hw": leader.log.hw,
+            "leader_leo": leader.log.leo,
+        }
+        out.append(Emit("ISR_CHANGE", leader.log.tp, fields | leader_epochs(leader)))
+        self._sample(leader, now_ms, out)
+
+    def _cause(self, removed: Collection[NodeId]) -> str | None:
+        """As far as a leader can tell; the controller's own event is the authority."""
+        nodes = [self._state.nodes.get(node_id) for node_id in removed]
+        if any(node is not None and node.shutting_down for node in nodes):
+            return "controlled_shutdown"
+        return "node_fenced" if any(node is None or node.fenced for node in nodes) else None
+
+    # --- fetches ----------------------------------------------------------------------------------
+
+    def fetched(self, leader: LeaderReplica, replica: NodeId, now_ms: int) -> None:
+        """A replica's fetch was counted."""
+        led = self._led.get(leader.log.tp) if self._samples else None
+        if led is not None:
+            led.fetches.fetched(replica, now_ms)
+
+    def refused(self, tp: TopicPartition, replica: NodeId, code: ErrorCode) -> None:
+        """A replica's fetch was refused."""
+        led = self._led.get(tp) if self._samples else None
+        if led is not None:
+            led.fetches.refused(replica, code)
+
+    def served(self, leader: LeaderReplica, replica: NodeId, end: Offset) -> None:
+        """A replica was sent records up to ``end``."""
+        led = self._led.get(leader.log.tp) if self._samples else None
+        start = leader.progress[replica].remote_leo
+        if led is not None and start is not None:
+            before, after = leader.log.sizes.bytes_before(start), leader.log.sizes.bytes_before(end)
+            if before is not None and after is not None:
+                led.fetches.sent(replica, max(0, after - before))
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def ticked(self, now_ms: int, out: list[Effect]) -> None:
+        """Tell what is due."""
+        if not self._samples:
+            return
+        for tp in tuple(self._waiting):
+            leader, led = self._state.leaders.get(tp), self._led.get(tp)
+            if leader is not None and led is not None:
+                self._tell(leader, led.advances.due(now_ms), out)
+            if led is None or not led.advances.is_open:
+                del self._waiting[tp]
+        self._look_around(now_ms, out)
+
+    def _look_around(self, now_ms: int, out: list[Effect]) -> None:
+        """Look at those whose turn it is, spread over the ticks so that none of them takes long."""
+        gap_ms, self._last_tick_ms = now_ms - self._last_tick_ms, now_ms
+        share = -(-len(self._looks) * min(gap_ms, self._min_ms) // self._min_ms)
+        for _ in range(max(_LOOKS_PER_TICK, share)):
+            if not self._looks or self._looks[0][0] > now_ms:
+                return
+            _, tp = self._looks.popleft()
+            self._queued.discard(tp)
+            if self._look(tp, now_ms, out):
+                self._enqueue(tp, now_ms)
+
+    def _enqueue(self, tp: TopicPartition, now_ms: int) -> None:
+        if self._samples and tp not in self._queued:
+            self._queued.add(tp)
+            self._looks.append((now_ms + self._min_ms, tp))
+
+    def _look(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> bool:
+        """Sample a partition if it changed or was silent for long. Returns whether it is this node's at all."""
+        leader, led = self._state.leaders.get(tp), self._led.get(tp)
+        if leader is not None and led is not None:
+            if led.look != look_of(leader) or now_ms - led.sampled_ms >= self._max_ms:
+                self._sample(leader, now_ms, out)
+            if now_ms - led.fetches.since_ms >= COUNT_MS:
+                out += [Emit("FETCH_STATS", tp, row | leader_epochs(leader)) for row in led.fetches.take(now_ms)]
+            return True
+        return self._look_at_follower(tp, now_ms, out)
+
+    def _look_at_follower(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> bool:
+        follower = self._state.followers.get(tp)
+        if follower is None:
+            self._local.pop(tp, None)
+            return False
+        told_ms, leo, hw = self._local.get(tp, (now_ms - self._max_ms, Offset(0), Offset(0)))
+        if (leo, hw) != (follower.log.leo, follower.log.hw) or now_ms - told_ms >= self._max_ms:
+            self._local[tp] = (now_ms, follower.log.leo, follower.log.hw)
+            out.append(local_sample(follower, self._max_ms))
+        return True
+
+    def _sample(
+        self,
+        leader: LeaderReplica,
+        now_ms: int,
+        out: list[Effect],
+        *,
+        hw: Offset | None = None,
+        isr: Collection[NodeId] | None = None,
+    ) -> None:
+        led = self._led[leader.log.tp]
+        if not self._samples:
+            return
+        self._last_sample_id += 1
+        led.look, led.sampled_ms = look_of(leader), now_ms
+        hw = leader.log.hw if hw is None else hw
+        out += replica_samples(
+            leader,
+            self._state.nodes,
+            sample_id=self._last_sample_id,
+            interval_ms=self._max_ms,
+            hw=hw,
+            isr=leader.isr.committed if isr is None else isr,
+            next_append_ms=next((at_ms for end, at_ms in led.appends if end > hw), None),
+        )
