@@ -130,13 +130,13 @@ class IsrChannel:
 
     def _emit(self, phase: str, proposal: ProposedIsr, refusal: Refusal | None, now_ms: int) -> Emit:
         fields: dict[str, object] = {
-            "phase": phase,
-            "leader_epoch": proposal.leader_epoch,
-            "expected_partition_epoch": proposal.partition_epoch,
             "request_id": self._sequence,
-            "proposed_isr": [m.node_id for m in proposal.new_isr],
+            "phase": phase,
             "partition_epoch": proposal.partition_epoch,
             "latency_us": None if phase == "proposed" else (now_ms - self._sent_ms) * 1_000,
+            "leader_epoch": proposal.leader_epoch,
+            "expected_partition_epoch": proposal.partition_epoch,
+            "proposed_isr": [m.node_id for m in proposal.new_isr],
             "error_code": int(refusal.code) if refusal else 0,
         }
         return Emit("ALTER_PARTITION", proposal.tp, fields)

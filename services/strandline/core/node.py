@@ -6,7 +6,7 @@ a step act: append, then HW, then whoever waited, then what is to be asked next 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from strandline.core.effects import (
@@ -55,8 +55,8 @@ from strandline.core.node_state import NodeState
 from strandline.core.offset_serving import OffsetServing
 from strandline.core.produce_serving import ProduceServing
 from strandline.core.replica_log import ReplicaLog
-from strandline.core.timings import NodeTimings
 from strandline.core.reporting import Reporting
+from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, NodeId, Offset, Rules, TopicPartition
 from strandline.core.views import partition_view, replica_view
 
@@ -150,8 +150,8 @@ class NodeCore:
         for tp, leo_before in grown.items():
             leader = self.state.leaders[tp]
             self._fetches.meet_append(leader, leo_before, event.now_ms)
-            if not self._fsync:
             self._reports.appended(leader, event.now_ms)
+            if not self._fsync:
                 self._try_hw(leader, "produce", (leader.node_id,), event.now_ms, out)
             self._fetches.wake_replicas(tp)
         for part in event.partitions:
@@ -181,8 +181,8 @@ class NodeCore:
         self, leader: LeaderReplica, replica: NodeId, leo_changed: bool, now_ms: int, out: list[Effect]
     ) -> None:
         """A replica's fetch was counted: perhaps it joins the ISR, perhaps the HW moves (M15)."""
-        if replica not in leader.isr.committed:
         self._reports.fetched(leader, replica, now_ms)
+        if replica not in leader.isr.committed:
             proposal = leader.maybe_expand(replica, now_ms)
             if proposal is not None:
                 self._isr.propose(proposal, out)
@@ -195,16 +195,16 @@ class NodeCore:
         """``cause`` and ``blockers`` are for the report alone: why it may rise now, and who had held it back."""
         before = leader.log.hw
         if leader.maybe_raise_hw(now_ms):
-            self._produce.hw_rose(leader, out)
             self._reports.hw_rose(leader, before, cause, blockers, now_ms, out)
+            self._produce.hw_rose(leader, out)
             self._fetches.wake_consumers(leader.log.tp)
 
     def _fetch_served(self, event: FetchServed, _: list[Effect]) -> None:
         for tp, end in event.ends:
             leader = self.state.leaders.get(tp)
             if leader is not None and event.replica in leader.progress:
-                leader.progress[event.replica].sent(end)
                 self._reports.served(leader, event.replica, end)
+                leader.progress[event.replica].sent(end)
 
     def _fetch_forgotten(self, event: FetchForgotten, out: list[Effect]) -> None:
         if event.partitions:
@@ -264,9 +264,9 @@ class NodeCore:
         image = self.state.images[tp]
         leader = self.state.leaders.get(tp)
         if leader is not None and image.leader_epoch == leader.image.leader_epoch:
-            if leader.update(image, now_ms):
             cause = "isr_change" if image.min_isr == leader.image.min_isr else "min_isr_change"
             proposed = leader.isr.pending.members if leader.isr.pending else None
+            if leader.update(image, now_ms):
                 self._isr.forget(tp)
             initiator = "leader" if proposed == frozenset(leader.isr.committed) else "controller"
             self._reports.isr_changed(leader, now_ms, out, initiator=initiator)
@@ -284,8 +284,6 @@ class NodeCore:
             self._follow(tp, now_ms, out)
 
     def _leave(self, tp: TopicPartition, out: list[Effect]) -> None:
-            # This log has records of a later reign than the controller knows of: nobody leads until it does (TR18).
-            self.state.images[tp] = replace(image, leader=None)
         """Give up whatever part this node played; whoever waits here hears of it at once (T15)."""
         leader = self.state.leaders.pop(tp, None)
         if leader is not None:
@@ -310,10 +308,10 @@ class NodeCore:
 
     def _follow(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
         self._metadata.begin_following(tp, now_ms, out)
+        self._reports.follows(tp, now_ms)
         self._fetcher.consider(tp)
 
     # --- the log --------------------------------------------------------------------------------------
-        self._reports.follows(tp, now_ms)
 
     def _log_truncated(self, event: LogTruncated, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
@@ -366,10 +364,10 @@ class NodeCore:
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + timings.retention_check_interval_ms
             out.extend(ApplyRetention(tp, leader.log.hw) for tp, leader in self.state.leaders.items())
+        self._reports.ticked(now_ms, out)
 
     def _excuse_pause(self, now_ms: int) -> None:
         """A pause of this process is no follower's fault (M59)."""
-        self._reports.ticked(now_ms, out)
         last, self._last_tick_ms = self._last_tick_ms, now_ms
         gap_ms = now_ms - last if last is not None else 0
         if gap_ms > self.state.timings.pause_grace_after_ms:
