@@ -1,4 +1,4 @@
-"""`strandline sim ...`: run the simulator over seeds, or replay one seed as lanes.
+"""`strandline sim ...`: run the simulator over seeds, replay one seed as lanes, or make a failing one small.
 
 Invariant: exit code 1 means that an invariant was broken, or that a campaign did not see what its profile promises;
 every broken seed is printed with the command that replays it.
@@ -6,6 +6,9 @@ every broken seed is printed with the command that replays it.
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +18,10 @@ from strandline.cli.output import Column, Format, show
 
 if TYPE_CHECKING:
     from strandline.sim.campaign import Campaign
+    from strandline.sim.run import Outcome
+    from strandline.sim.shape import Shape
+    from strandline.sim.shrink import Shrunk
+    from strandline.sim.to_scenario import Told
     from strandline.sim.trace import Line, Trace
 
 app = typer.Typer(
@@ -22,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Profile = Annotated[str, typer.Option("--profile", "-p", metavar="NAME", help="Kind of run: swarm, page-cache, calm.")]
+Profile = Annotated[str, typer.Option("--profile", "-p", metavar="NAME", help="Kind of run; a wrong name lists them.")]
 
 
 @app.command()
@@ -46,8 +53,6 @@ def run(
 
 def _run(span: range, jobs: int, profile: str) -> tuple[Campaign, float]:
     """Every seed, with a progress bar that shows the rate; and how long it took."""
-    import time
-
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from strandline.cli.output import console
@@ -60,6 +65,9 @@ def _run(span: range, jobs: int, profile: str) -> tuple[Campaign, float]:
         task = progress.add_task(profile, total=len(span), rate="")
         for outcome in outcomes(span, profile, jobs):
             campaign.take(outcome)
+            if outcome.violation is not None:
+                # At once: a long campaign that found something need not be waited for.
+                progress.console.print(f"seed {outcome.seed}: {outcome.violation.name}", highlight=False)
             rate = campaign.events / max(0.001, time.monotonic() - began_s)
             progress.update(task, advance=1, rate=f"{rate:,.0f} events/s, {len(campaign.broken)} broken")
     return campaign, time.monotonic() - began_s
@@ -76,6 +84,7 @@ def _summarize(campaign: Campaign, elapsed_s: float) -> None:
         assert outcome.violation is not None
         typer.echo(f"seed {outcome.seed}: {outcome.violation.name}: {outcome.violation.sentence}", err=True)
         typer.echo(f"  strandline sim replay {outcome.seed} --profile {campaign.profile}", err=True)
+        typer.echo(f"  strandline sim shrink {outcome.seed} --profile {campaign.profile}", err=True)
     for promise in campaign.missing:
         typer.echo(f"never happened, though the profile {campaign.profile!r} promises it: {promise}", err=True)
 
@@ -115,6 +124,67 @@ def replay(
     typer.echo(f"seed {seed}: {outcome.events:,} events, {outcome.committed:,} committed records")
     if violation is not None:
         raise typer.Exit(EXIT_REFUSED)
+
+
+@app.command()
+def shrink(
+    seed: Annotated[int, typer.Argument(help="A seed that breaks something.")],
+    profile: Profile = "swarm",
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Time for each of the two parts.")] = 60.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where the scenario goes; PROFILE-SEED.scenario.")
+    ] = None,
+) -> None:
+    """Make a failing seed small, and write it as a scenario that fails alone (`strandline scenario run`)."""
+    from strandline.sim.profiles import PROFILES
+    from strandline.sim.shape import draw_shape
+    from strandline.sim.shrink import Shrinker
+
+    _check_profile(profile)
+    shrinker = Shrinker(draw_shape(seed, PROFILES[profile]), seconds=seconds, clock=time.monotonic)
+    if shrinker.first.violation is None:
+        raise fail(CommandFailed(f"seed {seed} of {profile} breaks nothing: nothing to make small", EXIT_REFUSED))
+    _say_run("broken", shrinker.first, shrinker.shape)
+    shrunk = shrinker.shrink()
+    _say_run(f"{shrunk.tries} tries", shrunk.outcome, shrunk.shape)
+    told = _tell(shrunk, seconds)
+    if told is None:
+        raise fail(CommandFailed("what is left cannot be told as a scenario; replay the seed", EXIT_REFUSED))
+    file = out or Path(f"{profile}-{seed}.scenario")
+    file.write_text(told.text, encoding="utf-8")
+    typer.echo(f"{file}: {told.commands} commands that break {told.invariant}")
+
+
+def _tell(shrunk: Shrunk, seconds: float) -> Told | None:
+    from strandline.sim.deeds import Deeds
+    from strandline.sim.run import run_world
+    from strandline.sim.to_scenario import tell
+    from strandline.sim.world import World
+
+    until_s = time.monotonic() + seconds
+    violation = shrunk.outcome.violation
+    assert violation is not None
+    for index in range(shrunk.shape.partitions):
+        world = World(shrunk.shape)
+        deeds = Deeds(world.tps[index])
+        world.recorder = deeds
+        run_world(world)
+        told = tell(shrunk.shape, deeds, violation, lambda: time.monotonic() < until_s)
+        if told is not None:
+            return told
+    return None
+
+
+def _say_run(how: str, outcome: Outcome, shape: Shape) -> None:
+    violation = outcome.violation
+    assert violation is not None
+    clients = shape.producers + shape.consumers - len(shape.without)
+    kinds = Counter(fault.kind for fault in shape.plan)
+    faults = ", ".join(f"{times} {kind}" for kind, times in sorted(kinds.items())) or "no faults"
+    typer.echo(
+        f"{how}: {violation.name} at t={violation.at_us / 1000:.3f} ms, {outcome.events:,} events, "
+        f"{shape.nodes} nodes, {clients} clients, {faults}"
+    )
 
 
 def _show_life(trace: Trace, asked: str | None, broken_offset: int | None) -> None:

@@ -292,6 +292,8 @@ class Checks:
 
     def committed_state(self, state: ClusterState) -> None:
         """The controller's decisions are durable."""
+        if self._world.recorder is not None:
+            self._world.recorder.decided(state)
         for tp in self.metadata.take(state):
             self.members_complete(tp)
             image = self.metadata.partitions[tp]

@@ -113,6 +113,8 @@ class Producer(Client):
             return
         self.start()
         count = self.draw.choose((1, 1, 1, 2, 3))
+        if self.world.shape.single_records:
+            count = 1
         code = (self.number << VALUE_BITS) | self._next_value
         batch = Batch(code, count, self._next_sequence, self._producer_epoch, self.world.timeline.now_us)
         self._next_value += count

@@ -91,7 +91,12 @@ class Machine:
         self.inbox.clear()
         self.world.network.break_streams_of(process, silently=silently)
         self.world.checks.died(process)
+        self._befell("crash")
         return True
+
+    def _befell(self, what: str) -> None:
+        if self.world.recorder is not None:
+            self.world.recorder.befell(self, what)
 
     def bury(self) -> None:
         """End the process, if there is one, and never start another."""
@@ -104,6 +109,7 @@ class Machine:
         lost = self.disk.lose_power(self.draw)
         if lost:
             self.world.coverage.saw("unsynced records lost", lost)
+        self._befell("power-off")
         self.world.checks.disk_changed(self.node_id)
         return was_running
 
@@ -111,6 +117,7 @@ class Machine:
         """The disk is replaced by an empty one."""
         self.kill(silently=True)
         self.disk.wipe()
+        self._befell("wipe")
         self.world.checks.disk_changed(self.node_id)
 
     def halted(self, reason: str) -> None:

@@ -57,6 +57,10 @@ class Shape:
     observers: int
     """So many of the nodes, the last ones, are observers (M60)."""
     faults_end_us: int
+    without: frozenset[int] = frozenset()
+    """Clients that are left out, by number; the others do what they do anyway."""
+    single_records: bool = False
+    """Whether every batch has one record."""
 
     @property
     def durability(self) -> Durability:

@@ -16,9 +16,11 @@ from strandline.core import events
 from strandline.core.types import TopicPartition
 
 if TYPE_CHECKING:
+    from strandline.core.controller_state import ClusterState
     from strandline.core.effects import Effect
     from strandline.core.events import Event
     from strandline.sim.disk import LogFile
+    from strandline.sim.machine import Machine
     from strandline.sim.process import Process
     from strandline.sim.world import World
 
@@ -82,6 +84,12 @@ class Digest:
 
     def note(self, lane: str, text: str) -> None:
         """Nothing: notes are for readers."""
+
+    def decided(self, state: ClusterState) -> None:
+        """Nothing: the effects were taken in."""
+
+    def befell(self, machine: Machine, what: str) -> None:
+        """Nothing: what follows from it is taken in."""
 
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
         """Nothing: the effect was taken in."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from strandline.core.controller_messages import CreateTopics, NewTopic
-from strandline.core.controller_state import ControllerTimings
+from strandline.core.controller_state import ClusterState, ControllerTimings
 from strandline.core.effects import Effect
 from strandline.core.events import Event
 from strandline.core.messages import OffsetAnswer
@@ -31,6 +31,9 @@ from strandline.sim.network import Network
 from strandline.sim.process import Process
 from strandline.sim.shape import Shape
 from strandline.sim.timeline import Timeline
+
+FIRST_CONSUMER = 50
+"""Number of the first consumer; producers count from 0."""
 
 TOPIC_ID = "00000000-0000-0000-0000-000000000001"
 
@@ -63,6 +66,14 @@ class Recorder(Protocol):
 
     def note(self, lane: str, text: str) -> None:
         """Something worth a line happened."""
+        ...
+
+    def decided(self, state: ClusterState) -> None:
+        """The controller made a state durable."""
+        ...
+
+    def befell(self, machine: Machine, what: str) -> None:
+        """A machine was struck by something that no core is told: ``crash``, ``power-off`` or ``wipe``."""
         ...
 
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
@@ -145,10 +156,11 @@ class World:
                 acks, window = Acks.ALL, draw.choose((1, 2, 5))
             self.producers.append(Producer(self, number, tp, acks, window))
         for number in range(self.shape.consumers):
-            self.consumers.append(Consumer(self, 50 + number, self.tps[number % len(self.tps)]))
+            self.consumers.append(Consumer(self, FIRST_CONSUMER + number, self.tps[number % len(self.tps)]))
         clients: list[Producer | Consumer] = [*self.producers, *self.consumers]
         for client in clients:
-            self.timeline.after(100_000, client.start)
+            if client.number not in self.shape.without:
+                self.timeline.after(100_000, client.start)
 
     @property
     def electable(self) -> list[NodeId]:
