@@ -142,6 +142,8 @@ def test_output_that_is_missing_or_too_much() -> None:
         ("power-off A keep=7", "an offset from 0"),
         ("show A extra", "a node (A, B)"),
         ("produce A m0 akcs=1", "a record (letters, digits, - and _)"),
+        ("produce A m0 m0", "a record that was not produced yet"),
+        ("produce A m0..m3 batch=0", "a number from 1 on"),
         ("append A m0@0", "a record (letters, digits, - and _)"),
         ("append A m3..m1", "several (m0..m3)"),
         ("hold A->B B", "nothing more"),
@@ -158,6 +160,28 @@ def test_what_is_wrong_is_named(command: str, expected: str) -> None:
 
     assert failed.line == 4
     assert expected in failed.expected
+
+
+def test_no_batch_is_left_half() -> None:
+    """Damage and loss of power leave whole batches; the message names the border."""
+    commands = "set durability=page-cache\nnodes A\ntopic lines replicas=A\nproduce A m0..m5 batch=3\n"
+    for last in ("power-off A keep=4", "crash A\ncut-log A to=4"):
+        failed = failure(HEAD + commands + last + "\n", compare=False)
+        assert "an offset at which a batch begins or ends, such as 3" in failed.expected
+
+
+def test_a_batch_is_one_request_of_many_records() -> None:
+    """It is asked and answered once; each of its records can be named, and a reader in its middle gets all of it."""
+    text = run_text(
+        SCENE + "produce A m0..m9 batch=10\nstabilize\nexpect-acks m0..m9=acked@0 m7=acked@7\n"
+        "expect-log B m0..m9@0\nconsume A offset=5\n",
+        "f",
+        compare=False,
+    ).text()
+
+    assert text.count("acked at") == 1
+    assert "  m0..m9: acked at 0\n" in text
+    assert "  consumer of A: fetched m0@0 m1@0 " in text
 
 
 def test_every_verb_explains_itself() -> None:

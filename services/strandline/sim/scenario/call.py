@@ -162,6 +162,13 @@ class Call:
         """An option that is a number."""
         return self.integer(self.options[name]) if name in self.options else default
 
+    def positive_option(self, name: str, default: int) -> int:
+        """An option that is a number, 1 or more."""
+        found = self.integer_option(name, default)
+        if found < 1:
+            raise self.wrong(self.options[name], "a number from 1 on")
+        return found
+
     def maybe_integer(self, name: str) -> int | None:
         """An option that is a number, or not there."""
         return self.integer(self.options[name]) if name in self.options else None

@@ -37,13 +37,19 @@ class Call:
 
     label: str
     node: str
-    value: str = ""
+    values: tuple[str, ...] = ()
     acks: Acks | None = None
     text: str = WAITING
     code: ErrorCode | None = None
     """The error answered; NONE for success, None while nothing was answered."""
     received: FetchedPartition | None = None
     offset: int | None = None
+
+    def offset_of(self, name: str) -> int | None:
+        """Where a record of the batch lies, or the batch itself if the name is its label."""
+        if self.offset is None or name not in self.values:
+            return self.offset
+        return self.offset + self.values.index(name)
 
 
 class Clients:
@@ -62,11 +68,13 @@ class Clients:
     # --- asking ---------------------------------------------------------------------------------------
 
     def produce(
-        self, actor: Actor, header: BatchHeader, value: str, *, label: str, acks: Acks, timeout_ms: int
+        self, actor: Actor, header: BatchHeader, values: tuple[str, ...], *, label: str, acks: Acks, timeout_ms: int
     ) -> Call:
-        """Send one record."""
-        call, request_id = self._begin(Call(label, actor.name, value, acks))
-        part = ProducePartition(TP, header, value)
+        """Send one batch."""
+        call, request_id = self._begin(Call(label, actor.name, values, acks))
+        if len(values) > 1:
+            self.calls.update(dict.fromkeys(values, call))
+        part = ProducePartition(TP, header, values)
         now_ms = self._stage.now_ms
         self._stage.step(actor, events.ProduceArrived(now_ms, request_id, acks, timeout_ms, (part,)))
         if call.text == WAITING:
@@ -115,7 +123,8 @@ class Clients:
         call.offset = result.base_offset
         self._end(call, produced_text(result), result.refusal)
         if result.refusal is None and call.acks is Acks.ALL and result.base_offset is not None:
-            self._stage.truth.acked(call.value, result.base_offset, self._stage.lines)
+            for offset, value in enumerate(call.values, result.base_offset):
+                self._stage.truth.acked(value, offset, self._stage.lines)
 
     def fetched(self, request_id: int, answer: FetchedPartition) -> None:
         """A fetch by hand was answered."""

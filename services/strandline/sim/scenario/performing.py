@@ -82,7 +82,7 @@ def write(actor: Actor, header: BatchHeader, value: object) -> None:
 
 def _truncate(stage: Stage, actor: Actor, effect: want.Truncate) -> list[events.Event]:
     stage.truth.truncating(actor, effect.offset, stage.lines)
-    actor.log.cut(effect.offset)
+    actor.log.cut(actor.log.border_below(effect.offset))
     return [events.LogTruncated(stage.now_ms, effect.tp, Offset(actor.log.leo), actor.log.producers())]
 
 
@@ -214,7 +214,7 @@ def _read(actor: Actor, wanted: ReadRange | None, max_bytes: int) -> Found:
     room = min(wanted.max_bytes, max_bytes)
     found: Found = []
     for header, value in zip(actor.log.headers, actor.log.values, strict=True):
-        if header.base_offset < wanted.start or header.next_offset > wanted.end:
+        if header.next_offset <= wanted.start or header.next_offset > wanted.end:
             continue
         if found and header.size_bytes > room:
             break

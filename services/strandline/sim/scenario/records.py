@@ -1,6 +1,6 @@
 """Decides nothing: what a scenario's records are made of, and how logs are written down.
 
-A record is one word. ``m1@0`` is the record m1 written in leader epoch 0.
+A record is one word. ``m1@0`` is the record m1 written in leader epoch 0. A batch is a tuple of such words.
 """
 
 from __future__ import annotations
@@ -35,26 +35,46 @@ def expand(word: str) -> list[str]:
     return [f"{found[1]}{number}" for number in range(int(found[2]), int(found[4]) + 1)]
 
 
-def header(*, size_bytes: int, producer: int | None = None, sequence: int = -1, producer_epoch: int = 0) -> BatchHeader:
-    """A batch of one record; the leader stamps base offset and epoch."""
+def header(*, count: int = 1, size_bytes: int, producer: int | None = None, sequence: int = -1) -> BatchHeader:
+    """A batch of records of ``size_bytes`` each; the leader stamps base offset and epoch."""
     return BatchHeader(
         base_offset=Offset(0),
         leader_epoch=-1,
-        record_count=1,
-        size_bytes=size_bytes,
+        record_count=count,
+        size_bytes=size_bytes * count,
         max_timestamp_ms=0,
         producer_id=producer,
-        producer_epoch=producer_epoch if producer is not None else -1,
+        producer_epoch=0 if producer is not None else -1,
         base_sequence=sequence,
     )
+
+
+def in_batches(values: list[str], size: int) -> Iterator[tuple[str, ...]]:
+    """Records, so many at a time."""
+    for start in range(0, len(values), size):
+        yield tuple(values[start : start + size])
+
+
+def named(values: tuple[str, ...]) -> str:
+    """A batch by its records: ``m0``, or ``m0..m9``."""
+    return values[0] if len(values) == 1 else f"{values[0]}..{values[-1]}"
+
+
+def records_in(batch: BatchHeader, payload: object) -> Iterator[Record]:
+    """The records of one batch; its payload is their names."""
+    assert isinstance(payload, tuple), "a batch of a scenario holds the names of its records"
+    for offset, value in enumerate(payload, batch.base_offset):
+        yield Record(offset, batch.leader_epoch, value)
 
 
 def records_of(log: LogFile, start: int | None = None, end: int | None = None) -> Iterator[Record]:
     """The records in [start, end), by default from the log start to the log end."""
     low = log.log_start if start is None else start
-    for batch, value in zip(log.headers, log.values, strict=True):
-        if batch.base_offset >= low and (end is None or batch.base_offset < end):
-            yield Record(batch.base_offset, batch.leader_epoch, str(value))
+    for batch, payload in zip(log.headers, log.values, strict=True):
+        if batch.next_offset > low and (end is None or batch.base_offset < end):
+            for record in records_in(batch, payload):
+                if record.offset >= low and (end is None or record.offset < end):
+                    yield record
 
 
 def shown_records(records: Iterable[Record], *, shorten: int = 12) -> str:

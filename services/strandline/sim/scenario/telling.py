@@ -24,7 +24,7 @@ from strandline.core.messages import (
 )
 from strandline.core.node import NodeCore
 from strandline.sim.scenario.nodes import TP, Names
-from strandline.sim.scenario.records import Record, shown_records
+from strandline.sim.scenario.records import records_in, shown_records
 
 NOBODY = "none"
 
@@ -53,8 +53,8 @@ def fetched_text(answer: FetchedPartition) -> str:
         return f"fetched {answer.error.code.name}"
     if answer.diverging is not None:
         return f"fetched diverging epoch={answer.diverging.epoch} end={answer.diverging.end_offset}"
-    payload = answer.payload if isinstance(answer.payload, tuple) else ()
-    records = [Record(b.base_offset, b.leader_epoch, str(v)) for b, v in zip(answer.batches, payload, strict=True)]
+    payloads = answer.payload if isinstance(answer.payload, tuple) else ()
+    records = [r for batch, payload in zip(answer.batches, payloads, strict=True) for r in records_in(batch, payload)]
     return f"fetched {shown_records(records)} hw={number(answer.high_watermark)}"
 
 

@@ -6,7 +6,7 @@ from strandline.core.messages import EARLIEST, LATEST, FetchPartition, OffsetQue
 from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, Offset
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.nodes import TP, Actor
-from strandline.sim.scenario.records import EMPTY, header, records_of, shown_epochs, shown_records
+from strandline.sim.scenario.records import EMPTY, header, in_batches, named, records_of, shown_epochs, shown_records
 from strandline.sim.scenario.telling import sight_of
 from strandline.sim.scenario.verb import Verb
 from strandline.sim.scenario.verbs_scene import RECORD_BYTES
@@ -16,7 +16,7 @@ _FETCH = "fetch"
 
 
 def produce(call: Call) -> None:
-    """`produce`: send records to a node, each as a request and a batch of its own."""
+    """`produce`: send records to a node, each as a request and a batch of its own, or ``batch=`` of them at a time."""
     _produce(call, _ACKS[call.text_option("acks", "all", tuple(_ACKS))])
 
 
@@ -29,19 +29,23 @@ def _produce(call: Call, acks: Acks) -> None:
     stage = call.stage
     actor = call.running(call.word(0, "the node that is asked"))
     call.word(1, "a record")
-    values = [(word, value) for word in call.words[1:] for value in call.records(word)]
+    records = [(value, word) for word in call.words[1:] for value in call.records(word)]
     producer, sequence = call.options.get("producer"), call.maybe_integer("sequence")
-    for index, (word, value) in enumerate(values):
-        label = call.text_option("as", value)
-        if label in stage.clients.calls and acks is not Acks.NONE:
-            raise call.wrong(word, "a record that was not produced yet, or another name for it with as=", f"{label!r}")
+    for values in in_batches([value for value, _ in records], call.positive_option("batch", 1)):
+        label = call.text_option("as", named(values))
+        again = next((v for v in (label, *values[1:]) if v in stage.clients.calls), None)
+        if again is not None and acks is not Acks.NONE:
+            word = next(word for value, word in reversed(records) if value in (again, values[0]))
+            raise call.wrong(word, "a record that was not produced yet, or another name for it with as=", f"{again!r}")
         batch = header(
+            count=len(values),
             size_bytes=call.integer_option("size", RECORD_BYTES),
             producer=stage.clients.producer_id(producer.text) if producer else None,
-            sequence=-1 if sequence is None else sequence + index,
+            sequence=-1 if sequence is None else sequence,
         )
         timeout_ms = call.duration_option("timeout", 30_000)
-        stage.clients.produce(actor, batch, value, label=label, acks=acks, timeout_ms=timeout_ms)
+        stage.clients.produce(actor, batch, values, label=label, acks=acks, timeout_ms=timeout_ms)
+        sequence = None if sequence is None else sequence + len(values)
 
 
 def fetch(call: Call) -> None:
@@ -139,8 +143,8 @@ def _drawn(actor: Actor) -> str:
 
 
 VERBS = (
-    Verb("produce", produce, ("acks", "as", "timeout", "size", "producer", "sequence")),
-    Verb("append", append, ("size",)),
+    Verb("produce", produce, ("acks", "as", "timeout", "size", "batch", "producer", "sequence")),
+    Verb("append", append, ("size", "batch")),
     Verb(
         "fetch",
         fetch,

@@ -167,7 +167,7 @@ def expect_acks(call: Call) -> None:
         if found is None:
             raise call.wrong(left, "a record that was produced")
         fate = _fate(found.text, found.code)
-        with_offset = f"{fate}@{found.offset}" if fate == "acked" and "@" in right.text else fate
+        with_offset = f"{fate}@{found.offset_of(left.text)}" if fate == "acked" and "@" in right.text else fate
         _claim(right, left.text, right.text, with_offset)
 
 

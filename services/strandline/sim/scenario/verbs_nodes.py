@@ -35,11 +35,19 @@ def power_off(call: Call) -> None:
     keep = call.integer_option("keep", durable)
     if not durable <= keep <= leo:
         raise call.wrong(call.options["keep"], f"an offset from {durable} (what is durable) to {leo} (the log end)")
+    _whole_batches(call, "keep", actor, keep)
     if actor.is_running:
         _end(call, actor)
     actor.log.cut(keep)
     actor.log.hw_cached = actor.log.hw_durable
     call.stage.tell(f"{actor.name}: log {leo}->{keep} on the disk")
+
+
+def _whole_batches(call: Call, option: str, actor: Actor, offset: int) -> None:
+    """A checksum covers a batch: none is left half."""
+    border = actor.log.border_below(offset)
+    if border != offset:
+        raise call.wrong(call.options.get(option), f"an offset at which a batch begins or ends, such as {border}")
 
 
 def restart(call: Call) -> None:
@@ -101,6 +109,7 @@ def cut_log(call: Call) -> None:
     log, to = actor.log, call.integer(call.options["to"])
     if not log.log_start <= to <= log.leo:
         raise call.wrong(call.options["to"], f"an offset from {log.log_start} to {log.leo}")
+    _whole_batches(call, "to", actor, to)
     durable, leo = log.synced, log.leo
     log.cut(to)
     # The disk once said that more was durable; recovery will miss it (M58).

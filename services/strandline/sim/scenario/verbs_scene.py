@@ -14,7 +14,7 @@ from strandline.sim.scenario.control import CLUSTER_ID
 from strandline.sim.scenario.language import Word
 from strandline.sim.scenario.nodes import TP, Actor
 from strandline.sim.scenario.performing import write
-from strandline.sim.scenario.records import expand, header
+from strandline.sim.scenario.records import expand, header, in_batches
 from strandline.sim.scenario.telling import partition_text
 from strandline.sim.scenario.verb import Verb
 from strandline.sim.scenario.wire import CONTROLLER, Envelope, Link
@@ -163,9 +163,9 @@ def preload(call: Call) -> None:
         log.restart(start, 0)
     for word in call.words[1:]:
         epoch, values = _span(call, word, log.leo)
-        for value in values:
-            batch = header(size_bytes=call.integer_option("size", RECORD_BYTES))
-            write(actor, batch._replace(base_offset=Offset(log.leo), leader_epoch=epoch), value)
+        for batch_values in in_batches(values, call.positive_option("batch", 1)):
+            batch = header(count=len(batch_values), size_bytes=call.integer_option("size", RECORD_BYTES))
+            write(actor, batch._replace(base_offset=Offset(log.leo), leader_epoch=epoch), batch_values)
     log.hw_cached = log.hw_durable = min(call.integer_option("hw", 0), log.leo)
     log.recover()
 
@@ -190,6 +190,6 @@ VERBS = (
     Verb("set", set_rules),
     Verb("controller", controller, ("session-timeout", "heartbeat-interval", "rebalance", "rebalance-interval")),
     Verb("nodes", nodes, ("role", "fetch-max-bytes")),
-    Verb("preload", preload, ("hw", "start", "size")),
+    Verb("preload", preload, ("hw", "start", "size", "batch")),
     Verb("topic", topic, ("replicas", "min-isr", "isr", "elr", "epoch", "told", "unclean")),
 )
