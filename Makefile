@@ -4,10 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest chaos protos bench requirements clean
+.PHONY: help demo test check pytest chaos protos bench bench-export requirements clean
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost [FILE=path]
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
@@ -36,6 +36,9 @@ protos: .venv/.installed ## format the contract and generate services/strandline
 
 bench: .venv/.bench ## measure beside NATS JetStream and a bare echo; writes docs/BENCHMARKS.md
 	@$(BIN)/python tests/bench/run.py
+
+bench-export: .venv/.installed ## measure what the export of state events costs: CPU of its thread, p99 of produce
+	@$(BIN)/python tests/bench/export_cost.py
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

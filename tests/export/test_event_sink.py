@@ -180,3 +180,27 @@ def test_a_directory_that_cannot_be_written_stops_the_record_only(tmp_path: Path
     sink.close()
 
     assert not (tmp_path / "nosuch").exists()
+
+
+def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:
+    """While events come faster than they are written, files roll and retries happen all the same."""
+
+    class Flooding(Kept):
+        tended = 0
+
+        def write(self, rows: Sequence[Row]) -> None:
+            for _ in rows:
+                sink.take("A", None, {})
+
+        def tend(self, mono_us: int) -> list[Lost]:
+            self.tended += 1
+            done.set()
+            return []
+
+    done = threading.Event()
+    sink = EventSink(None, {"node_id": 7}, outlets=[Flooding()], begun=False)
+    sink.take("A", None, {})
+    sink.begin("c", 1)
+
+    assert done.wait(10)
+    sink.close()

@@ -21,6 +21,9 @@ from strandline.export.schema import CONTROLLER_NODE_ID
 
 __all__ = ["EVENTS_NAME", "EventSink"]
 
+THREAD_NAME = "events"
+"""Of the writer, as `top -H` shows it."""
+
 _WRITE_EVERY_S = 0.2
 _AT_ONCE = 2_000
 _CLOSE_DEADLINE_S = 20.0
@@ -62,7 +65,7 @@ class EventSink:
         self._pipeline: Pipeline | None = None
         self._controller_epoch: int | None = None
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._write_forever, name="events", daemon=True)
+        self._thread = threading.Thread(target=self._write_forever, name=THREAD_NAME, daemon=True)
         self.dropped = 0
         self.cpu_ns = 0
         """CPU time of the writer thread so far."""
@@ -111,6 +114,7 @@ class EventSink:
 
     def _write_forever(self) -> None:
         assert self._pipeline is not None, "the thread begins with the pipeline"
+        _name_this_thread()
         while not self._closing.wait(_WRITE_EVERY_S):
             self._drain(self._pipeline)
             self._pipeline.tend()
@@ -120,6 +124,15 @@ class EventSink:
         self.cpu_ns = time.thread_time_ns()
 
     def _drain(self, pipeline: Pipeline) -> None:
-        while events := self._ring.take(_AT_ONCE):
-            pipeline.pass_on(events)
+        # What waits now; whoever floods the ring meanwhile does not keep the writer from its other duties.
+        for _ in range(0, len(self._ring), _AT_ONCE):
+            pipeline.pass_on(self._ring.take(_AT_ONCE))
         pipeline.report_dropped(self._ring.take_dropped())
+
+
+def _name_this_thread() -> None:
+    """Let the kernel's own tools show what this thread costs (Linux)."""
+    try:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(THREAD_NAME)
+    except OSError:
+        return

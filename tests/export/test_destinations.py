@@ -1,0 +1,150 @@
+"""Exports reach a directory, an S3-compatible server and whatever fsspec knows; and outlive the failure of each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row
+from object_store import CREDENTIALS, ObjectStore
+
+from strandline.core.types import TopicPartition
+from strandline.export.compact import compact
+from strandline.export.destination import LocalDirectory, open_destination
+from strandline.export.encoding import ExportFormat
+from strandline.export.files import FileExport, FileLimits
+from strandline.export.sink import EventSink
+from strandline.export.verify import Completeness, verify
+
+TP = TopicPartition("t", 0)
+LONG_AFTER_US = 10**12
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """A running object store, and its credentials in the environment."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with ObjectStore() as running:
+        yield running
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 256 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", place], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small filesystem needs a privilege that this process has not")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_an_object_store_holds_the_same_export(store: ObjectStore) -> None:
+    """Files, manifests, verification and compaction work over S3 as over a directory."""
+    destination = open_destination(store.uri)
+    export(destination, every_type(60))
+    before = verify(destination, CLUSTER)
+    done = compact(destination, CLUSTER, before_hour=START_US // HOUR_US + 1)
+    after = verify(destination, CLUSTER)
+
+    assert (before.is_sound, before.rows, before.unproven) == (True, 60, [])
+    assert [one.files_after for one in done] == [1, 1]
+    assert (after.is_sound, after.rows, after.files) == (True, 60, 2)
+
+
+def test_a_store_that_dies_costs_samples_first_and_the_loss_is_told(store: ObjectStore) -> None:
+    """Nothing blocks or fails meanwhile; once it is back, the gap says what is missing, and nothing else is."""
+    fails, works = threading.Event(), threading.Event()
+    limits = FileLimits(roll_us=1, waiting_bytes=200_000)
+    outlet = FileExport(
+        open_destination(store.uri),
+        ExportFormat.JSONL,
+        limits,
+        lambda line: (works if "works again" in line else fails).set(),
+    )
+    sink = EventSink(None, {"node_id": 1}, outlets=[outlet], begun=False)
+    store.stop()
+    sink.begin(CLUSTER, 1)
+    slowest_s = 0.0
+    for number in range(2_000):
+        began_s = time.perf_counter()
+        sink.take("HW_ADVANCE" if number % 10 else "LEADER_CHANGE", TP, {"new_hw": number, "new_leader": None})
+        slowest_s = max(slowest_s, time.perf_counter() - began_s)
+    assert fails.wait(60), outlet.stats
+    store.start()
+    assert works.wait(60), outlet.stats
+    sink.close()
+    (found,) = verify(open_destination(store.uri), CLUSTER).incarnations
+
+    assert slowest_s < 1.0
+    assert outlet.stats.lost_rows > 0
+    assert found.completeness is Completeness.GAPS_TOLD
+    assert found.missing_count == found.told == outlet.stats.lost_rows
+
+
+def test_a_full_disk_is_waited_out(small_disk: Path) -> None:
+    """What does not fit waits; when there is room again all of it comes, and no torn file was ever visible."""
+    filler = small_disk / "filler"
+    filler.write_bytes(b"x" * 200_000)
+    outlet = FileExport(LocalDirectory(small_disk / "out"), ExportFormat.JSONL, FileLimits(roll_us=1))
+    rows = every_type(100)
+    for start in range(0, 100, 10):
+        outlet.write(rows[start : start + 10])
+        outlet.tend((start + 1) * 100_000_000)
+    partial = [path for path in (small_disk / "out").rglob("*") if path.name.startswith(".")]
+    failed = outlet.stats.failures
+    filler.unlink()
+    outlet.tend(LONG_AFTER_US)
+    found = verify(LocalDirectory(small_disk / "out"), CLUSTER)
+
+    assert (failed > 0, partial, outlet.stats.is_failing) == (True, [], False)
+    assert (found.is_sound, found.rows) == (True, 100)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes into any directory")
+def test_a_directory_without_permission_is_waited_out(tmp_path: Path) -> None:
+    """As a full disk."""
+    place = tmp_path / "out"
+    place.mkdir(mode=0o500)
+    outlet = FileExport(LocalDirectory(place), ExportFormat.JSONL, FileLimits(roll_us=1))
+    outlet.write([row("EPOCH_START", 1)])
+    outlet.tend(10)
+    assert outlet.stats.is_failing
+    place.chmod(0o700)
+    outlet.tend(LONG_AFTER_US)
+    assert outlet.stats.files == 1
+
+
+def test_a_destination_that_is_a_file_is_waited_out(tmp_path: Path) -> None:
+    """Whatever stands in the way, the writer goes on; this one holds for root as well."""
+    place = tmp_path / "out"
+    place.write_text("in the way")
+    outlet = FileExport(LocalDirectory(place), ExportFormat.JSONL, FileLimits(roll_us=1))
+    outlet.write([row("EPOCH_START", 1)])
+    outlet.tend(10)
+    assert outlet.stats.is_failing
+    place.unlink()
+    outlet.tend(LONG_AFTER_US)
+    assert outlet.stats.files == 1
+
+
+@pytest.mark.parametrize("name", ["nosuch://x/y", "s3://b/p?weather=fine"])
+def test_a_destination_that_cannot_be_meant_is_refused(name: str) -> None:
+    """An unknown scheme or option is a mistake at the start, not a failure later."""
+    with pytest.raises(ValueError, match=r"no destination|no options"):
+        open_destination(name)
+
+
+def test_a_file_uri_is_a_directory(tmp_path: Path) -> None:
+    """file:// needs no pyarrow."""
+    destination = open_destination(f"file://{tmp_path}/out")
+    destination.put("a/b", b"1")
+
+    assert (tmp_path / "out" / "a" / "b").read_bytes() == b"1"
