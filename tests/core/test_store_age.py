@@ -101,6 +101,26 @@ def test_restored_backup_is_noticed() -> None:
     assert "the store has 0" in refused.message
 
 
+def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
+    """A backup from before the last start reaches the same controller epoch again; running nodes do not register
+    anew, so their heartbeats give it away, also that of a node which the backup takes for a later incarnation."""
+    for node_id in (1, 2):
+        controller = running(1, 2)
+        backup = stored(controller)
+        controller.register(1)
+        controller.register(1)
+        applied = controller.core.state.header.metadata_offset
+        restored = Controller(state=backup)
+        restored.epochs = controller.epochs
+
+        refused = restored.heartbeat(node_id, metadata_offset=applied)
+
+        assert isinstance(refused, Refusal)
+        assert refused.code is ErrorCode.NOT_CONTROLLER
+        assert f"metadata offset {applied}" in refused.message
+        assert isinstance(restored.watch(WatchMetadata()), Refusal)
+
+
 def test_empty_store_does_not_pass_for_a_new_cluster() -> None:
     """TR18: a node of a cluster comes to a store that no node ever registered at: it was lost, and serves nothing."""
     emptied = Controller()

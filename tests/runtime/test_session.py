@@ -108,11 +108,11 @@ def _begun(controller: FakeController, **options: Any) -> tuple[Session, Scripte
     return session, core, host
 
 
-def _image(to_node_epoch: int = 7, controller_epoch: int = 2) -> MetadataImage:
+def _image(to_node_epoch: int = 7, controller_epoch: int = 2, metadata_offset: int = 4) -> MetadataImage:
     return MetadataImage(
         cluster_id="cluster",
         controller_epoch=controller_epoch,
-        metadata_offset=4,
+        metadata_offset=metadata_offset,
         is_snapshot=True,
         rules=Rules(),
         to_node_epoch=NodeEpoch(to_node_epoch),
@@ -190,6 +190,20 @@ async def test_only_metadata_addressed_to_this_process_reaches_the_core() -> Non
 
     assert [event.image for event in core.seen if isinstance(event, MetadataArrived)] == [_image()]
     assert host.topics.metadata_offset == 4
+
+
+@pytest.mark.parametrize("controller_epoch", [2, 3])
+async def test_metadata_that_goes_back_is_ignored_and_the_heartbeat_tells(controller_epoch: int) -> None:
+    """TR18: a controller whose store is older sends older metadata; the node keeps, and tells, what it has seen."""
+    controller = FakeController()
+    session, core, host = _begun(controller)
+    for image in (_image(metadata_offset=9), _image(controller_epoch=controller_epoch, metadata_offset=8)):
+        controller.images.put_nowait(image)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(session.watch_forever(), 0.1)
+
+    assert [event.image.metadata_offset for event in core.seen if isinstance(event, MetadataArrived)] == [9]
+    assert host.topics.metadata_offset == 9
 
 
 async def test_a_refresh_opens_the_watch_anew() -> None:

@@ -153,7 +153,7 @@ class ControllerCore:
             return None
         if request.cluster_id not in (None, self.state.header.cluster_id):
             return why_empty(self.state, request.node_id, request.cluster_id)
-        return why_too_old(self.state, request) if isinstance(request, RegisterNode) else None
+        return why_too_old(self.state, request) if isinstance(request, RegisterNode | Heartbeat) else None
 
     def _other_cluster(self, request: ControllerRequest | WatchMetadata) -> Refusal | None:
         ours = self.state.header.cluster_id

@@ -1,24 +1,38 @@
 """Decides whether the controller's store is older than what a node has seen (TR18).
 
 Invariant (I14): no epoch is handed out twice. A store that was restored from a backup would do so; a node that
-knows higher epochs than the store is the proof, and from then on nothing is served from it.
+knows higher epochs or later changes than the store is the proof, and from then on nothing is served from it.
 """
 
 from __future__ import annotations
 
 from strandline.core.controller_state import ClusterState
-from strandline.core.messages import EpochsSeen, RegisterNode
+from strandline.core.messages import EpochsSeen, Heartbeat, RegisterNode
 from strandline.core.types import NodeId
 
 REMEDY = "restore the newest store, or run `strandline controller recover` with the nodes' data directories"
 
 
-def why_too_old(state: ClusterState, request: RegisterNode) -> str | None:
-    """One sentence that names what the node has seen and the store has not; None if the store is new enough."""
+def why_too_old(state: ClusterState, request: RegisterNode | Heartbeat) -> str | None:
+    """One sentence that names what the node has seen and the store has not; None if the store is new enough.
+
+    A registration tells epochs. Nodes that never stopped do not register anew when a controller returns, and a store
+    from before its last start comes to the very controller epoch they know; but a change is published only after it
+    is durable, so no node can have applied more of them than the store holds.
+    """
+    if isinstance(request, Heartbeat):
+        return _of_heartbeat(state, request)
     seen = request.controller_epoch_seen
     if seen is not None and seen > state.header.controller_epoch:
         return _sentence(request, f"controller epoch {seen}", f"{state.header.controller_epoch}")
     return next((why for partition in request.epochs_seen if (why := _of_partition(state, request, partition))), None)
+
+
+def _of_heartbeat(state: ClusterState, request: Heartbeat) -> str | None:
+    stored = state.header.metadata_offset
+    if request.metadata_offset <= stored:
+        return None
+    return _sentence(request, f"metadata offset {request.metadata_offset}", str(stored))
 
 
 def why_empty(state: ClusterState, node_id: NodeId, cluster_id: str | None) -> str | None:
@@ -49,7 +63,7 @@ def _of_partition(state: ClusterState, request: RegisterNode, seen: EpochsSeen) 
     return None
 
 
-def _sentence(request: RegisterNode, seen: str, stored: str) -> str:
+def _sentence(request: RegisterNode | Heartbeat, seen: str, stored: str) -> str:
     return (
         f"the store is older than the cluster: node {request.node_id} has seen {seen}, the store has {stored}; {REMEDY}"
     )

@@ -251,6 +251,9 @@ class Session:
     def _learn(self, image: MetadataImage) -> None:
         if image.to_node_epoch != self._node_epoch or image.controller_epoch < self._controller_epoch:
             return
+        if image.metadata_offset < self._host.topics.metadata_offset:
+            # From an older store (TR18): what was seen stays, and the next heartbeat tells the controller of it.
+            return
         self._controller_epoch = image.controller_epoch
         is_first = self._host.topics.metadata_offset < 0
         self._host.topics.apply(image)
