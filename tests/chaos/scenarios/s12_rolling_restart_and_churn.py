@@ -1,6 +1,6 @@
 """Scenario 12: every node is restarted cleanly three times under load; then leadership moves as often as it can.
 
-Churn: a topic of fifteen partitions; nodes 1 and 2 are killed and started again in turn, and the preferred leaders
+Churn: a topic of 45 partitions; nodes 1 and 2 are killed and started again in turn, and the preferred leaders
 elected back each time, while node 3 hears from the controller only every other moment.
 """
 
@@ -96,7 +96,7 @@ def _longest_gap(run: Run, began_s: float, ended_s: float) -> tuple[float, int]:
 
 
 async def _churn(run: Run, length_s: float) -> None:
-    await run.probe.create_topic(_CHURNED, partitions=15)
+    await run.probe.create_topic(_CHURNED, partitions=45)
     before = _elections(run)
     until_s = time.monotonic() + length_s
     delaying = asyncio.create_task(_delay(run, until_s))
