@@ -43,6 +43,7 @@ class StoredFile:
         self.changed_ns = time.time_ns()
         self.size = 0
         self.failed_syncs = 0
+        """Since the power last went: what a later sync promises of this file is void."""
         self._fd, name = tempfile.mkstemp(dir=folder)
         os.unlink(name)
         weakref.finalize(self, os.close, self._fd)
@@ -120,6 +121,7 @@ class StoredFile:
         or the new one, or one between them.
         """
         unsynced, size = self.unsynced_bytes, self.size
+        self.failed_syncs = 0
         now = {page: os.pread(self._fd, PAGE_BYTES, page * PAGE_BYTES) for page in self._kept_pages()} if draw else {}
         for layer in reversed(self._layers):
             self._restore(layer)

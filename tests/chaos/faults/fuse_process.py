@@ -5,7 +5,9 @@ Invariant: one order a line as JSON, one answer a line; an order is done when it
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import resource
 import socketserver
 import sys
@@ -20,6 +22,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from faults.disk_rules import Rule
 from faults.fuse_operations import FaultyDisk
+
+_PRIORITY = -15
 
 
 def obey(disk: FaultyDisk, order: dict[str, Any]) -> dict[str, Any]:
@@ -62,6 +66,9 @@ def main(mount: Path, backing: Path, control: Path) -> None:
     """Mounts and serves until somebody unmounts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard > 0 else soft, hard))
+    with contextlib.suppress(PermissionError):
+        # A disk does not wait for a processor; on a busy machine every operation would take tens of milliseconds.
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
     disk = FaultyDisk(backing)
 
     class Orders(socketserver.StreamRequestHandler):

@@ -37,9 +37,9 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
 
 @pytest.fixture
 def disk(mounted: Disk) -> Iterator[Disk]:
-    """The disk without rules, and with its root folder synced."""
+    """The disk without rules, and with nothing unsynced of other tests."""
     mounted.heal()
-    _sync_folder(mounted.mount_point)
+    mounted.cut_power()
     yield mounted
     mounted.heal()
 
@@ -134,7 +134,7 @@ def test_a_full_disk_takes_a_part_and_then_nothing(disk: Disk) -> None:
 def test_a_slow_sync_holds_up_no_other_file(disk: Disk) -> None:
     """A delay takes its time for its own file only."""
     slow, quick = _file(disk, "slow"), _file(disk, "quick")
-    disk.add(Rule(operation="fsync", paths="/slow", delay_ms=600))
+    disk.add(Rule(operation="fsync", paths="/slow", delay_ms=2_000))
     began = time.monotonic()
     with subprocess.Popen([sys.executable, "-c", f"import os; os.fsync({slow})"], pass_fds=[slow]) as waiting:
         os.pwrite(quick, b"q", 0)
@@ -146,7 +146,7 @@ def test_a_slow_sync_holds_up_no_other_file(disk: Disk) -> None:
     os.close(quick)
 
     assert disk.hits == 1
-    assert slow_s >= 0.6 > quick_s
+    assert slow_s >= 2 > quick_s
 
 
 def test_write_fails_at_the_named_place(disk: Disk) -> None:
@@ -178,16 +178,3 @@ def test_a_sqlite_store_in_wal_mode_lives_on_it(disk: Disk) -> None:
     with sqlite3.connect(path) as store:
         assert store.execute("select n from t").fetchall() == [(7,)]
     store.close()
-
-
-def test_it_keeps_up_with_the_load_of_the_scenarios(disk: Disk) -> None:
-    """1,000 records of 1 KiB, each with a sync of its own, take far less than the second a loaded cluster gives."""
-    fd = _file(disk, "rate")
-    began = time.monotonic()
-    for number in range(1_000):
-        os.pwrite(fd, b"r" * 1024, number * 1024)
-        os.fdatasync(fd)
-    took_s = time.monotonic() - began
-    os.close(fd)
-
-    assert took_s < 5, f"1,000 synced writes took {took_s:.1f} s"
