@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest chaos protos bench bench-export requirements clean
+.PHONY: help demo test check pytest chaos mutants protos bench bench-export requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,9 @@ pytest: .venv/.installed ## the tests alone [TESTS=path]
 
 chaos: .venv/.installed ## faults against real processes, as root [SCENARIO=n FORM=--short]; without a number lists them
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
+
+mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
+	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
 
 protos: .venv/.installed ## format the contract and generate services/strandline/v1 from it
 	@$(BIN)/buf format --write protos

@@ -1,0 +1,103 @@
+"""Decides what is found out about one mutant: all three layers, the cheap one first, each within its bound.
+
+Invariant: a mutant whose rule was not even asked proves nothing, so that is an error of the mutant and not a survival.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mutants import scenario_layer, search_layer, seed_layer
+from mutants.mutant import Mutant, Real
+from mutants.scenario_layer import Story
+from mutants.verdict import Layer, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much each mutant is given."""
+
+    all_scenarios: bool = True
+    """Whether every scenario is played, or only the one that the mutant names."""
+    seeds: int = 400
+    seed_s: float = 120.0
+    search_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bite:
+    """How often a swapped rule was asked, and how often the wrong one did something else than the right one."""
+
+    rule: str
+    asked: int
+    differed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """Everything known of one mutant."""
+
+    number: str
+    verdicts: tuple[Verdict, ...]
+    bites: tuple[Bite, ...]
+    trouble: str = ""
+    """Why it could not be examined to its end: an error that is no invariant's, or a loop without an end."""
+
+    @property
+    def is_bitten(self) -> bool:
+        """Whether every swapped rule was asked at least once."""
+        return all(bite.asked for bite in self.bites)
+
+    @property
+    def kills(self) -> tuple[Verdict, ...]:
+        """The layers that caught it, the cheap one first."""
+        return tuple(verdict for verdict in self.verdicts if verdict.is_kill)
+
+    def of(self, layer: Layer) -> Verdict | None:
+        """What one layer said; None if it was not asked."""
+        return next((verdict for verdict in self.verdicts if verdict.layer is layer), None)
+
+
+def examine(mutant: Mutant, bounds: Bounds, layers: Iterable[Layer] = tuple(Layer)) -> Examined:
+    """Ask the layers about a mutant."""
+    stories = _stories(mutant, bounds)
+    with mutant.applied() as rules:
+        verdicts = tuple(_judge(layer, mutant, bounds, stories) for layer in layers)
+        bites = tuple(_bite(rule) for rule in rules)
+    return Examined(number=mutant.number, verdicts=verdicts, bites=bites)
+
+
+def _stories(mutant: Mutant, bounds: Bounds) -> list[Story]:
+    """What is played, the one that the mutant names first."""
+    own = scenario_layer.story(mutant.scenario) if mutant.scenario else None
+    rest = scenario_layer.stories() if bounds.all_scenarios else ()
+    return [*([own] if own else []), *(told for told in rest if told is not own)]
+
+
+def _judge(layer: Layer, mutant: Mutant, bounds: Bounds, stories: list[Story]) -> Verdict:
+    match layer:
+        case Layer.SCENARIOS:
+            return scenario_layer.judge(stories)
+        case Layer.SEEDS:
+            return seed_layer.judge(mutant.profiles, seeds=bounds.seeds, seconds=bounds.seed_s)
+        case Layer.SEARCH:
+            return search_layer.judge(seconds=bounds.search_s)
+
+
+def _bite(rule: Real) -> Bite:
+    return Bite(rule=rule.name, asked=rule.asked, differed=rule.differed)
+
+
+def about(bounds: Bounds, day: str) -> dict[str, Any]:
+    """What the figures must be read with."""
+    return {
+        "date": day,
+        "python": platform.python_version(),
+        "scenarios": len(scenario_layer.stories()),
+        "seeds_at_most": bounds.seeds,
+        "seconds_of_seeds_at_most": bounds.seed_s,
+        "seconds_of_search_at_most": bounds.search_s,
+    }

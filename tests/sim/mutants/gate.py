@@ -1,0 +1,119 @@
+"""`make mutants`: every mutant before all three layers; a table on the screen, and in docs/.
+
+Exit code 1 if a required bug survives, if another one survives that no dead pair explains, or if a mutant's rule was
+never asked. Bounded for each mutant and layer, and it stops by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
+from typing import Any
+
+from mutants import record
+from mutants.examination import Bounds, Examined, about, examine
+from mutants.mutant import Mutant
+from mutants.verdict import Layer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+PATIENCE = 40
+"""How many times its bounds, as the wall clock has it, a mutant may take before its process is ended: on a busy
+machine a second of processor time takes many, but a mutant may also have made a loop without an end."""
+
+
+def arguments() -> argparse.Namespace:
+    """Bounds, and which mutants."""
+    usual = Bounds()
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("only", nargs="*", help="numbers such as R11 or 18; all of them if none is given")
+    parser.add_argument("--seeds", type=int, default=usual.seeds, help="at most so many seeds each")
+    parser.add_argument(
+        "--seed-s", type=float, default=usual.seed_s, help="at most so many seconds of seeds each, of processor time"
+    )
+    parser.add_argument("--search-s", type=float, default=usual.search_s, help="at most so many seconds of search")
+    parser.add_argument("--dry", action="store_true", help="write no documents; also when only some are examined")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Examine, show, write, judge."""
+    options, console = arguments(), Console()
+    bounds = Bounds(seeds=options.seeds, seed_s=options.seed_s, search_s=options.search_s)
+    mutants = [m for m in record.with_pairs() if not options.only or m.number in options.only]
+    found = _examine_all(mutants, bounds, console)
+    judgement = record.judge(found)
+    console.print(table(judgement.rows))
+    for complaint in judgement.complaints:
+        console.print(f"[red]{complaint}")
+    if options.only or options.dry:
+        return bool(judgement.complaints)
+    record.write(about(bounds, datetime.now(UTC).date().isoformat()), judgement)
+    console.print(f"{judgement.required_killed} of {len(record.REQUIRED)} required bugs are killed")
+    return bool(judgement.complaints) or judgement.required_killed < len(record.REQUIRED)
+
+
+def _examine_all(mutants: list[Mutant], bounds: Bounds, console: Console) -> list[Examined]:
+    """One mutant at a time, in a process of its own, which is replaced if a mutant hangs it."""
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    found, worker = [], _worker()
+    try:
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task("", total=len(mutants))
+            for mutant in mutants:
+                progress.update(task, description=f"{mutant.number} {mutant.name}")
+                examined = _examine_in(worker, mutant, bounds)
+                if examined is None:
+                    worker.terminate()
+                    worker, examined = _worker(), _in_trouble(mutant, "it ran without an end and was stopped")
+                found.append(examined)
+                progress.console.print(_told(mutant, examined), highlight=False, soft_wrap=True)
+                progress.advance(task)
+    finally:
+        worker.terminate()
+    return found
+
+
+def _worker() -> Pool:
+    return get_context("spawn").Pool(1)
+
+
+def _examine_in(worker: Pool, mutant: Mutant, bounds: Bounds) -> Examined | None:
+    """What is found out; None if it takes too long."""
+    errors: list[BaseException] = []
+    waiting = worker.apply_async(_examine_by_number, (mutant.number, bounds), error_callback=errors.append)
+    waiting.wait(PATIENCE * (bounds.seed_s + bounds.search_s + 10))
+    if not waiting.ready():
+        return None
+    return waiting.get() if waiting.successful() else _in_trouble(mutant, f"{type(errors[0]).__name__}: {errors[0]}")
+
+
+def _examine_by_number(number: str, bounds: Bounds) -> Examined:
+    mutant = next(mutant for mutant in record.with_pairs() if mutant.number == number)
+    return examine(mutant, bounds)
+
+
+def _in_trouble(mutant: Mutant, why: str) -> Examined:
+    return Examined(number=mutant.number, verdicts=(), bites=(), trouble=why)
+
+
+def _told(mutant: Mutant, examined: Examined) -> str:
+    first = examined.kills[0] if examined.kills else None
+    fate = f"{first.killed_by}, {first.where}: {first.why}" if first else examined.trouble or "survives"
+    return f"{mutant.number:>6}  {mutant.name}: {fate}"
+
+
+def table(rows: tuple[dict[str, Any], ...]) -> Table:
+    """The verdicts for a screen."""
+    shown = Table("#", "mutant", *(str(layer) for layer in Layer), "verdict")
+    for row in rows:
+        shown.add_row(*(cell.strip().strip("*").replace("`", "") for cell in record.line(row).strip("|").split(" | ")))
+    return shown
+
+
+if __name__ == "__main__":
+    sys.exit(main())

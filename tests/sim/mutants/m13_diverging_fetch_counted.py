@@ -1,0 +1,39 @@
+"""13: a follower that parted is taken at its word."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, Real, Swap
+
+from strandline.core.effects import Effect
+from strandline.core.fetch_serving import FetchServing
+from strandline.core.messages import FetchPartition, FetchResult, ReplicaState
+
+
+def _counts_it(
+    real: Real,
+    serving: FetchServing,
+    part: FetchPartition,
+    replica: ReplicaState | None,
+    at_follower: bool,
+    now_ms: int,
+    out: list[Effect],
+) -> FetchResult:
+    result: FetchResult = real(serving, part, replica, at_follower, now_ms, out)
+    leader = serving._state.leaders.get(part.tp)
+    if result.diverging is not None and replica is not None and leader is not None:
+        real.differs()
+        changed = leader.observe_fetch(part, replica, now_ms)
+        serving._acknowledged(leader, replica.node_id, changed, now_ms, out)
+    return result
+
+
+MUTANTS = (
+    Mutant(
+        number="13",
+        name="diverging fetch counted",
+        broken="A fetch that is answered with a divergence moves the remote log end of its sender all the same.",
+        source="KAFKA-13141; TR12",
+        scenario="tr12_diverging_fetch",
+        swaps=(Swap(FetchServing, "_receive", _counts_it, pure=False),),
+    ),
+)

@@ -1,0 +1,34 @@
+"""20: metadata that was addressed to an earlier process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mutants.mutant import Mutant, Real, Swap
+
+from strandline.core.messages import MetadataImage
+from strandline.core.metadata_follower import MetadataChange, MetadataFollower
+
+
+def _whoever_it_is_for(
+    real: Real, metadata: MetadataFollower, image: MetadataImage, out: list[Any]
+) -> MetadataChange | None:
+    ours = metadata._state.node_epoch
+    if image.to_node_epoch != ours:
+        real.differs()
+        image = replace(image, to_node_epoch=ours)
+    change: MetadataChange | None = real(metadata, image, out)
+    return change
+
+
+MUTANTS = (
+    Mutant(
+        number="20",
+        name="metadata of a previous process believed",
+        broken="A node believes metadata that was addressed to an earlier incarnation of itself.",
+        source="KIP-380's class of bugs; TR15",
+        scenario="tr15_metadata_for_a_dead_process",
+        swaps=(Swap(MetadataFollower, "take", _whoever_it_is_for, pure=False),),
+    ),
+)

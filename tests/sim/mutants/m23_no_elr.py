@@ -1,0 +1,44 @@
+"""23: the last member of an ISR, whatever happened to its disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mutants.mutant import Mutant, Real, Swap
+
+from strandline.core import elr, leadership
+from strandline.core.draft import Draft
+from strandline.core.messages import PartitionImage
+from strandline.core.types import NodeId
+
+
+def _nobody(real: Real, *_: Any, **__: Any) -> tuple[NodeId, ...]:
+    return ()
+
+
+def _last_one_stays(
+    real: Real, draft: Draft, partition: PartitionImage, node_id: NodeId, cause: str, unclean: bool
+) -> None:
+    if partition.isr != (node_id,):
+        real(draft, partition, node_id, cause, unclean)
+        return
+    real.differs()
+    if partition.leader is not None:
+        draft.put_partition(replace(partition, leader=None), cause=cause, new_reign=True)
+
+
+MUTANTS = (
+    Mutant(
+        number="23",
+        name="page-cache acknowledgements without an ELR",
+        broken="Nobody out of the ISR is remembered as complete, and its last member is elected, clean or not.",
+        source="KIP-966; TR11",
+        scenario="tr11_last_replica_standing",
+        swaps=(
+            Swap(elr, "elr_after", _nobody),
+            Swap(leadership, "_leave", _last_one_stays, pure=False),
+        ),
+        profiles=("page-cache",),
+    ),
+)

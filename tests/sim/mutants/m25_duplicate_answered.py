@@ -1,0 +1,30 @@
+"""25: what was sent twice is taken to be safe."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, Real, Swap
+
+from strandline.core.leader import LeaderReplica
+from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.produce_serving import ProduceServing
+from strandline.core.producers import SequenceCheck, SequenceVerdict
+from strandline.core.types import Acks, Offset
+
+
+def _at_once(
+    real: Real, serving: ProduceServing, part: ProducePartition, check: SequenceCheck, acks: Acks, leader: LeaderReplica
+) -> tuple[ProduceResult, Offset | None]:
+    result, waits_for = real(serving, part, check, acks, leader)
+    return result, None if check.verdict is SequenceVerdict.DUPLICATE else waits_for
+
+
+MUTANTS = (
+    Mutant(
+        number="25",
+        name="duplicate answered at once",
+        broken="A batch that is sent again is acknowledged with its first offset, committed or not.",
+        source="TR20; M61",
+        scenario="tr20_duplicate_of_a_cut_record",
+        swaps=(Swap(ProduceServing, "_out_of_sequence", _at_once),),
+    ),
+)

@@ -1,0 +1,150 @@
+"""Decides what a mutant is: one rule of the protocol swapped for a wrong one, for the length of a `with` block.
+
+Invariant: outside of the block every rule is the real one, the very same object, whatever happened inside; and a swap
+knows how often its rule was asked and how often the wrong answer was another than the right one, so a mutant that
+changes nothing cannot pass for one that survived.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+ROOMS = ("strandline.core", "strandline.sim")
+"""Where rules are decided and where they are doubted; a function is exchanged under every name it has in here."""
+
+
+class Real:
+    """The rule that was swapped out: called as before. It counts what the one in its place does."""
+
+    __slots__ = ("asked", "differed", "name", "rule")
+
+    def __init__(self, name: str, rule: Callable[..., Any]) -> None:
+        self.name = name
+        self.rule = rule
+        self.asked = 0
+        self.differed = 0
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """What the right rule says."""
+        return self.rule(*given, **named)
+
+    def differs(self) -> None:
+        """The wrong rule is about to do what the right one would not."""
+        self.differed += 1
+
+
+Wrong = Callable[..., Any]
+"""A rule in place of another: it is given the `Real` one first, then what that one would be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """One rule, by the class or module that holds it and its name there, and the wrong one for it.
+
+    ``pure`` says that the rule only answers: then the right answer is asked for, too, and the two are compared.
+    Where it is False the wrong rule itself calls `Real.differs`.
+    """
+
+    owner: type | ModuleType
+    name: str
+    wrong: Wrong
+    pure: bool = True
+
+    @property
+    def place(self) -> str:
+        """The rule's name for people: ``isr.may_join``, ``FetchServing._check``."""
+        return f"{self.owner.__name__.rpartition('.')[2]}.{self.name}"
+
+    def real(self) -> Any:
+        """What stands there now, descriptors as they are."""
+        return vars(self.owner)[self.name]
+
+    @contextmanager
+    def applied(self) -> Iterator[Real]:
+        """Swap the rule, everywhere it is known."""
+        before = self.real()
+        is_property = isinstance(before, property)
+        real = Real(self.place, before.fget if is_property else before)
+        rule = _counted(real, self.wrong, pure=self.pure)
+        with ExitStack() as swapped:
+            for owner in _holders(self.owner, self.name, before):
+                swapped.enter_context(patch.object(owner, self.name, property(rule) if is_property else rule))
+            yield real
+
+
+def _counted(real: Real, wrong: Wrong, *, pure: bool) -> Callable[..., Any]:
+    @wraps(real.rule)
+    def rule(*given: Any, **named: Any) -> Any:
+        real.asked += 1
+        answer = wrong(real, *given, **named)
+        if pure and answer != real(*given, **named):
+            real.differs()
+        return answer
+
+    return rule
+
+
+def _holders(owner: type | ModuleType, name: str, value: object) -> list[Any]:
+    """The owner, and for a function of a module every module of our rooms that imported it by name."""
+    if isinstance(owner, type):
+        return [owner]
+    _import_everything()
+    modules = [m for key, m in list(sys.modules.items()) if key.startswith(ROOMS)]
+    return [module for module in modules if vars(module).get(name) is value]
+
+
+def _import_everything() -> None:
+    """A module that is first imported while a rule is swapped would keep the wrong one."""
+    for room in ROOMS:
+        for found in pkgutil.walk_packages(import_module(room).__path__, f"{room}."):
+            import_module(found.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A protocol bug that must be caught.
+
+    Attributes:
+        number: ``R1`` to ``R12`` are required, with a letter where one bug has several forms; the others are numbers.
+        broken: the rule that is broken, in one sentence.
+        source: where such a bug is known from.
+        scenario: the one that tells of it best; it is asked before all others.
+        profiles: which kinds of simulated runs can show it.
+        masked_by: the other defence, in words, that hides it; such a mutant may survive if ``pair`` does not.
+        pair: this bug with that other defence taken away as well.
+    """
+
+    number: str
+    name: str
+    broken: str
+    source: str
+    swaps: tuple[Swap, ...]
+    scenario: str = ""
+    profiles: tuple[str, ...] = ("swarm",)
+    masked_by: str = ""
+    pair: Mutant | None = None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a build that does not kill it is red, whatever explains that."""
+        return self.number.startswith("R")
+
+    @property
+    def bug(self) -> str:
+        """The number of the bug, without the letter of its form."""
+        return self.number.rstrip("abc")
+
+    @contextmanager
+    def applied(self) -> Iterator[tuple[Real, ...]]:
+        """Live with this bug. Yields the real rules with their counts."""
+        with ExitStack() as swaps:
+            yield tuple(swaps.enter_context(swap.applied()) for swap in self.swaps)

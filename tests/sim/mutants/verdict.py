@@ -1,0 +1,55 @@
+"""Decides what a layer of tests says of a mutant, and when that counts as a kill.
+
+Invariant: a mutant is killed by a property that must never be broken, by a promise of liveness that is not kept, or by
+a claim that a scenario makes; never by output that merely reads otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Layer(StrEnum):
+    """The three layers, the cheap one first."""
+
+    SCENARIOS = "scenarios"
+    SEEDS = "seeds"
+    SEARCH = "search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one layer found.
+
+    Attributes:
+        killed_by: the invariant (I5), promise of liveness (L6), anomaly or claim; empty if the mutant survived.
+        where: the scenario with its line, the seed with its profile, or the model.
+        why: the sentence with which it failed.
+        tried: how many scenarios, seeds or states it took, the killing one included.
+        seconds: how much processor time that took, so that a busy machine changes no verdict.
+        note: what else is worth knowing, such as scenarios that only printed something else.
+    """
+
+    layer: Layer
+    killed_by: str = ""
+    where: str = ""
+    why: str = ""
+    tried: int = 0
+    seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def is_kill(self) -> bool:
+        """Whether this layer alone would have caught the mutant."""
+        return bool(self.killed_by)
+
+    @property
+    def is_by_property(self) -> bool:
+        """Whether what was broken is one of the named properties, not only what one file claims."""
+        return self.is_kill and not self.killed_by.startswith("expect-")
+
+    def as_json(self) -> dict[str, Any]:
+        """For `docs/mutants.json`."""
+        return asdict(self)

@@ -1,0 +1,210 @@
+"""The tests are tested: each required bug of the protocol, swapped into the cores, is caught by its cheapest layer.
+
+`make mutants` asks all three layers about all mutants; what it found last lies in `docs/mutants.json`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+_HERE = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    # The mutants are a package of their own in this folder, `mutants`, as for `make mutants`.
+    sys.path.append(_HERE)
+
+from mutants import record, scenario_layer  # noqa: E402
+from mutants.catalogue import MUTANTS, REQUIRED  # noqa: E402
+from mutants.examination import Bite, Bounds, Examined, examine  # noqa: E402
+from mutants.mutant import Mutant, Real, Swap  # noqa: E402
+from mutants.scenario_layer import Story, play  # noqa: E402
+from mutants.verdict import Layer, Verdict  # noqa: E402
+
+from strandline.core import high_watermark  # noqa: E402
+from strandline.core.replica_log import ReplicaLog  # noqa: E402
+from strandline.sim.run import run_seed  # noqa: E402
+
+BOUNDED = Bounds(all_scenarios=False, seeds=12, seed_s=10.0, search_s=10.0)
+
+STORY = """strandline-scenario 1
+nodes A B
+topic lines replicas=A,B min-isr=2
+produce A m0
+{claim}
+stabilize 1s
+expect-hw A=1
+"""
+
+
+def _mutant(*swaps: Swap, number: str = "99") -> Mutant:
+    return Mutant(number=number, name="made up", broken="A rule of this test.", source="here", swaps=swaps)
+
+
+def _told(claim: str = "") -> Story:
+    """A story with an output that is right under the real rules, and its form without claims."""
+    text = scenario_layer.run_text(STORY.format(claim=claim), "told", compare=False).text()
+    return Story("told", text, "\n".join("#" if line.startswith("expect-") else line for line in text.split("\n")))
+
+
+def _seams() -> dict[tuple[str, str], Any]:
+    """Every rule that some mutant swaps, as it stands now, in the class or module that holds it."""
+    swaps = [swap for mutant in record.with_pairs() for swap in mutant.swaps]
+    return {(swap.place, swap.name): swap.real() for swap in swaps}
+
+
+# --- the gate, bounded ----------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.is_required], ids=lambda m: f"{m.number}-{m.name}")
+def test_a_required_bug_is_killed_by_its_cheapest_layer(mutant: Mutant) -> None:
+    """The scenario that tells of it catches it, and a swapped rule decided otherwise than the right one would."""
+    found = examine(mutant, BOUNDED, [Layer.SCENARIOS])
+
+    assert any(bite.differed for bite in found.bites), found.bites
+    assert found.kills, found.verdicts
+
+
+def test_the_twelve_required_bugs_have_mutants() -> None:
+    """None of R1 to R12 is missing, nor of 13 to 26, and no number is given twice."""
+    numbers = [mutant.number for mutant in record.with_pairs()]
+
+    assert set(REQUIRED) == {mutant.bug for mutant in MUTANTS if mutant.is_required}
+    assert [str(n) for n in range(13, 27) if str(n) not in numbers] == []
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_the_real_rules_survive() -> None:
+    """A mutant that gives the right answers is killed by nothing, so what kills the others is their bug."""
+
+    def right(real: Real, *given: Any, **named: Any) -> Any:
+        return real(*given, **named)
+
+    bounds, layers = Bounds(seeds=2), [Layer.SCENARIOS, Layer.SEEDS]
+    found = examine(_mutant(Swap(high_watermark, "candidate", right)), bounds, layers)
+
+    assert found.is_bitten
+    assert [bite.differed for bite in found.bites] == [0]
+    assert found.kills == ()
+
+
+# --- swapping -------------------------------------------------------------------------------------------
+
+
+def test_no_mutant_leaks() -> None:
+    """After each mutant, also after one that ends in an exception, every rule is the very object it was."""
+    before = _seams()
+    for mutant in record.with_pairs():
+        with pytest.raises(KeyError), mutant.applied():
+            raise KeyError(mutant.number)
+
+        assert all(_seams()[seam] is rule for seam, rule in before.items()), mutant.number
+
+
+def test_every_swap_takes_hold() -> None:
+    """Inside the block each rule that is named is another object than before."""
+    for mutant in record.with_pairs():
+        before = [swap.real() for swap in mutant.swaps]
+        with mutant.applied():
+            assert [swap.place for swap, rule in zip(mutant.swaps, before, strict=True) if swap.real() is rule] == []
+
+
+def test_a_function_is_swapped_under_every_name() -> None:
+    """A module that imported a rule by name is given the wrong one as well, and the right one back."""
+    home, borrower = ModuleType("strandline.core.home"), ModuleType("strandline.core.borrower")
+    home.rule = borrower.rule = lambda: "right"  # type: ignore[attr-defined]
+    sys.modules |= {module.__name__: module for module in (home, borrower)}
+    try:
+        with _mutant(Swap(home, "rule", lambda real: "wrong")).applied():
+            inside = (home.rule(), borrower.rule())
+    finally:
+        for module in (home, borrower):
+            del sys.modules[module.__name__]
+
+    assert inside == ("wrong", "wrong")
+    assert (home.rule(), borrower.rule()) == ("right", "right")
+
+
+def test_a_swap_counts_its_bites() -> None:
+    """Calls are counted, and of them those that were answered otherwise than the right rule would."""
+    with _mutant(Swap(ReplicaLog, "vote", lambda real, log: log.leo)).applied() as (vote,):
+        run_seed(0)
+
+    assert vote.asked > vote.differed > 0
+
+
+def test_a_rule_that_is_never_asked_is_a_complaint() -> None:
+    """A mutant whose patch does not bite proves nothing, killed or not."""
+    never = Examined(
+        number="R1",
+        verdicts=(Verdict(layer=Layer.SEEDS, killed_by="I5"),),
+        bites=(Bite(rule="nowhere.rule", asked=0, differed=0),),
+    )
+
+    assert any("never asked" in complaint for complaint in record.judge([never]).complaints)
+
+
+# --- what counts as a kill ------------------------------------------------------------------------------
+
+
+def test_other_output_is_no_kill() -> None:
+    """A rule that only changes what is printed leaves the story unharmed, and is seen to differ."""
+    with _mutant(Swap(ReplicaLog, "expose_hw", lambda real, log: real(log), pure=False)).applied():
+        same = play(_told())
+    told = _told()
+    reworded = Story(told.name, told.text, told.commands.replace("leo 0->1", "leo 0->7"))
+
+    assert not same.differs
+    assert play(reworded).differs
+    assert play(reworded).killed_by == ""
+
+
+def test_a_broken_property_kills_though_no_claim_is_made() -> None:
+    """The property is named, with the line of the command that broke it."""
+    story = _told()
+    with _mutant(Swap(high_watermark, "candidate", lambda real, vote, *_, **__: vote)).applied():
+        played = play(story)
+
+    assert played.killed_by in {"I3", "I4", "I5"}
+    assert story.text.splitlines()[played.line - 1].startswith("produce")
+
+
+def test_a_wrong_claim_kills() -> None:
+    """A claim that holds under the real rules and not under the mutant is named with its line."""
+    story = _told("expect-acks m0=waiting")
+    with _mutant(Swap(high_watermark, "candidate", lambda *_, **__: None)).applied():
+        played = play(story)
+
+    assert (played.killed_by, story.text.splitlines()[played.line - 1]) == ("expect-hw", "expect-hw A=1")
+
+
+def test_a_story_of_loss_is_not_asked() -> None:
+    """Scenarios that show what a historic rule loses break properties without any mutant, and are left out."""
+    names = {story.name for story in scenario_layer.stories()}
+
+    assert "tr01_high_watermark.scenario" not in names
+    assert {f"{mutant.scenario}.scenario" for mutant in MUTANTS if mutant.scenario} <= names
+
+
+def test_a_claim_alone_does_not_kill_a_required_bug() -> None:
+    """For R1 to R12 some layer must name a property; for the others a claim is enough."""
+    claim = Verdict(layer=Layer.SCENARIOS, killed_by="expect-hw")
+    found = [Examined(number=number, verdicts=(claim,), bites=()) for number in ("R1", "13")]
+
+    assert [complaint.split()[0] for complaint in record.judge(found).complaints] == ["R1"]
+
+
+def test_a_masked_mutant_needs_a_dead_pair() -> None:
+    """Taken away one by one two defences may hide each other; taken away together the bug must show."""
+    survives, killed = Verdict(layer=Layer.SEEDS), Verdict(layer=Layer.SEEDS, killed_by="I11")
+    alone = Examined(number="19", verdicts=(survives,), bites=())
+
+    with_dead = [alone, Examined(number="18+19", verdicts=(killed,), bites=())]
+    with_living = [alone, Examined(number="18+19", verdicts=(survives,), bites=())]
+
+    assert record.judge(with_dead).complaints == ()
+    assert record.judge(with_living).complaints != ()
