@@ -14,6 +14,7 @@ from strandline.cli import (
     cluster,
     completion,
     consume,
+    exhaust,
     export,
     log,
     node,
@@ -59,6 +60,7 @@ app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.add_typer(export.app, name="export")
 app.add_typer(scenario.app, name="scenario")
+sim.app.command("exhaust")(exhaust.exhaust)
 app.add_typer(sim.app, name="sim")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)
 app.command("replica", context_settings=roles.PASS_FLAGS)(roles.replica)

@@ -57,12 +57,18 @@ class Actions:
         self._questions: dict[Local, Question | None] = {}
         self._served: dict[tuple[Local, int, Question], tuple[Local, FetchResult | Event]] = {}
         self._heard: dict[tuple[Local, Event], Local] = {}
+        self._learned: dict[tuple[Local, Image], Local] = {}
+        self._proposed: dict[tuple[Local, Image], tuple[Image, Local]] = {}
+        self._controlled: dict[Image, list[tuple[str, int, Image]]] = {}
 
     # --- one node -----------------------------------------------------------------------------------------
 
     def learn(self, local: Local, image: Image) -> Local:
         """Metadata arrives."""
-        return self._take(local, self._bench.metadata(local, image))
+        known = self._learned.get((local, image))
+        if known is None:
+            known = self._learned[local, image] = self._take(local, self._bench.metadata(local, image))
+        return known
 
     def write(self, local: Local) -> Local:
         """A producer's record arrives, with acks=0: nobody waits, and min ISR refuses nothing."""
@@ -146,6 +152,12 @@ class Actions:
 
     def propose(self, local: Local, now: Image) -> tuple[Image, Local]:
         """The leader's proposal reaches the controller: the state then, and the leader that got the answer."""
+        known = self._proposed.get((local, now))
+        if known is None:
+            known = self._proposed[local, now] = self._propose(local, now)
+        return known
+
+    def _propose(self, local: Local, now: Image) -> tuple[Image, Local]:
         core = self._bench.core(local)
         request = self._bench.proposal(core)
         assert request is not None
@@ -157,10 +169,21 @@ class Actions:
 
     # --- the controller alone -----------------------------------------------------------------------------
 
-    @property
-    def controller(self) -> Controller:
-        """What the controller can do."""
-        return self._controller
+    def control(self, now: Image) -> list[tuple[str, int, Image]]:
+        """What the controller can do on its own: elect or fence, whom, and its state then."""
+        known = self._controlled.get(now)
+        if known is None:
+            known = [("elect", n, image) for n, image in self._controller.elections(now)]
+            if now.leader_epoch < 0:
+                known = known[:1]  # replicas are alike until one of them leads
+            else:
+                known += [("fence", n, image) for n, image in self._controller.fencings(now)]
+            self._controlled[now] = known
+        return known
+
+    def first(self) -> Image:
+        """The controller's state before any election."""
+        return self._controller.first()
 
 
 def can_ask(local: Local) -> bool:

@@ -82,6 +82,14 @@ class Local(NamedTuple):
         return tuple(sorted({*self.part.isr, *(self.part.proposed or ())}))
 
 
+class Data(NamedTuple):
+    """What clients did, and the history variable."""
+
+    written: int
+    committed: tuple[Rec, ...]
+    """C: everything that was ever below the HW of a node that led."""
+
+
 def newborn(node_id: int) -> Local:
     """A node that registered and has heard nothing yet."""
     return Local(node_id, None, (), 0, (), None)

@@ -16,7 +16,8 @@ from strandline.sim.exhaust.actions import Actions
 from strandline.sim.exhaust.bench import Bench
 from strandline.sim.exhaust.models import Bounds
 from strandline.sim.exhaust.properties import Property, broken
-from strandline.sim.exhaust.space import Space, State, Step
+from strandline.sim.exhaust.space import Space, Step
+from strandline.sim.exhaust.symmetry import State
 from strandline.sim.exhaust.variants import Variant
 
 Progress = Callable[[int, int, int], None]
@@ -108,12 +109,13 @@ class _Search:
         self._result.exhausted = True
 
     def _expand(self, frontier: list[State], seen: set[State]) -> list[State]:
-        successors, found = self._space.successors, self._result.found
+        successors, found, representative = self._space.successors, self._result.found, self._space.representative
         reached: list[State] = []
         transitions = 0
         for state in frontier:
-            for _, after in successors(state):
+            for _, reachable in successors(state):
                 transitions += 1
+                after = representative(reachable)
                 if after not in seen:
                     seen.add(after)
                     reached.append(after)
@@ -133,25 +135,35 @@ class _Search:
     def _assertion(self, state: State) -> None:
         note, step = next(iter(self._space.assertions.items()))
         steps, states = self._way_to(state, len(self._levels) - 1)
-        found = Found(Property.ASSERTION, (*steps, step), (*states, state), note)
+        found = Found(Property.ASSERTION, (*steps, step), states, note)
         self._result.found[Property.ASSERTION] = found
 
     def _way_to(self, state: State, depth: int) -> tuple[tuple[Step, ...], tuple[State, ...]]:
-        """The steps from the start to ``state``, which lies in level ``depth``."""
-        steps: list[Step] = []
-        states = [state]
+        """The steps from the start to ``state``, which lies in level ``depth``, with names that stay."""
+        way = [state]
         for level in reversed(self._levels[:depth]):
-            step, before = self._predecessor(level, states[-1])
+            way.append(self._predecessor(level, way[-1]))
+        steps: list[Step] = []
+        states = [way.pop()]
+        while way:
+            step, after = self._successor(states[-1], way.pop())
             steps.append(step)
-            states.append(before)
-        return tuple(reversed(steps)), tuple(reversed(states))
+            states.append(after)
+        return tuple(steps), tuple(states)
 
-    def _predecessor(self, level: list[State], state: State) -> tuple[Step, State]:
+    def _predecessor(self, level: list[State], state: State) -> State:
+        representative = self._space.representative
         for before in level:
-            for step, after in self._space.successors(before):
-                if after == state:
-                    return step, before
+            if any(representative(after) == state for _, after in self._space.successors(before)):
+                return before
         raise AssertionError("no state of the level before leads to one of the level after")
+
+    def _successor(self, before: State, wanted: State) -> tuple[Step, State]:
+        """The step from ``before`` to the state that ``wanted`` stands for."""
+        for step, after in self._space.successors(before):
+            if self._space.representative(after) == wanted:
+                return step, after
+        raise AssertionError("a state with other names has other successors")
 
 
 def _asks(variant: Variant) -> bool:

@@ -12,20 +12,12 @@ from typing import NamedTuple
 from strandline.core.follower import FetchState
 from strandline.sim.exhaust.actions import Actions, AssertionBroken, Trip, can_ask
 from strandline.sim.exhaust.interned import Interned
-from strandline.sim.exhaust.local import Following, Image, Leading, Local, Rec, newborn
+from strandline.sim.exhaust.local import Data, Following, Image, Leading, Local, newborn
 from strandline.sim.exhaust.models import Bounds
 from strandline.sim.exhaust.settling import FOLLOWERS_ONLY, Cluster, Settling, is_news
+from strandline.sim.exhaust.symmetry import State, Symmetry
 
-State = tuple[int, ...]
 Successors = list[tuple["Step", State]]
-
-
-class Data(NamedTuple):
-    """What clients did, and the history variable."""
-
-    written: int
-    committed: tuple[Rec, ...]
-    """C: everything that was ever below the HW of a node that led."""
 
 
 class Step(NamedTuple):
@@ -57,6 +49,7 @@ class Space:
         self.data: Interned[Data] = Interned()
         self.locals: Interned[Local] = Interned()
         self._settling = Settling(self.clusters, self.locals)
+        self.representative = Symmetry(self.clusters, self.data, self.locals).representative
         self._controlled: dict[int, list[tuple[Step, int]]] = {}
         self._learned: dict[tuple[int, int], list[tuple[Step, int, bool]]] = {}
         self._written: dict[int, tuple[Step, int] | None] = {}
@@ -68,7 +61,7 @@ class Space:
 
     def start(self) -> State:
         """Nobody leads, nobody knows anything."""
-        cluster = Cluster(self._actions.controller.first(), ())
+        cluster = Cluster(self._actions.first(), ())
         nodes = (newborn(n) for n in range(self._bounds.replicas))
         return (self.clusters.id_of(cluster), self.data.id_of(Data(0, ())), *(self.locals.id_of(n) for n in nodes))
 
@@ -100,21 +93,14 @@ class Space:
         if known is None:
             cluster = self.clusters.values[cluster_id]
             known = self._controlled[cluster_id] = [
-                (step, self.clusters.id_of(Cluster(image, (*cluster.published, image))))
-                for step, image in self._decisions(cluster.now)
+                (
+                    Step(kind, n, _number(image.leader), image.leader_epoch),
+                    self.clusters.id_of(Cluster(image, (*cluster.published, image))),
+                )
+                for kind, n, image in self._actions.control(cluster.now)
                 if image.leader_epoch <= self._bounds.max_leader_epoch
             ]
         return known
-
-    def _decisions(self, now: Image) -> list[tuple[Step, Image]]:
-        controller = self._actions.controller
-        elections = [(Step("elect", n, detail=image.leader_epoch), image) for n, image in controller.elections(now)]
-        if now.leader_epoch < 0:
-            return elections[:1]  # replicas are alike until one of them leads
-        return elections + [
-            (Step("fence", n, -1 if image.leader is None else image.leader, image.leader_epoch), image)
-            for n, image in controller.fencings(now)
-        ]
 
     def _learn(self, cluster: int, data: int, nodes: State, n: int, out: Successors) -> None:
         for step, learned, asks in self._lessons(cluster, nodes[n]):
@@ -279,9 +265,11 @@ def _asks_first(local: Local) -> bool:
 
 
 def _as_told(image: Image, local: Local) -> Image:
+    """Metadata as it comes: what was forgotten of it because it decides nothing for followers is made up again."""
     if image.partition_epoch != FOLLOWERS_ONLY:
         return image
-    return image._replace(partition_epoch=-1 if local.image is None else local.image.partition_epoch)
+    own = 0 if local.image is None else local.image.partition_epoch
+    return image._replace(partition_epoch=own, isr=() if image.leader is None else (image.leader,))
 
 
 def _number(node_id: int | None) -> int:
