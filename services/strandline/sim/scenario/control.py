@@ -70,6 +70,7 @@ class Control:
         self.core: StagedController | None = None
         # What the store holds, after each transaction of its life.
         self._store: list[ClusterState] = []
+        self._reigns = 0
         self._answers: dict[int, object] = {}
         self._opening: Actor | None = None
         # Who watches, as which incarnation.
@@ -88,6 +89,16 @@ class Control:
         """How many transactions the store holds."""
         return len(self._store)
 
+    @property
+    def reign(self) -> int:
+        """Which process of the controller this is, counted from 1; 0 before the first."""
+        return self._reigns
+
+    def topic_name(self, topic_id: str) -> str | None:
+        """The name of a topic, if the store has it."""
+        topic = self._stored.topics.get(topic_id) if self._stored else None
+        return topic.name if topic else None
+
     def lose_transactions(self, count: int) -> None:
         """The store goes back in time, as one restored from a backup."""
         del self._store[len(self._store) - count :]
@@ -95,6 +106,7 @@ class Control:
     def start(self) -> None:
         """Begin a reign on what the store holds."""
         stage = self._stage
+        self._reigns += 1
         self.core = StagedController(self._stored, stage.rules, stage.controller_timings)
         self.step(ControllerStarted(stage.now_ms, CLUSTER_ID))
         for actor in stage.running():

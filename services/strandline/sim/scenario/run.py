@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strandline.export.sink import EventSink
 from strandline.sim.scenario import verbs_clients, verbs_controller, verbs_expect, verbs_nodes, verbs_scene, verbs_wire
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.control import CallRefused
+from strandline.sim.scenario.exporting import Exports
 from strandline.sim.scenario.language import Command, Misuse, ScenarioFailed, Script, parse, rewritten
 from strandline.sim.scenario.stage import Observers, Sink, Stage
 from strandline.sim.scenario.verb import Verb
@@ -119,41 +119,25 @@ def run_file(
     """
     text = path.read_text(encoding="utf-8")
     with ExitStack() as closing:
-        observers = _Watching(export, trace, closing)
-        stage = Stage(Observers(observers.trace, observers.sink))
-        observers.stage = stage
+        watched: list[Stage] = []
+        stage = Stage(Observers(_tracer(trace, watched), _sinks(export, watched, closing)))
+        watched.append(stage)
         transcript = run_text(text, str(path), compare=not rewrite, stage=stage)
     if rewrite and transcript.text() != text:
         path.write_text(transcript.text(), encoding="utf-8")
     return transcript
 
 
-class _Watching:
-    """The observers of a file's run: lines of a trace, and one event sink for each place."""
+def _sinks(export: Path | None, watched: list[Stage], closing: ExitStack) -> Callable[[str, int | None], Sink | None]:
+    """Where the events of a place go: to the exporter, or nowhere."""
+    if export is None:
+        return lambda place, node_id: None
+    exports = Exports(export, closing)
+    return lambda place, node_id: exports.sink(watched[0], place, node_id)
 
-    def __init__(self, export: Path | None, trace: Callable[[str], None] | None, closing: ExitStack) -> None:
-        self._export = export
-        self._trace = trace
-        self._closing = closing
-        self._sinks: dict[str, EventSink] = {}
-        self.stage: Stage | None = None
 
-    def _now_ms(self) -> int:
-        return self.stage.now_ms if self.stage else 0
-
-    def trace(self, place: str, what: object) -> None:
-        """Print an event or effect."""
-        if self._trace is not None:
-            self._trace(f"{self._now_ms():>7} {place}: {what!r}")
-
-    def sink(self, place: str, node_id: int | None) -> Sink | None:
-        """The sink of a place, made when its first event comes."""
-        if self._export is None:
-            return None
-        if place not in self._sinks:
-            directory = self._export / place
-            directory.mkdir(parents=True, exist_ok=True)
-            common: dict[str, object] = {"role": "controller"} if node_id is None else {"node_id": node_id}
-            self._sinks[place] = sink = EventSink(directory, common, wall_ms=self._now_ms)
-            self._closing.callback(sink.close)
-        return self._sinks[place]
+def _tracer(trace: Callable[[str], None] | None, watched: list[Stage]) -> Callable[[str, object], None]:
+    """Prints an event or effect with the time."""
+    if trace is None:
+        return lambda place, what: None
+    return lambda place, what: trace(f"{watched[0].now_ms:>7} {place}: {what!r}")
