@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.core.errors import ErrorCode
+from strandline.sim.scenario.language import ScenarioFailed
 from strandline.sim.scenario.run import VERBS, run_text
 from strandline.sim.scenario.truth import CHECKED
 from strandline.sim.scenario.verbs_wire import KINDS
@@ -52,6 +53,27 @@ def test_the_lists_of_the_page_are_complete() -> None:
     assert kinds == list(KINDS)
     assert ", ".join(properties).split(", ") == list(CHECKED)
     assert set(errors) <= set(ErrorCode.__members__)
+
+
+PHRASES = PAGE.partition("## How to say it")[2].partition("\n## ")[0].splitlines()
+NO_COMMANDS = ("silently", "stabilize", "set ", "preload ", "nodes ", "topic ")
+B_ASKS = "strandline-scenario 1\nset durability=page-cache\nnodes A B C\ntopic lines replicas=A,B,C\nappend A r0..r5\n"
+A_ANSWERS = B_ASKS + "deliver B->A\n"
+
+
+@pytest.mark.parametrize("row", [line for line in PHRASES if "`" in line])
+def test_the_phrases_can_be_played(row: str) -> None:
+    """What one row of the table says can be said in this order, when B has asked A or A has answered B."""
+    phrases = [phrase.replace("\\|", "|") for phrase in re.findall(r"`([^`]+)`", row.split(" | ", 1)[1])]
+    commands = "\n".join(phrase for phrase in phrases if not phrase.startswith(NO_COMMANDS))
+    failures = []
+    for scene in (B_ASKS, A_ANSWERS):
+        try:
+            run_text(scene + commands + "\n", "phrases", compare=False)
+        except ScenarioFailed as failed:
+            failures.append(str(failed))
+
+    assert len(failures) < 2, failures
 
 
 def test_every_scenario_file_is_on_the_page() -> None:
