@@ -15,6 +15,7 @@ import typer
 
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.output import Column, Format, show
+from strandline.export.encoding import ExportFormat
 
 if TYPE_CHECKING:
     from strandline.sim.campaign import Campaign
@@ -100,6 +101,12 @@ def replay(
     offset: Annotated[
         str | None, typer.Option("--offset", metavar="[PARTITION/]OFFSET", help="The life of this offset.")
     ] = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Write the state events there, as services do.")
+    ] = None,
+    export_format: Annotated[
+        ExportFormat, typer.Option("--export-format", help="What the files are; parquet needs pyarrow.")
+    ] = ExportFormat.JSONL,
 ) -> None:
     """Show one seed as lanes: ctl is the controller, n0 a node, n0* a node that leads, -- a fault."""
     from strandline.sim.profiles import PROFILES
@@ -109,10 +116,11 @@ def replay(
     from strandline.sim.world import World
 
     _check_profile(profile)
-    trace = Trace(everything=everything)
+    trace = _exporting_trace(export, export_format, everything) if export else Trace(everything=everything)
     world = World(draw_shape(seed, PROFILES[profile]), recorder=trace)
-    trace.world = world
+    trace.watch(world)
     outcome = run_world(world)
+    trace.close()
     shown_from_us = 0 if last_ms is None else outcome.simulated_us - last_ms * 1000
     for line in trace.lines:
         if line.at_us >= shown_from_us:
@@ -124,6 +132,12 @@ def replay(
     typer.echo(f"seed {seed}: {outcome.events:,} events, {outcome.committed:,} committed records")
     if violation is not None:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _exporting_trace(root: Path, kind: ExportFormat, everything: bool) -> Trace:
+    from strandline.sim.exporting import ExportingTrace
+
+    return ExportingTrace(root, kind, everything=everything)
 
 
 @app.command()

@@ -33,14 +33,20 @@ SCHEMA = pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=not c.required) fo
 """The schema of every exported file."""
 
 
-def record_batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Rows as one batch. Only the columns that their types can have are looked into."""
-    count = len(rows)
-    present = _ENVELOPE.union(*(_payload(name) for name in {row["event_type"] for row in rows}))
+def record_batches(rows: Sequence[Row]) -> list[pa.RecordBatch]:
+    """Rows as one batch for each event type, so that only the columns that a type can have are looked into."""
+    by_type: dict[str, list[Row]] = {}
+    for row in rows:
+        by_type.setdefault(row["event_type"], []).append(row)
+    return [_batch(event_type, found) for event_type, found in by_type.items()]
+
+
+def _batch(event_type: str, rows: Sequence[Row]) -> pa.RecordBatch:
+    present = _ENVELOPE.union(_payload(event_type))
     arrays = [
         _array([row.get(field.name) for row in rows], field.type)
         if field.name in present
-        else pa.nulls(count, field.type)
+        else pa.nulls(len(rows), field.type)
         for field in SCHEMA
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -78,4 +84,4 @@ def read_parquet(content: bytes, columns: Sequence[str] | None = None) -> pa.Tab
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
     """Rows as a table, for readers of JSON lines."""
-    return pa.Table.from_batches([record_batch(rows)], schema=SCHEMA) if rows else SCHEMA.empty_table()
+    return pa.Table.from_batches(record_batches(rows), schema=SCHEMA)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+ROWS_AT_A_TIME = 2_000
+
+
 class ExportFormat(StrEnum):
     """The formats of exported files."""
 
@@ -44,21 +47,29 @@ class GrowingParquet:
     """Rows as Arrow batches: small, and out of the interpreter's way when they are sorted and written."""
 
     def __init__(self) -> None:
+        self._rows: list[Row] = []
         self._batches: list[pa.RecordBatch] = []
         self.size_bytes = 0
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Convert rows now, a few at a time, so that no roll holds the interpreter for long."""
-        from strandline.export.arrow import record_batch
+        """Convert rows some at a time: few enough that no roll takes long, enough that each costs little."""
+        self._rows += rows
+        if len(self._rows) >= ROWS_AT_A_TIME:
+            self._convert()
 
-        batch = record_batch(rows)
-        self.size_bytes += batch.nbytes
-        self._batches.append(batch)
+    def _convert(self) -> None:
+        from strandline.export.arrow import record_batches
+
+        batches = record_batches(self._rows)
+        self._rows = []
+        self.size_bytes += sum(batch.nbytes for batch in batches)
+        self._batches += batches
 
     def content(self) -> bytes:
         """Sort and compress."""
         from strandline.export.arrow import parquet_bytes, sorted_table
 
+        self._convert()
         return parquet_bytes(sorted_table(self._batches))
 
 

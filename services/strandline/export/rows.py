@@ -92,46 +92,58 @@ def to_row(taken: Taken, seq: int, emitter: Emitter, topic_name: Callable[[str],
 
 
 def _add_fields(row: Row, taken: Taken) -> None:
-    allowed = _ALLOWED.get(taken.event_type, _ENVELOPE_NAMES)
+    plan = _PLANS.get(taken.event_type, _ENVELOPE_PLAN)
     offset_us = taken.wall_us - taken.mono_us
-    ext: dict[str, str] = {}
     for name in _LISTS.get(taken.event_type, ()):
         row[name] = []
     for name, value in taken.fields.items():
-        if name in _LEADERS and value is None:
-            row[name] = NO_LEADER
-            continue
         if value is None:
+            if name in _LEADERS:
+                row[name] = NO_LEADER
             continue
-        column = _MOMENTS.get(name)
-        if column is not None:
-            name, value = column, int(value) * 1000 + offset_us  # type: ignore[call-overload]
-        name = _OTHER_NAMES.get(name, name)
-        if name in allowed:
-            row[name] = _plain(value, _KINDS[name], offset_us)
+        step = plan.get(name)
+        if step is None:
+            row.setdefault("ext", {})[name] = str(value)
+        elif step.kind is None:
+            row[step.column] = int(value) * 1000 + offset_us  # type: ignore[call-overload]
+        elif type(value) is step.kind:
+            row[step.column] = value
         else:
-            ext[name] = str(value)
-    if ext:
-        row["ext"] = ext
+            row[step.column] = step.convert(value, offset_us)
 
 
-def _plain(value: Any, kind: Kind, offset_us: int) -> object:
-    """The value as JSON and Arrow take it: of exactly the built-in type of its column."""
-    match kind:
-        case Kind.INT | Kind.LONG:
-            return int(value)
-        case Kind.BOOL:
-            return bool(value)
-        case Kind.STRING:
-            return str(value)
-        case Kind.INTS:
-            return [int(item) for item in value]
-        case Kind.MEMBERS:
-            return [_member(item, offset_us) for item in value]
-        case Kind.LONGS_BY_NAME:
-            return {str(name): int(number) for name, number in value.items()}
-        case Kind.STRINGS_BY_NAME:
-            return {str(name): str(text) for name, text in value.items()}
+class _Step(NamedTuple):
+    """What becomes of one field: its column, the type that is taken as it is (None: a moment), or else how."""
+
+    column: str
+    kind: type | None
+    convert: Callable[[Any, int], object]
+
+
+_CONVERSIONS: dict[Kind, tuple[type, Callable[[Any, int], object]]] = {
+    # A type that never occurs stands where every value has to be converted.
+    Kind.STRING: (str, lambda value, _: str(value)),
+    Kind.INT: (int, lambda value, _: int(value)),
+    Kind.LONG: (int, lambda value, _: int(value)),
+    Kind.BOOL: (bool, lambda value, _: bool(value)),
+    Kind.INTS: (NotImplementedError, lambda value, _: [int(item) for item in value]),
+    Kind.MEMBERS: (NotImplementedError, lambda value, offset_us: [_member(item, offset_us) for item in value]),
+    Kind.LONGS_BY_NAME: (NotImplementedError, lambda value, _: {str(n): int(v) for n, v in value.items()}),
+    Kind.STRINGS_BY_NAME: (NotImplementedError, lambda value, _: {str(n): str(v) for n, v in value.items()}),
+}
+
+
+def _plan(allowed: frozenset[str]) -> dict[str, _Step]:
+    plan = {name: _Step(name, *_CONVERSIONS[_KINDS[name]]) for name in allowed}
+    plan |= {
+        name: _Step(column, None, lambda value, _: value) for name, column in _MOMENTS.items() if column in allowed
+    }
+    plan |= {name: plan[column]._replace(column=column) for name, column in _OTHER_NAMES.items() if column in allowed}
+    return plan
+
+
+_PLANS = {name: _plan(allowed) for name, allowed in _ALLOWED.items()}
+_ENVELOPE_PLAN = _plan(_ENVELOPE_NAMES)
 
 
 def _member(item: Any, offset_us: int) -> dict[str, int | None]:

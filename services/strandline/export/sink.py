@@ -40,6 +40,7 @@ class EventSink:
     ``common``: ``node_id`` of a data node, or ``role`` controller; perhaps ``cluster_id`` and ``incarnation``.
     ``wall_ms``: a virtual clock. Events are then written as they come, without a thread, so that a run depends on
     nothing but itself.
+    ``clocks``: likewise, with a time of day and a monotonic time of its own.
     ``begun`` False: events wait until `begin` says which incarnation reports them.
     """
 
@@ -52,14 +53,17 @@ class EventSink:
         ring_events: int = ROOM_FOR_SAMPLES,
         max_file_bytes: int = MAX_FILE_BYTES,
         wall_ms: Callable[[], int] | None = None,
+        clocks: Clocks | None = None,
         topic_name: Callable[[str], str | None] = lambda _: None,
         begun: bool = True,
     ) -> None:
         self._node_id = int(str(common.get("node_id", CONTROLLER_NODE_ID)))
         local = (LocalLines(directory, max_file_bytes),) if directory is not None else ()
         self._outlets = (*local, *outlets)
-        self._clocks: Clocks = system_clocks if wall_ms is None else lambda: (wall_ms() * 1000, wall_ms() * 1000)
-        self._is_virtual = wall_ms is not None
+        if wall_ms is not None:
+            clocks = lambda: (wall_ms() * 1000, wall_ms() * 1000)  # noqa: E731 - one clock read as both
+        self._clocks = clocks or system_clocks
+        self._is_virtual = clocks is not None
         self._topic_name = topic_name
         self._ring = Ring(ring_events)
         self._pipeline: Pipeline | None = None

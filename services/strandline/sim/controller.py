@@ -208,6 +208,8 @@ class ControllerProcess:
                     self._publish(effect)
                 case Emit():
                     self.world.checks.controller_emitted(effect)
+                    if self.world.recorder is not None:
+                        self.world.recorder.controller_told(self.core.state, effect, self.now_ms)
                 case StopServing():
                     self.world.coverage.saw("controller stopped serving")
 

@@ -77,6 +77,9 @@ class Digest:
         """Take in a step of the controller's core."""
         self._take("ctl", event, effects)
 
+    def controller_told(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
+        """What is told is among the effects already."""
+
     def _take(self, who: str, event: Any, effects: list[Any]) -> None:
         self.effects += len(effects)
         line = f"{who} {event.now_ms} {type(event).__name__} {canonical(effects)}\n"
@@ -117,6 +120,13 @@ class Trace(Digest):
         self.world: World | None = None
         self._everything = everything
         self._hws: dict[tuple[int, TopicPartition], int] = {}
+
+    def watch(self, world: World) -> None:
+        """Attach to a world that has not run yet."""
+        self.world = world
+
+    def close(self) -> None:
+        """The run is over; nothing is left to be kept."""
 
     @property
     def _now_us(self) -> int:

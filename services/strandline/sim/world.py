@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from strandline.core.controller_messages import CreateTopics, NewTopic
 from strandline.core.controller_state import ClusterState, ControllerTimings
-from strandline.core.effects import Effect
+from strandline.core.effects import Effect, Emit
 from strandline.core.events import Event
 from strandline.core.messages import OffsetAnswer
 from strandline.core.timings import NodeTimings
@@ -62,6 +62,10 @@ class Recorder(Protocol):
 
     def controller_stepped(self, event: Any, effects: list[Any]) -> None:
         """The controller's core took an event."""
+        ...
+
+    def controller_told(self, state: ClusterState, emit: Emit, now_ms: int) -> None:
+        """The controller told something that is durable."""
         ...
 
     def note(self, lane: str, text: str) -> None:
