@@ -38,12 +38,15 @@ def run(
     seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not including, B.")],
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = 1,
     profile: Profile = "swarm",
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.1, help="Begin no more seeds after so long.")
+    ] = None,
     table: Annotated[bool, typer.Option("--table/--no-table", help="Show how often each thing happened.")] = True,
 ) -> None:
     """Run many seeds; the exit code says whether every invariant held and everything promised was seen."""
     span = _span(seeds)
     _check_profile(profile)
-    campaign, elapsed_s = _run(span, jobs, profile)
+    campaign, elapsed_s = _run(span, jobs, profile, minutes)
     if table:
         rows = [{"what": what, "times": times} for what, times in sorted(campaign.counts.items())]
         show(rows, [Column("what", "what"), Column("times", "times", number=True)], Format.TABLE)
@@ -52,8 +55,8 @@ def run(
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _run(span: range, jobs: int, profile: str) -> tuple[Campaign, float]:
-    """Every seed, with a progress bar that shows the rate; and how long it took."""
+def _run(span: range, jobs: int, profile: str, minutes: float | None) -> tuple[Campaign, float]:
+    """Every seed that there is time for, with a progress bar that shows the rate; and how long it took."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from strandline.cli.output import console
@@ -64,7 +67,9 @@ def _run(span: range, jobs: int, profile: str) -> tuple[Campaign, float]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
     with Progress(*columns, console=console(stderr=True)) as progress:
         task = progress.add_task(profile, total=len(span), rate="")
-        for outcome in outcomes(span, profile, jobs):
+        until_s = float("inf") if minutes is None else began_s + 60 * minutes
+        seeds = (seed for seed in span if time.monotonic() < until_s)
+        for outcome in outcomes(seeds, profile, jobs):
             campaign.take(outcome)
             if outcome.violation is not None:
                 # At once: a long campaign that found something need not be waited for.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
@@ -74,7 +74,9 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def outcomes(seeds: range, profile: str, jobs: int, run: Callable[[int, str], Outcome] = run_seed) -> Iterator[Outcome]:
+def outcomes(
+    seeds: Iterable[int], profile: str, jobs: int, run: Callable[[int, str], Outcome] = run_seed
+) -> Iterator[Outcome]:
     """The outcome of every seed, as they end."""
     if jobs <= 1:
         with rare_collections():
