@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import grpc
@@ -18,6 +19,7 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered
 from strandline.rpc import convert_admin as admin
 from strandline.rpc import convert_controller as convert
+from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
 
@@ -51,7 +53,7 @@ class ControllerServicer:
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
         """Keeps a session alive."""
         answer = await self._driver.ask(convert.read_heartbeat(request), HeartbeatAnswer)
-        return convert.write_heartbeat_answer(answer)
+        return convert.write_heartbeat_answer(replace(answer, controller_wall_us=wall_us()))
 
     async def AlterPartition(self, request: pb.AlterPartitionRequest, context: Context) -> pb.AlterPartitionResponse:
         """Changes ISRs."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from strandline.core.alter_partition import Attempts, alter_partitions, check_node_epoch
+from strandline.core.clock_samples import ClockSamples
 from strandline.core.controller_effects import Answer, ControllerEffect, OpenWatch, RefuseCall, StopServing
 from strandline.core.controller_events import (
     ConnectionRefused,
@@ -69,6 +70,7 @@ class ControllerCore:
         self._timings = timings
         self._sessions = Sessions(timings.session_timeout_ms, timings.heartbeat_interval_ms)
         self._attempts = Attempts()
+        self._clocks = ClockSamples()
         self._producer_ids = ProducerIds()
         self._next_rebalance_ms = 0
         self._too_old: Refusal | None = None
@@ -207,6 +209,7 @@ class ControllerCore:
         if refusal is not None:
             return self._heartbeat_answer(draft, request, refusal)
         self._sessions.heard(request.node_id, now_ms, request.metadata_offset)
+        self._clocks.heard(draft, request, now_ms)
         record = draft.node(request.node_id)
         assert record is not None
         if request.want_shut_down:

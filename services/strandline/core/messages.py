@@ -372,6 +372,9 @@ class Heartbeat:
     metadata_offset: int
     want_fence: bool = False
     want_shut_down: bool = False
+    clock_offset_us: int | None = None
+    """The node's time of day minus the controller's, as its last answer showed; for the export alone."""
+    clock_err_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +388,8 @@ class HeartbeatAnswer:
     should_shut_down: bool = False
     session_timeout_ms: int = 9000
     heartbeat_interval_ms: int = 2000
+    controller_wall_us: int | None = None
+    """Set by whoever answers, for the core has no time of day."""
 
 
 # --- what can be asked to be seen -----------------------------------------------------------------

@@ -153,6 +153,8 @@ def write_heartbeat(request: Heartbeat) -> pb.HeartbeatRequest:
         current_metadata_offset=request.metadata_offset if has_metadata else None,
         want_fence=request.want_fence,
         want_shut_down=request.want_shut_down,
+        clock_offset_us=request.clock_offset_us,
+        clock_err_us=request.clock_err_us,
     )
 
 
@@ -171,6 +173,8 @@ def read_heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
         ),
         want_fence=message.want_fence,
         want_shut_down=message.want_shut_down,
+        clock_offset_us=message.clock_offset_us if message.HasField("clock_offset_us") else None,
+        clock_err_us=message.clock_err_us if message.HasField("clock_err_us") else None,
     )
 
 
@@ -189,6 +193,7 @@ def write_heartbeat_answer(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
         controller_epoch=answer.controller_epoch,
         session_timeout_ms=answer.session_timeout_ms,
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        controller_wall_us=answer.controller_wall_us,
     )
     write_error(message, answer.refusal)
     return message
@@ -204,6 +209,7 @@ def read_heartbeat_answer(message: pb.HeartbeatResponse) -> HeartbeatAnswer:
         should_shut_down=message.should_shut_down,
         session_timeout_ms=message.session_timeout_ms,
         heartbeat_interval_ms=message.heartbeat_interval_ms,
+        controller_wall_us=message.controller_wall_us if message.HasField("controller_wall_us") else None,
     )
 
 

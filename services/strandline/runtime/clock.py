@@ -20,3 +20,13 @@ def monotonic_ms() -> int:
 def wall_ms() -> int:
     """Milliseconds since 1970, UTC."""
     return time.time_ns() // 1_000_000
+
+
+def mono_us() -> int:
+    """Microseconds of a clock that never runs backwards, for differences that are told to people."""
+    return time.monotonic_ns() // 1_000
+
+
+def wall_us() -> int:
+    """Microseconds since 1970, UTC."""
+    return time.time_ns() // 1_000

@@ -25,6 +25,7 @@ from strandline.core.messages import (
     RegisterNode,
 )
 from strandline.core.types import NodeEpoch
+from strandline.runtime.clock import mono_us, wall_us
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.host import Host
 from strandline.runtime.ports import Backoff, Controller
@@ -76,6 +77,8 @@ class Session:
         self._want_shut_down = False
         self._may_stop = asyncio.Event()
         self._heartbeats_failed = 0
+        self._clock_offset_us: int | None = None
+        self._clock_err_us: int | None = None
         self._watching: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -154,9 +157,13 @@ class Session:
             node_epoch=self._node_epoch,
             metadata_offset=self._host.topics.metadata_offset,
             want_shut_down=self._want_shut_down,
+            clock_offset_us=self._clock_offset_us,
+            clock_err_us=self._clock_err_us,
         )
+        began_us, began_mono_us = wall_us(), mono_us()
         try:
             answer = await self._controller.heartbeat(heartbeat, max(self._interval_ms, _SHORTEST_DEADLINE_MS))
+            self._compare_clocks(answer, began_us, mono_us() - began_mono_us)
         except Refused as error:
             self._check(error.refusal)
             return None
@@ -165,6 +172,12 @@ class Session:
             _log.warning("heartbeat refused", reason=str(answer.refusal))
             return None
         return answer
+
+    def _compare_clocks(self, answer: HeartbeatAnswer, began_us: int, round_trip_us: int) -> None:
+        """The answer was written at some moment of the round trip: half of it is the error at most."""
+        if answer.controller_wall_us is not None:
+            self._clock_offset_us = began_us + round_trip_us // 2 - answer.controller_wall_us
+            self._clock_err_us = (round_trip_us + 1) // 2
 
     def _take(self, answer: HeartbeatAnswer) -> None:
         self.session_timeout_ms = answer.session_timeout_ms or self.session_timeout_ms

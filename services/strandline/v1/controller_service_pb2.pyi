@@ -249,6 +249,8 @@ class HeartbeatRequest(_message.Message):
     CURRENT_METADATA_OFFSET_FIELD_NUMBER: _builtins.int
     WANT_FENCE_FIELD_NUMBER: _builtins.int
     WANT_SHUT_DOWN_FIELD_NUMBER: _builtins.int
+    CLOCK_OFFSET_US_FIELD_NUMBER: _builtins.int
+    CLOCK_ERR_US_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """The sender."""
     node_epoch: _builtins.int
@@ -261,6 +263,12 @@ class HeartbeatRequest(_message.Message):
     """Whether the node asks to be fenced."""
     want_shut_down: _builtins.bool
     """Whether the node asks for a controlled shutdown."""
+    clock_offset_us: _builtins.int
+    """The node's time of day minus the controller's in microseconds, as its last answer showed (ours); absent
+    before the first one.
+    """
+    clock_err_us: _builtins.int
+    """Bound of that offset's error in microseconds, half the round trip (ours); absent with it."""
     def __init__(
         self,
         *,
@@ -270,15 +278,25 @@ class HeartbeatRequest(_message.Message):
         current_metadata_offset: _builtins.int | None = ...,
         want_fence: _builtins.bool = ...,
         want_shut_down: _builtins.bool = ...,
+        clock_offset_us: _builtins.int | None = ...,
+        clock_err_us: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "cluster_id", b"cluster_id", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "node_id", b"node_id", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "cluster_id", b"cluster_id", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "node_id", b"node_id", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__clock_err_us: _TypeAlias = _typing.Literal["clock_err_us"]  # noqa: Y015
+    _WhichOneofArgType__clock_err_us: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us"]  # noqa: Y015
+    _WhichOneofReturnType__clock_offset_us: _TypeAlias = _typing.Literal["clock_offset_us"]  # noqa: Y015
+    _WhichOneofArgType__clock_offset_us: _TypeAlias = _typing.Literal["_clock_offset_us", b"_clock_offset_us"]  # noqa: Y015
     _WhichOneofReturnType__current_metadata_offset: _TypeAlias = _typing.Literal["current_metadata_offset"]  # noqa: Y015
     _WhichOneofArgType__current_metadata_offset: _TypeAlias = _typing.Literal["_current_metadata_offset", b"_current_metadata_offset"]  # noqa: Y015
     _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
     _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_err_us) -> _WhichOneofReturnType__clock_err_us | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_offset_us) -> _WhichOneofReturnType__clock_offset_us | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__current_metadata_offset) -> _WhichOneofReturnType__current_metadata_offset | None: ...
     @_typing.overload
@@ -300,6 +318,7 @@ class HeartbeatResponse(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    CONTROLLER_WALL_US_FIELD_NUMBER: _builtins.int
     error_code: _error_pb2.ErrorCode.ValueType
     """Why the heartbeat was refused, STALE_BROKER_EPOCH for a superseded process; unspecified (Kafka's NONE)
     if it was not.
@@ -318,6 +337,8 @@ class HeartbeatResponse(_message.Message):
     """Milliseconds without a heartbeat after which the node is fenced (ours)."""
     heartbeat_interval_ms: _builtins.int
     """Milliseconds between two heartbeats that the controller expects (ours)."""
+    controller_wall_us: _builtins.int
+    """The controller's time of day when it answered, in microseconds since 1970, UTC (ours); absent: not told."""
     def __init__(
         self,
         *,
@@ -329,17 +350,22 @@ class HeartbeatResponse(_message.Message):
         controller_epoch: _builtins.int = ...,
         session_timeout_ms: _builtins.int = ...,
         heartbeat_interval_ms: _builtins.int = ...,
+        controller_wall_us: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_caught_up", b"_is_caught_up", "_is_fenced", b"_is_fenced", "_should_shut_down", b"_should_shut_down", "is_caught_up", b"is_caught_up", "is_fenced", b"is_fenced", "should_shut_down", b"should_shut_down"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_controller_wall_us", b"_controller_wall_us", "_is_caught_up", b"_is_caught_up", "_is_fenced", b"_is_fenced", "_should_shut_down", b"_should_shut_down", "controller_wall_us", b"controller_wall_us", "is_caught_up", b"is_caught_up", "is_fenced", b"is_fenced", "should_shut_down", b"should_shut_down"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_caught_up", b"_is_caught_up", "_is_fenced", b"_is_fenced", "_should_shut_down", b"_should_shut_down", "controller_epoch", b"controller_epoch", "error_code", b"error_code", "error_message", b"error_message", "heartbeat_interval_ms", b"heartbeat_interval_ms", "is_caught_up", b"is_caught_up", "is_fenced", b"is_fenced", "session_timeout_ms", b"session_timeout_ms", "should_shut_down", b"should_shut_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_controller_wall_us", b"_controller_wall_us", "_is_caught_up", b"_is_caught_up", "_is_fenced", b"_is_fenced", "_should_shut_down", b"_should_shut_down", "controller_epoch", b"controller_epoch", "controller_wall_us", b"controller_wall_us", "error_code", b"error_code", "error_message", b"error_message", "heartbeat_interval_ms", b"heartbeat_interval_ms", "is_caught_up", b"is_caught_up", "is_fenced", b"is_fenced", "session_timeout_ms", b"session_timeout_ms", "should_shut_down", b"should_shut_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__controller_wall_us: _TypeAlias = _typing.Literal["controller_wall_us"]  # noqa: Y015
+    _WhichOneofArgType__controller_wall_us: _TypeAlias = _typing.Literal["_controller_wall_us", b"_controller_wall_us"]  # noqa: Y015
     _WhichOneofReturnType__is_caught_up: _TypeAlias = _typing.Literal["is_caught_up"]  # noqa: Y015
     _WhichOneofArgType__is_caught_up: _TypeAlias = _typing.Literal["_is_caught_up", b"_is_caught_up"]  # noqa: Y015
     _WhichOneofReturnType__is_fenced: _TypeAlias = _typing.Literal["is_fenced"]  # noqa: Y015
     _WhichOneofArgType__is_fenced: _TypeAlias = _typing.Literal["_is_fenced", b"_is_fenced"]  # noqa: Y015
     _WhichOneofReturnType__should_shut_down: _TypeAlias = _typing.Literal["should_shut_down"]  # noqa: Y015
     _WhichOneofArgType__should_shut_down: _TypeAlias = _typing.Literal["_should_shut_down", b"_should_shut_down"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__controller_wall_us) -> _WhichOneofReturnType__controller_wall_us | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__is_caught_up) -> _WhichOneofReturnType__is_caught_up | None: ...
     @_typing.overload
