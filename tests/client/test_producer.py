@@ -55,6 +55,43 @@ async def test_linger_and_size_make_batches() -> None:
         assert [one.record_count for one in ended] == [4, 4, 2]
 
 
+async def test_a_backlog_grows_batches_and_not_their_number() -> None:
+    """What comes while nothing can be sent shares a batch: five batches at a time must catch up with it later."""
+    ended: list[BatchOutcome] = []
+    async with (
+        fake_cluster() as cluster,
+        Producer(cluster.bootstrap, linger_ms=1, on_delivery=ended.append) as producer,
+    ):
+        await producer.ready(TOPIC)
+        cluster.move_leader(None)
+        for value in values(50):
+            await producer.send(TOPIC, value)
+            await asyncio.sleep(0.003)
+        cluster.move_leader(0)
+        await producer.flush()
+
+        assert cluster.log().values() == values(50)
+        assert len(ended) <= 5
+
+
+async def test_a_backlog_is_given_up_in_time() -> None:
+    """A batch that is still open when its delivery time is over fails like any other."""
+    async with (
+        fake_cluster() as cluster,
+        Producer(cluster.bootstrap, linger_ms=1, delivery_timeout_ms=300, request_timeout_ms=200) as producer,
+    ):
+        await producer.ready(TOPIC)
+        cluster.move_leader(None)
+        deliveries = []
+        for value in values(10):
+            deliveries.append(await producer.send(TOPIC, value))
+            await asyncio.sleep(0.003)
+        async with asyncio.timeout(5):
+            failures = await asyncio.gather(*deliveries, return_exceptions=True)
+
+        assert all(isinstance(failure, SendFailed) and failure.is_definite for failure in failures)
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_every_codec_arrives(compression: str) -> None:
     """Records come out of the log as they were sent, whatever the codec."""

@@ -93,6 +93,11 @@ class Dispatcher:
         else:
             self._pump(batch.tp, lane)
 
+    def is_behind(self, tp: TopicPartition) -> bool:
+        """Whether batches of this partition wait to be sent."""
+        lane = self._lanes.get(tp)
+        return lane is not None and bool(lane.queue)
+
     def abandon_all(self, code: ErrorCode, message: str) -> None:
         """Give everything up, and from now on whatever comes."""
         self._is_closed = True

@@ -30,6 +30,9 @@ from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_wire
 from strandline.records.codec import Headers, NewRecord, encode_batch
 from strandline.records.compression import Compression
 
+_LOOK_AGAIN_MS = 5.0
+"""How often a batch that lingers behind a backlog looks whether it could be sent."""
+
 
 class Producer:
     """Sends records to a cluster. Use it as an async context manager, or call `start` and `close`."""
@@ -294,8 +297,16 @@ class Producer:
 
     def _linger_over(self, tp: TopicPartition, batch: OutgoingBatch) -> None:
         buffer = self._routes.buffers[tp]
-        if buffer.open_batch is batch:
-            buffer.close_batch()
+        if buffer.open_batch is not batch:
+            return
+        dispatcher = self._dispatcher
+        if dispatcher is not None and dispatcher.is_behind(tp) and dispatcher.now_ms() < batch.deadline_ms:
+            # It could not be sent yet. It takes more records meanwhile, as in Kafka: a backlog of many small batches
+            # would need a round trip for every few of them, and might never be caught up with.
+            wait_ms = max(self.settings.linger_ms, _LOOK_AGAIN_MS)
+            asyncio.get_running_loop().call_later(wait_ms / 1000, self._linger_over, tp, batch)
+            return
+        buffer.close_batch()
 
     def _batch_closed(self, batch: OutgoingBatch) -> None:
         self._batches_closed += 1
