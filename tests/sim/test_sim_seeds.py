@@ -10,7 +10,7 @@ import pytest
 from strandline.sim.campaign import Campaign, outcomes
 from strandline.sim.run import run_seed
 
-BUDGET_S = 40.0
+BUDGET_S = 30.0
 FIRST_SEED = 100_000
 
 
@@ -68,3 +68,13 @@ def test_a_campaign_without_what_it_promises_has_not_passed() -> None:
     assert small == []
     assert campaign.missing == ["committed"]
     assert not campaign.passed
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_store_from_a_backup_is_noticed_and_recovered(seed: int) -> None:
+    """TR18: nothing is handed out twice, and after `recover` the cluster comes back to life without a loss."""
+    outcome = run_seed(seed, "rollback")
+
+    assert outcome.violation is None
+    assert outcome.counts["controller recovered"] > 0

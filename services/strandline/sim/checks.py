@@ -135,6 +135,16 @@ class Checks:
             if node_id in image.isr or node_id in image.elr:
                 self.member_complete(image, node_id)
 
+    def nothing_lost(self) -> None:
+        """I16, at the end: what was committed is in some log, unless all of a partition's nodes lost their cache."""
+        for tp, committed in self.committed.items():
+            image = self.metadata.partitions[tp]
+            if not self._fsync and image.leader is None:
+                continue
+            wanted = committed.hash_below(committed.end)
+            if not any(machine.log(tp).hash_at(committed.end) == wanted for machine in self._world.machines.values()):
+                raise Broken("I16", f"what was committed below {committed.end} is in no log", offset=committed.end - 1)
+
     # --- files ----------------------------------------------------------------------------------------
 
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
@@ -283,7 +293,9 @@ class Checks:
     # --- comings and goings ---------------------------------------------------------------------------
 
     def registered(self, process: Process, node_epoch: NodeEpoch) -> None:
-        """A process was given its node epoch."""
+        """A process was given its node epoch. I15: after an unclean stop it has lost its places by then."""
+        if process.disk.is_unclean and not self._world.controller.is_old:
+            self.metadata.excluded(process.node_id)
         self._world.note(f"n{process.node_id}", f"registered, node epoch {node_epoch}")
 
     def died(self, process: Process) -> None:

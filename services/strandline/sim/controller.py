@@ -7,6 +7,7 @@ durable, and a commit under way happens as a whole or not at all.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from strandline.core.controller_events import (
 )
 from strandline.core.controller_messages import ControllerRequest
 from strandline.core.controller_state import ClusterState
+from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import NodeEpoch
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.network import CONTROLLER, Call, Stream
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 TICK_US = 100_000
 CLUSTER_ID = "sim"
+BACKUPS = 8
 
 
 class Controller:
@@ -49,7 +52,10 @@ class Controller:
         self.store: ClusterState | None = None
         self.draw = Draw(world.shape.seed, Purpose.STORE)
         self.process: ControllerProcess | None = None
-        self.older: list[ClusterState] = []
+        # What the store held before, the newest last; a backup may be any of it.
+        self._older: deque[ClusterState] = deque(maxlen=BACKUPS)
+        # Whether a backup took the store's place, and nobody has recovered from that yet (TR18).
+        self.is_old = False
 
     def start(self) -> None:
         """Read the store and begin a reign."""
@@ -70,9 +76,47 @@ class Controller:
         return True
 
     def keep(self, state: ClusterState) -> None:
-        """A commit is durable."""
-        self.store = state
+        """A commit is durable. What a reign on an old store decides is no decision: the checks do not follow it."""
+        before, self.store = self.store, state
+        if self.is_old:
+            return
+        if before is not None:
+            self._older.append(before)
         self.world.checks.committed_state(state)
+
+    # --- a store that goes back in time ---------------------------------------------------------------
+
+    def roll_back(self, pick: int) -> bool:
+        """Put a backup in the store's place, while nobody runs on it."""
+        if self.is_old or not self._older:
+            return False
+        self.kill()
+        self.store, self.is_old = self._older[pick % len(self._older)], True
+        return True
+
+    def recover(self) -> None:
+        """What an operator does (`strandline controller recover`): adopt the newest that the nodes have stored."""
+        if not self.is_old:
+            return
+        self.kill()
+        given = [
+            GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
+            for machine in self.world.machines.values()
+            if machine.disk.seen is not None
+        ]
+        self.is_old = False
+        self._older.clear()
+        self.world.checks.metadata.begin_anew()
+        self.keep(recover(given, self.store))
+        self.world.coverage.saw("controller recovered")
+        self.world.note("ctl", "recovered from what the nodes have stored")
+        self.start()
+
+    def stopped_serving(self, reason: str) -> None:
+        """A reign found out that its store is too old; an operator hears of it."""
+        self.world.coverage.saw("controller stopped serving")
+        self.world.note("ctl", f"serves no more: {reason}")
+        self.world.timeline.after(self.draw.between(50_000, 400_000), self.recover)
 
     # --- what the network calls -----------------------------------------------------------------------
 
@@ -211,7 +255,7 @@ class ControllerProcess:
                     if self.world.recorder is not None:
                         self.world.recorder.controller_told(self.core.state, effect, self.now_ms)
                 case StopServing():
-                    self.world.coverage.saw("controller stopped serving")
+                    self.machine.stopped_serving(effect.reason)
 
     def _refuse(self, effect: RefuseCall) -> None:
         stream = self._opening.pop(effect.request_id, None)

@@ -43,6 +43,7 @@ class Faults:
             "late_alter": self._late_alter,
             "slow_fsync": self._slow_fsync,
             "controller_kill": self._controller_kill,
+            "rollback": self._rollback,
             "stop": self._stop,
             "clog": self._clog,
             "min_isr": self._min_isr,
@@ -64,6 +65,7 @@ class Faults:
         self._healed = True
         world = self._world
         world.network.heal_all(self._outcast_links())
+        world.controller.recover()
         world.controller.start()
         for machine in world.machines.values():
             if machine.node_id == world.outcast and world.shape.outcast_kind == "dead":
@@ -277,6 +279,16 @@ class Faults:
         self._say("kill -9 controller")
         self._later(fault, self._world.controller.start)
         return self._world.controller.kill()
+
+    def _rollback(self, fault: Fault) -> bool:
+        """A backup takes the place of the controller's store; whoever notices nothing is told in the end (TR18)."""
+        controller = self._world.controller
+        if not controller.roll_back(fault.other):
+            return False
+        self._say("the controller's store is a backup")
+        self._later(fault, controller.start)
+        self._world.timeline.after(fault.duration_us + 1_500_000, controller.recover)
+        return True
 
     def _churn(self, fault: Fault) -> bool:
         """One to three elections of members of an ISR, without any need."""

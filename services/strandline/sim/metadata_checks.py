@@ -5,6 +5,7 @@ Invariant: only what is durable is a decision; what a reign thought and lost in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from strandline.core.effects import Emit
@@ -26,6 +27,13 @@ class MetadataChecks:
         self.directories: dict[NodeId, str] = {}
         self._node_epochs: dict[NodeId, int] = {}
         self._controller_epoch = 0
+        self._is_new_line = False
+
+    def begin_anew(self) -> None:
+        """The next state was put together from what nodes have stored: above all that they know, and no successor."""
+        self._is_new_line = True
+        self._controller_epoch = 0
+        self._node_epochs.clear()
 
     def take(self, state: ClusterState) -> list[TopicPartition]:
         """A state became durable. Returns the partitions that changed.
@@ -40,16 +48,21 @@ class MetadataChecks:
             if record.image.node_epoch < self._node_epochs.get(node_id, 0):
                 raise Broken("I14", f"the node epoch of {node_id} went back to {record.image.node_epoch}")
             if record.directory_id != self.directories.get(node_id, record.directory_id):
-                self._excluded(state, node_id)
+                self._excluded(state.partitions(), node_id)
             self._node_epochs[node_id] = record.image.node_epoch
             self.directories[node_id] = record.directory_id
-        return [image.tp for image in state.partitions() if self._took(image)]
+        changed = [image.tp for image in state.partitions() if self._took(image)]
+        self._is_new_line = False
+        return changed
 
-    def _excluded(self, state: ClusterState, node_id: NodeId) -> None:
-        """I15: a new disk is in no ISR, in no ELR and leads nothing, from its registration on."""
-        for image in state.partitions():
+    def excluded(self, node_id: NodeId) -> None:
+        """I15: a node that registers on a disk that may lack records is in no ISR, in no ELR, and leads nothing."""
+        self._excluded(self.partitions.values(), node_id)
+
+    def _excluded(self, partitions: Iterable[PartitionImage], node_id: NodeId) -> None:
+        for image in partitions:
             if node_id in image.isr or node_id in image.elr or image.leader == node_id:
-                raise Broken("I15", f"node {node_id} has a new disk and its place in {image}")
+                raise Broken("I15", f"node {node_id} has a disk that may lack records and its place in {image}")
 
     def _took(self, image: PartitionImage) -> bool:
         before = self.partitions.get(image.tp)
@@ -58,7 +71,7 @@ class MetadataChecks:
         self.partitions[image.tp] = image
         if image.leader is not None and (image.leader not in image.isr or not set(image.isr) <= set(image.replicas)):
             raise Broken("I7", f"leader {image.leader} of ISR {image.isr} of {image.replicas}")
-        if before is not None:
+        if before is not None and not self._is_new_line:
             self._succeeds(before, image)
         self._count(before, image)
         return True

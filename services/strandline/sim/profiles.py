@@ -51,7 +51,7 @@ PROFILES: dict[str, Profile] = {
             name="page-cache",
             about="acknowledgements before fsync: kills lose nothing, power loss may leave a partition offline",
             durability=Durability.PAGE_CACHE,
-            promises=tuple(each for each in PROMISED if each != "wait"),
+            promises=(*PROMISED, "unclean start", "ended offline"),
         ),
         Profile(
             name="trim",
@@ -65,6 +65,12 @@ PROFILES: dict[str, Profile] = {
             has_outcast=True,
             faults_ms=3_000,
             promises=("committed", "elections", "isr shrunk"),
+        ),
+        Profile(
+            name="rollback",
+            about="the controller's store goes back in time, and is recovered from what nodes have stored (TR18)",
+            kinds=("rollback", "kill", "power", "pause", "isolate", "late_alter"),
+            promises=("committed", "elections", "controller stopped serving", "controller recovered"),
         ),
         Profile(
             name="kip-101",

@@ -88,6 +88,7 @@ def _run(world: World) -> None:
     while convergence.missing() is not None and world.timeline.now_us < deadline_us:
         world.timeline.run_until(world.timeline.now_us + LOOK_EVERY_US)
     convergence.check()
+    world.checks.nothing_lost()
     _final_read(world)
     for producer in world.producers:
         world.history.extend(producer.sends())

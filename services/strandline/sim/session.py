@@ -88,9 +88,9 @@ class Session:
         process = self._process
         assert answer.node_epoch is not None
         process.is_registered = True
+        self._world.checks.registered(process, answer.node_epoch)
         process.disk.cluster_id, process.disk.is_unclean = answer.cluster_id, False
         self._controller_epoch = answer.controller_epoch
-        self._world.checks.registered(process, answer.node_epoch)
         process.step(events.Registered(process.now_ms, answer.cluster_id, answer.node_epoch, answer.controller_epoch))
         self._beat()
         self._open_watch()
@@ -164,6 +164,9 @@ class Session:
     def _learn(self, image: MetadataImage) -> None:
         process = self._process
         if image.to_node_epoch != process.core.state.node_epoch or image.controller_epoch < self._controller_epoch:
+            return
+        if image.metadata_offset < self.metadata_offset:
+            # From an older store (TR18): the next heartbeat tells the controller of it.
             return
         self._controller_epoch = image.controller_epoch
         self.metadata_offset = image.metadata_offset
