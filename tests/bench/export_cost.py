@@ -14,7 +14,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +83,7 @@ async def round_of(producer: Producer, cluster: LocalCluster, run_s: float) -> F
 
 async def compare(work: Path, rounds: int, run_s: float, sample_ms: int) -> dict[str, object]:
     """Both clusters, in turn."""
-    exporting = {"export_dir": str(work / "export"), "sample_interval_ms": str(sample_ms), "export_roll_s": "10"}
+    exporting = {"export_dir": str(work / "export"), "sample_interval_ms": str(sample_ms)}
     on, off = await start(work / "on", exporting), await start(work / "off", {})
     try:
         async with Producer(on.bootstrap, linger_ms=0) as to_on, Producer(off.bootstrap, linger_ms=0) as to_off:
@@ -128,11 +128,18 @@ def _report(
         "p99_ratio": ratios,
         "p99_ratio_median": round(statistics.median(ratios), 3),
         "p50_ratio_median": round(statistics.median(medians), 3),
+        "cpu_ms_per_request_on": _cpu(on for on, _ in pairs),
+        "cpu_ms_per_request_off": _cpu(off for _, off in pairs),
         "requests_per_s_on": round(statistics.median(on.megabytes_per_s * 1e6 / SIZE for on, _ in pairs)),
         "requests_per_s_off": round(statistics.median(off.megabytes_per_s * 1e6 / SIZE for _, off in pairs)),
         "nodes": {name: _node(exported, name, costs, busy) for name in costs[0]},
         "bytes_per_row": _bytes_per_row(exported),
     }
+
+
+def _cpu(rounds: Iterable[Figures]) -> float:
+    """CPU of all data nodes for one request, median of the rounds."""
+    return round(statistics.median(sum(one.cpu_ms_per_mb.values()) * SIZE / 1e6 for one in rounds), 3)
 
 
 def _node(

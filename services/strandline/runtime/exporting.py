@@ -13,7 +13,7 @@ from typing import Annotated, Protocol
 from pydantic import Field
 
 from strandline.export.destination import open_destination
-from strandline.export.encoding import ExportFormat
+from strandline.export.encoding import ExportFormat, prepare
 from strandline.export.files import FileExport, FileLimits
 
 ExportDir = Annotated[str, Field(description="directory for exported state events; empty: none")]
@@ -84,6 +84,7 @@ def open_exports(settings: ExportSettings, said: Callable[[str], None]) -> list[
     """The export that the settings ask for, or none. ``said`` hears of a failing destination."""
     if not exports(settings):
         return []
+    prepare(settings.export_format)
     limits = FileLimits(
         roll_us=settings.export_roll_s * 1_000_000,
         max_bytes=settings.export_file_bytes,
