@@ -9,7 +9,8 @@ import pytest
 from strandline.cli.scenario_look import STYLES
 from strandline.sim.scenario.picture import Film
 from strandline.sim.scenario.picture_canvas import Canvas, plain, shortened
-from strandline.sim.scenario.picture_drawing import NARROWEST, caption, draw, layout, where_we_are
+from strandline.sim.scenario.picture_drawing import caption, draw, where_we_are
+from strandline.sim.scenario.picture_layout import NARROWEST, layout
 from strandline.sim.scenario.picture_taking import film
 
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.scenario"))
@@ -40,7 +41,9 @@ def test_a_frame_as_it_is_drawn() -> None:
         "                                                 ▼── fetched m1@0 hw=1\n"
         "  B     follows A in epoch 0\n"
         "        │ m0@0 │\n"
-        "        ▲hw 0  ▲leo 1"
+        "        ▲hw 0  ▲leo 1\n"
+        "\n"
+        "        acknowledged m0   waiting m1"
     )
 
 
@@ -100,6 +103,26 @@ def test_a_long_log_shows_its_end() -> None:
     assert text.splitlines()[2].split() == ["…", "46", "47", "48", "49"]
     assert " r49@0 │" in text
     assert " r3@0" not in text
+
+
+def test_what_producers_know_stands_below_the_lanes() -> None:
+    """Acknowledged, waiting, refused and unanswered; what was acknowledged and is gone has a cross."""
+    story = filmed("produce A a0", "stabilize", "produce A a1", "produce B x", "crash A", "cut-log A to=0")
+    gone = story.frames[-1].sent
+    both = filmed("produce A a0", "stabilize", "crash A B", "cut-log A to=0", "cut-log B to=0")
+
+    assert drawn(story, width=100).splitlines()[-1].strip().split("   ") == [
+        "acknowledged a0",
+        "refused x",
+        "no answer a1",
+    ]
+    assert [sent.is_lost for sent in gone] == [False, False, False]
+    assert drawn(both).splitlines()[-1].strip() == "acknowledged ×a0"
+
+
+def test_many_requests_show_the_last() -> None:
+    """Of a long list the end is shown."""
+    assert "waiting … m2 m3 m4" in drawn(filmed("produce A m0..m9"), width=100)
 
 
 def test_cut_records_are_crossed_out() -> None:

@@ -59,7 +59,8 @@ def _film(file: Path) -> Film:
 
 def _print(film: Film, step: int | None, width: int | None) -> None:
     from strandline.sim.scenario.picture_canvas import plain
-    from strandline.sim.scenario.picture_drawing import caption, draw, layout, where_we_are
+    from strandline.sim.scenario.picture_drawing import caption, draw, where_we_are
+    from strandline.sim.scenario.picture_layout import layout
 
     where = layout(film, width or shutil.get_terminal_size((_COLUMNS, 0)).columns)
     for index in range(len(film.frames)) if step is None else (step - 1,):
@@ -69,7 +70,8 @@ def _print(film: Film, step: int | None, width: int | None) -> None:
 
 def _write_svg(film: Film, path: Path, step: int, width: int) -> None:
     from strandline.cli.scenario_look import svg
-    from strandline.sim.scenario.picture_drawing import caption, draw, layout
+    from strandline.sim.scenario.picture_drawing import caption, draw
+    from strandline.sim.scenario.picture_layout import layout
 
     where = layout(film, width)
     lines = [*draw(film.frames[step - 1], where), (), *caption(film, step - 1, where.width)]

@@ -16,7 +16,8 @@ from textual.widgets import Footer, Static
 from strandline.cli.scenario_look import GROUND, INK, styled
 from strandline.sim.scenario.picture import Fate, Film
 from strandline.sim.scenario.picture_canvas import Span, shortened
-from strandline.sim.scenario.picture_drawing import LEGEND, Layout, caption, draw, layout, where_we_are
+from strandline.sim.scenario.picture_drawing import LEGEND, caption, draw, where_we_are
+from strandline.sim.scenario.picture_layout import Layout, layout
 
 _TICK_S = 0.05
 _FLIGHT_S = 0.6
@@ -32,7 +33,7 @@ class Player(App[None]):
     CSS = f"""
     Screen {{ background: {GROUND}; color: {INK}; }}
     #head {{ height: 1; padding: 0 1; background: #1b232d; }}
-    #picture {{ height: auto; padding: 1 1 0 1; }}
+    #picture {{ height: auto; padding: 1; }}
     #words {{ border-top: solid #2c3743; border-title-color: #7d8894; padding: 0 1; background: {GROUND}; }}
     #caption {{ height: auto; }}
     """

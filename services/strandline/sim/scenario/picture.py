@@ -65,6 +65,25 @@ class Flight:
     fate: Fate = Fate.WAITING
 
 
+class Answer(StrEnum):
+    """What a producer knows of what it sent."""
+
+    ACKED = "acknowledged"
+    WAITING = "waiting"
+    REFUSED = "refused"
+    NONE = "no answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request of a producer that wants an answer."""
+
+    label: str
+    answer: Answer
+    is_lost: bool = False
+    """Whether it was acknowledged and is in no log now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """An expectation that was looked at while the picture stood like this."""
@@ -90,6 +109,7 @@ class Frame:
     controller_changed: bool
     lanes: tuple[Lane, ...]
     flights: tuple[Flight, ...]
+    sent: tuple[Sent, ...] = ()
     cut_links: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
 
@@ -97,7 +117,7 @@ class Frame:
     def scene(self) -> object:
         """What can be seen, without what was said about it."""
         lanes = tuple(replace(lane, cut=(), changed=frozenset()) for lane in self.lanes)
-        return self.controller, lanes, self.flights, self.cut_links
+        return self.controller, lanes, self.flights, self.sent, self.cut_links
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,49 +6,15 @@ differ in one column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-from strandline.sim.scenario.picture import Cell, Fate, Film, Flight, Frame, Lane
+from strandline.sim.scenario.picture import Answer, Cell, Film, Frame, Lane
+from strandline.sim.scenario.picture_arrows import draw_arrows
 from strandline.sim.scenario.picture_canvas import Canvas, Line, Span, shortened
+from strandline.sim.scenario.picture_layout import FIRST_LANE, LANE_ROWS, Layout, record_text
 from strandline.sim.scenario.wire import CONTROLLER
 
-NARROWEST = 60
-"""Columns below which nothing is drawn any better."""
-_LANE_ROWS = 4
-_FIRST_LANE = 3
-_COLUMN = 3
-_MOST_ARROWS = 6
-_LONGEST_RECORD = 14
+_MOST_SENT = 8
 EPOCH_STYLES = 8
 """Epochs take turns in that many colours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where things stand on every frame of a film."""
-
-    width: int
-    names: int
-    """Columns in front of the logs."""
-    cell: int
-    """Columns of one record, its border included."""
-    gutter: int
-    """Where the arrows' side begins."""
-
-    @property
-    def fits(self) -> int:
-        """How many records a lane has room for."""
-        return max(1, (self.gutter - self.names - 3) // self.cell)
-
-
-def layout(film: Film, width: int) -> Layout:
-    """Lay out a film for a terminal of ``width`` columns."""
-    width = max(width, NARROWEST)
-    lanes = [lane for frame in film.frames for lane in frame.lanes]
-    names = max([len(CONTROLLER), *(len(lane.name) for lane in lanes)]) + 4
-    records = {len(_label(cell)) for lane in lanes for cell in lane.cells}
-    side = min(54, max(26, width * 2 // 5))
-    return Layout(width, names, max([4, *records]) + 3, width - side)
 
 
 def draw(frame: Frame, where: Layout, progress: float = 1.0) -> list[Line]:
@@ -58,9 +24,12 @@ def draw(frame: Frame, where: Layout, progress: float = 1.0) -> list[Line]:
     first = _window(frame, where)
     _draw_ruler(canvas, frame, where, first)
     for index, lane in enumerate(frame.lanes):
-        _draw_lane(canvas, lane, where, first, _FIRST_LANE + index * _LANE_ROWS)
-    bottom = _FIRST_LANE + len(frame.lanes) * _LANE_ROWS
-    rest = _draw_arrows(canvas, frame, where, progress)
+        _draw_lane(canvas, lane, where, first, FIRST_LANE + index * LANE_ROWS)
+    bottom = FIRST_LANE + len(frame.lanes) * LANE_ROWS
+    rest = draw_arrows(canvas, frame, where, progress)
+    if frame.sent:
+        _draw_sent(canvas, frame, where, bottom)
+        bottom += 2
     if frame.cut_links:
         rest.append(("cut: " + ", ".join(frame.cut_links), "bad"))
     for text, style in rest:
@@ -96,7 +65,7 @@ def _x(where: Layout, first: int, offset: int) -> int:
 
 
 def _draw_ruler(canvas: Canvas, frame: Frame, where: Layout, first: int) -> None:
-    y = _FIRST_LANE - 1
+    y = FIRST_LANE - 1
     if first > min((lane.log_start for lane in frame.lanes), default=0):
         canvas.put(_x(where, first, first) - 1, y, "…", "ruler")
     last = max((lane.leo for lane in frame.lanes), default=0)
@@ -139,15 +108,11 @@ def _draw_log(canvas: Canvas, lane: Lane, where: Layout, first: int, y: int) -> 
             continue
         x = _x(where, first, cell.offset)
         gone = cell.offset not in there
-        label = f"×{_label(cell)}" if gone else f" {_label(cell)}"
+        label = f"×{record_text(cell)}" if gone else f" {record_text(cell)}"
         canvas.put(x, y, label.ljust(where.cell - 1), "cut" if gone else _style(cell, lane))
         canvas.put(x + where.cell - 1, y, "│", "border")
     if lane.hw > first:
         canvas.put(_x(where, first, lane.hw) - 1, y, "┃", "hw")
-
-
-def _label(cell: Cell) -> str:
-    return shortened(cell.value, _LONGEST_RECORD) + f"@{cell.epoch}"
 
 
 def _style(cell: Cell, lane: Lane) -> str:
@@ -163,94 +128,29 @@ def _draw_marks(canvas: Canvas, lane: Lane, where: Layout, first: int, y: int) -
     canvas.put(max(leo, hw + len(shown)), y, end, "leo-moved" if "leo" in lane.changed else "leo")
 
 
-# --- messages ---------------------------------------------------------------------------------------------
-
-_ARROW_STYLES = {
-    Fate.WAITING: "arrow",
-    Fate.HELD: "arrow-held",
-    Fate.ARRIVING: "arrow-now",
-    Fate.LOST: "bad",
-}
-_PREFIXES = {Fate.HELD: "held: ", Fate.LOST: "lost: "}
+_ANSWER_STYLES = {Answer.ACKED: "good", Answer.WAITING: "plain", Answer.REFUSED: "muted", Answer.NONE: "muted"}
 
 
-def _draw_arrows(canvas: Canvas, frame: Frame, where: Layout, progress: float) -> list[tuple[str, str]]:
-    """Draw messages at the side. Returns those that found no room, as lines."""
-    rows = {lane.name: _FIRST_LANE + index * _LANE_ROWS + 1 for index, lane in enumerate(frame.lanes)}
-    rows[CONTROLLER] = 0
-    queues = _queues(frame.flights)
-    shown = queues[:_MOST_ARROWS]
-    labels = _label_rows(shown, rows)
-    words_at = where.gutter + 1 + len(shown) * _COLUMN
-    rest: list[tuple[str, str]] = []
-    for index, flight in enumerate(shown):
-        words, style = _PREFIXES.get(flight.fate, "") + flight.text, _ARROW_STYLES[flight.fate]
-        row = labels[index]
-        if row is None:
-            rest.append((f"{flight.source}->{flight.target} {words}", style))
+def _draw_sent(canvas: Canvas, frame: Frame, where: Layout, y: int) -> None:
+    """What producers know, one group for each answer; a cross marks what was acknowledged and is in no log."""
+    x = 1 + where.names
+    for answer, style in _ANSWER_STYLES.items():
+        group = [sent for sent in frame.sent if sent.answer is answer]
+        if not group:
             continue
-        x = where.gutter + 1 + index * _COLUMN
-        _draw_arrow(canvas, flight, x, (rows[flight.source], row, rows[flight.target]), progress)
-        for at in range(x + 1, words_at):
-            if canvas.at(at, row) == " ":
-                canvas.put(at, row, "─", style)
-        canvas.put(words_at, row, " " + shortened(words, where.width - words_at - 1), style)
-    hidden = len(queues) - len(shown)
-    return [*rest, *([(f"and messages on {hidden} more links", "muted")] if hidden else [])]
-
-
-def _queues(flights: tuple[Flight, ...]) -> list[Flight]:
-    """One arrow for what waits on one link: its oldest message, with how many wait behind it."""
-    found: dict[object, list[Flight]] = {}
-    for flight in flights:
-        waits = flight.fate in (Fate.WAITING, Fate.HELD)
-        key = (flight.source, flight.target, flight.fate) if waits else len(found)
-        found.setdefault(key, []).append(flight)
-    return [
-        replace(queue[0], text=(f"1 of {len(queue)}: " if queue[1:] else "") + _brief(queue[0]))
-        for queue in found.values()
-    ]
-
-
-def _brief(flight: Flight) -> str:
-    """What a message says; metadata of the partition is known by its first words."""
-    return flight.text.replace("metadata leader=", "leader=", 1)
-
-
-def _label_rows(flights: list[Flight], rows: dict[str, int]) -> list[int | None]:
-    """A row of its own beside its arrow for each message, as far as there are any."""
-    taken: set[int] = set()
-    found: list[int | None] = []
-    for flight in flights:
-        low, high = sorted((rows[flight.source], rows[flight.target]))
-        middle = (low + high) // 2
-        free = [y for y in sorted(range(low + 1, high), key=lambda y: abs(y - middle)) if y not in taken]
-        found.append(free[0] if free else None)
-        taken.update(free[:1])
-    return found
-
-
-def _draw_arrow(canvas: Canvas, flight: Flight, x: int, rows: tuple[int, int, int], progress: float) -> None:
-    """An arrow from its source to where its words stand; all the way to its target when it arrives."""
-    (source, words, target), style = rows, _ARROW_STYLES[flight.fate]
-    step = 1 if target > source else -1
-    line = {Fate.HELD: "┆", Fate.ARRIVING: "║"}.get(flight.fate, "│")
-    arrives = flight.fate is Fate.ARRIVING
-    end = target if arrives else words
-    for y in range(source, end, step):
-        canvas.put(x, y, line, style)
-    canvas.put(x, source, "○", style)
-    canvas.put(x, end, "✗" if flight.fate is Fate.LOST else "▼" if step > 0 else "▲", style)
-    if arrives:
-        canvas.put(x, words, "╟", style)
-    if arrives and progress < 1:
-        canvas.put(x, source + round((target - source) * progress), "●", "arrow-dot")
+        canvas.put(x, y, answer.value, "muted")
+        x += len(answer.value) + 1
+        for sent in ([] if len(group) <= _MOST_SENT else [None]) + group[-_MOST_SENT:]:
+            text = "…" if sent is None else f"×{sent.label}" if sent.is_lost else sent.label
+            canvas.put(x, y, text, "bad" if sent is not None and sent.is_lost else style)
+            x += len(text) + 1
+        x += 2
 
 
 # --- words ------------------------------------------------------------------------------------------------
 
 
-LEGEND = "filled: below the high watermark ┃   ×: cut   ≠: two logs differ"
+LEGEND = "filled: below the high watermark ┃   ×: cut, or acknowledged and in no log   ≠: two logs differ"
 """What the signs mean, in one line."""
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from strandline.core.errors import ErrorCode
+from strandline.core.types import Acks
+from strandline.sim.scenario.clients import WAITING, Call
 from strandline.sim.scenario.language import Command, ScenarioFailed, Script, parse
 from strandline.sim.scenario.nodes import Actor
-from strandline.sim.scenario.picture import Cell, Claim, Fate, Film, Flight, Frame, Lane
+from strandline.sim.scenario.picture import Answer, Cell, Claim, Fate, Film, Flight, Frame, Lane, Sent
 from strandline.sim.scenario.records import records_of
 from strandline.sim.scenario.run import carry_out
 from strandline.sim.scenario.stage import Moment, Observers, Stage
@@ -131,6 +134,7 @@ class Camera:
             controller_changed=False,
             lanes=tuple(_lane(stage, actor) for actor in stage.actors.values()),
             flights=(*flights, *waiting),
+            sent=_sent(stage),
             cut_links=tuple(sorted(map(str, stage.wire.cut))),
         )
 
@@ -169,6 +173,24 @@ def _lane(stage: Stage, actor: Actor) -> Lane:
         durable=log.synced,
         counts=_counts(stage, sight),
     )
+
+
+def _sent(stage: Stage) -> tuple[Sent, ...]:
+    """Every produce that wants an answer, once, in the order in which they were sent."""
+    calls = {id(call): call for call in stage.clients.calls.values() if call.acks not in (None, Acks.NONE)}
+    held = {(r.offset, r.value) for actor in stage.actors.values() for r in records_of(actor.log)} if calls else set()
+    return tuple(_answer(call, held) for call in calls.values())
+
+
+def _answer(call: Call, held: set[tuple[int, str]]) -> Sent:
+    if call.text == WAITING:
+        return Sent(call.label, Answer.WAITING)
+    if call.code is None:
+        return Sent(call.label, Answer.NONE)
+    if call.code is not ErrorCode.NONE:
+        return Sent(call.label, Answer.REFUSED)
+    places = enumerate(call.values, call.offset or 0)
+    return Sent(call.label, Answer.ACKED, any(place not in held for place in places))
 
 
 def _role(stage: Stage, actor: Actor, sight: Sight) -> str:
