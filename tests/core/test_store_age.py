@@ -9,7 +9,7 @@ import pytest
 from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, registration, seen
 
 from strandline.core.controller_effects import RefuseCall, StopServing
-from strandline.core.controller_events import RequestArrived
+from strandline.core.controller_events import ConnectionRefused, ControllerTicked, RequestArrived
 from strandline.core.controller_messages import (
     DeleteTopics,
     ElectionKind,
@@ -119,6 +119,20 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         assert refused.code is ErrorCode.NOT_CONTROLLER
         assert f"metadata offset {applied}" in refused.message
         assert isinstance(restored.watch(WatchMetadata()), Refusal)
+
+
+def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
+    """Nobody is heard any more, so every session would end; fencing them would only bring the old store forward."""
+    controller = running(1, 2)
+    before = controller.core.state
+    assert isinstance(controller.heartbeat(1, metadata_offset=before.header.metadata_offset + 1), Refusal)
+
+    later_ms = controller.now_ms + 60_000
+    effects = controller.step(ControllerTicked(later_ms))
+    effects += controller.step(ConnectionRefused(later_ms, NodeId(2), controller.epochs[2]))
+
+    assert effects == []
+    assert controller.core.state == before
 
 
 def test_empty_store_does_not_pass_for_a_new_cluster() -> None:

@@ -84,6 +84,9 @@ class ControllerCore:
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
         """Take one event; what it wants done comes back in the order in which it must be done."""
         match event:
+            case ControllerTicked() | ConnectionRefused() if self._too_old is not None:
+                # A store that is not served from is not written to either: nothing may bring it forward.
+                return []
             case ControllerStarted():
                 return self._start(event)
             case ControllerTicked():
