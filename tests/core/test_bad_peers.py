@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from cluster_of_cores import Cluster
-from core_builders import TP, TP1, batch, fetch_part, fetch_request, history, partition_image
+from core_builders import TP, TP1, batch, fetch_part, fetch_request, history, metadata, node_epoch, partition_image
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core import events
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.messages import EpochEndAnswer, EpochEndQuestion, FetchedPartition, OffsetAnswer, OffsetQuestion
-from strandline.core.types import EpochEnd, LeaderEpoch, NodeId, Offset, Rules, TopicPartition, Truncation
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    EpochEndAnswer,
+    EpochEndQuestion,
+    FetchedPartition,
+    IsrDecision,
+    OffsetAnswer,
+    OffsetQuestion,
+    PartitionImage,
+)
+from strandline.core.types import (
+    Acks,
+    EpochEnd,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    PartitionEpoch,
+    Rules,
+    TopicPartition,
+    Truncation,
+)
 
 OFFSETS = st.integers(-3, 14)
 EPOCHS = st.none() | st.integers(-2, 7)
@@ -112,3 +135,82 @@ def test_a_follower_survives_whatever_it_is_answered(data: st.DataObject) -> Non
         cluster.log(2).assert_sane()
         assert cluster.log(2).leo == cluster.disks[2][TP].leo
         assert cluster.log(2).leo >= before[1], "cut below the own HW"
+
+
+CONTRADICTIONS = {
+    "a leader outside the ISR": partition_image(leader=1, isr=(2,), epoch=6, version=2),
+    "an ISR outside the replicas": partition_image(leader=1, isr=(1, 9), epoch=6, version=2),
+    "a replica named twice": partition_image(leader=1, isr=(1,), replicas=(1, 1), epoch=6, version=2),
+    "an epoch below 0": partition_image(leader=1, epoch=6, version=-1),
+    "a second leader in the same epoch": partition_image(leader=2, epoch=5, version=2),
+}
+
+
+@pytest.mark.parametrize("image", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_metadata_that_cannot_be_true_is_ignored(image: PartitionImage) -> None:
+    """A node that is told what contradicts itself keeps what it knew, and leads on."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=5))
+
+    cluster.push(1, image)
+
+    assert cluster.leader(1).image == partition_image(epoch=5)
+    assert cluster.outcome(cluster.produce(batch(1), acks=Acks.LEADER)).refusal is None
+
+
+@pytest.mark.parametrize("change", [{"configs": (("max.message.bytes", "x"),)}, {"name": "../x"}])
+def test_topics_that_cannot_be_are_ignored(change: dict[str, Any]) -> None:
+    """A setting that is no number, or a name that leads out of the data directory, stops no node."""
+    cluster = Cluster(1)
+    image = metadata(node_epoch(1), partition_image(epoch=5))
+
+    cluster.step(1, events.MetadataArrived(0, replace(image, topics=(replace(image.topics[0], **change),))))
+
+    assert not cluster.cores[1].state.logs
+
+
+def test_nobody_leads_in_an_epoch_that_its_log_has_passed() -> None:
+    """A node whose log holds a later epoch than the controller gives it does not lead, and does not stop (TR18)."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((4, 2, 0)))
+    cluster.push(1, partition_image(epoch=3))
+    assert cluster.cores[1].describe_partition(TP, 0) is None
+
+    cluster.push(1, partition_image(epoch=5, version=2))
+
+    assert cluster.leader(1).image.leader_epoch == 5
+
+
+@pytest.mark.parametrize("isr", [(2,), (1, 9), (1, 1)])
+def test_a_decision_that_cannot_be_is_asked_for_again(isr: tuple[int, ...]) -> None:
+    """An ISR without the leader, or with strangers, is not taken over; the proposal goes out once more."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=5, isr=(1,), replicas=(1, 2)))
+    cluster.fetch(0, by=2, epoch=5)
+    ((_, _, request),) = cluster.alters
+    decision = IsrDecision(
+        TP,
+        leader=NodeId(1),
+        leader_epoch=LeaderEpoch(5),
+        isr=tuple(map(NodeId, isr)),
+        partition_epoch=PartitionEpoch(2),
+    )
+    answer = AlterPartitionAnswer(partitions=(decision,))
+
+    cluster.step(1, events.AlterPartitionAnswered(cluster.now, request.request_sequence, answer))
+    cluster.advance(31_000, tick_ms=1_000)
+
+    assert cluster.leader(1).isr.committed == (1,)
+    assert cluster.alters[-1][2].request_sequence == request.request_sequence + 1
+
+
+def test_records_of_no_epoch_are_not_appended() -> None:
+    """A batch without a leader epoch could never be compared with another log's."""
+    cluster = Cluster(2)
+    cluster.push(2, partition_image(epoch=5))
+    number = cluster.follower(2).outstanding or 0
+    wrong = FetchedPartition(TP, high_watermark=Offset(2), batches=(batch(2, base=0, epoch=-1),))
+
+    cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), number, (wrong,)))
+
+    assert cluster.ends(2) == (0, 0)

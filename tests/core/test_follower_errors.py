@@ -381,7 +381,7 @@ def test_without_a_leader_nobody_is_asked() -> None:
 def test_another_leader_is_asked_and_the_old_one_told() -> None:
     """A follower that turns to another leader ends the fetch that is parked at the old one."""
     cluster = following()
-    cluster.push(2, partition_image(leader=3, epoch=2, version=2, replicas=(1, 2, 3)))
+    cluster.push(2, partition_image(leader=3, epoch=2, version=2, replicas=(1, 2, 3), isr=(1, 2, 3)))
 
     assert cluster.wished(2, SendForget) == [SendForget(NodeId(1), (TP,))]
     assert [f.leader for f in fetches(cluster)] == [1, 3]

@@ -28,6 +28,9 @@ TARGETS = {
     "small-files": Target("target_small_files", 300, 200),
     "store": Target("target_store", 60, 120),
     "indexes": Target("target_indexes", 10, 200),
+    "node-rpcs": Target("target_node_rpcs", 25, 1_200),
+    "controller-rpcs": Target("target_controller_rpcs", 25, 1_200),
+    "core": Target("target_core", 200, 600),
 }
 """`recovery` and `indexes` are small here: tests/storage runs the same oracles with inputs of its own."""
 

@@ -115,6 +115,8 @@ class ProduceArrived:
     acks: Acks
     timeout_ms: int
     partitions: tuple[ProducePartition, ...]
+    size_bytes: int = 0
+    """What the caller's message holds in memory while it waits, if that is more than the batches."""
 
 
 @dataclass(frozen=True, slots=True)

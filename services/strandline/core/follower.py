@@ -147,7 +147,8 @@ class FollowerReplica:
     def _begin_with(self, batch: BatchHeader, out: list[Effect]) -> None:
         """A log that began anew at a log start within a batch begins with that batch, for batches are never split."""
         log = self.log
-        if log.epochs.latest_epoch is None and batch.base_offset < log.leo < batch.next_offset:
+        is_empty = log.epochs.latest_epoch is None and log.log_start_offset == log.leo
+        if is_empty and 0 <= batch.base_offset < log.leo < batch.next_offset:
             log.restart_at(batch.base_offset, out)
 
     def _misfit(self, answer: FetchedPartition) -> str:
@@ -155,6 +156,8 @@ class FollowerReplica:
         for batch in answer.batches:
             if batch.base_offset != expected:
                 return f"batch at offset {batch.base_offset} where {expected} was due"
+            if self._rule.fenced and batch.leader_epoch < 0:
+                return f"batch of no epoch at offset {expected}"
             if self._rule.fenced and epoch is not None and batch.leader_epoch < epoch:
                 return f"batch of epoch {batch.leader_epoch} after epoch {epoch} at offset {expected}"
             if self._rule.fenced and batch.leader_epoch > self.leader_epoch:

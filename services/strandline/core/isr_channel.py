@@ -111,6 +111,9 @@ class IsrChannel:
             return False
         leader = self._state.leaders.get(proposal.tp)
         code = decision.refusal.code if decision.refusal else ErrorCode.NONE
+        if code is ErrorCode.NONE and leader is not None and not leader.could_be_isr(decision.isr):
+            # No controller commits that; what it did commit is asked for again.
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
         if leader is None or leader.image.leader_epoch != proposal.leader_epoch:
             self.forget(proposal.tp)
             return False

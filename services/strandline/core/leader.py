@@ -286,6 +286,10 @@ class LeaderReplica:
         self.isr = self.isr.proposing(proposal)
         return proposal
 
+    def could_be_isr(self, nodes: tuple[NodeId, ...]) -> bool:
+        """Whether these can be in sync at all: assigned replicas, each once, this leader among them (I7)."""
+        return self.node_id in nodes and len(set(nodes)) == len(nodes) and set(nodes) <= set(self.image.replicas)
+
     def commit_isr(self, decision: IsrDecision) -> bool:
         """The controller committed a state; take it over if it is newer. Returns whether it was."""
         if decision.partition_epoch <= self.isr.partition_epoch:

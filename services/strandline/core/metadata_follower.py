@@ -1,8 +1,8 @@
 """Decides which metadata a node believes, and which partitions it concerns.
 
 Invariants: nothing that is addressed to another incarnation is believed (TR15), nothing from an older
-controller, and for each partition nothing of a lower leader or partition epoch than was seen (TR18);
-what is believed is kept durably before it is acted upon.
+controller, nothing that contradicts itself, and for each partition nothing of a lower leader or partition epoch
+than was seen (TR18), nor a second leader in the same one; what is believed is kept durably before it is acted upon.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from strandline.core.effects import Effect, SaveMetadata
 from strandline.core.follower import FollowerReplica
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
 from strandline.core.node_state import NodeState
+from strandline.core.sound_metadata import metadata_fault
 from strandline.core.types import NodeId, TopicPartition
 
 
@@ -48,7 +49,7 @@ class MetadataFollower:
         state = self._state
         if state.node_epoch is None or image.to_node_epoch != state.node_epoch:
             return None
-        if image.controller_epoch < state.controller_epoch:
+        if image.controller_epoch < state.controller_epoch or metadata_fault(image) is not None:
             return None
         state.controller_epoch = image.controller_epoch
         if image.is_snapshot:
@@ -88,7 +89,9 @@ class MetadataFollower:
         seen = self._newest.get(image.tp)
         known = self._state.images.get(image.tp)
         if seen is not None and (
-            image.leader_epoch < seen.leader_epoch or image.partition_epoch < seen.partition_epoch
+            image.leader_epoch < seen.leader_epoch
+            or image.partition_epoch < seen.partition_epoch
+            or _is_second_leader(image, seen)
         ):
             return False
         self._newest[image.tp] = image
@@ -129,3 +132,9 @@ class MetadataFollower:
         follower = FollowerReplica(state.images[tp], state.logs[tp], state.rules, state.timings, now_ms)
         state.followers[tp] = follower
         follower.begin(out)
+
+
+def _is_second_leader(image: PartitionImage, seen: PartitionImage) -> bool:
+    """Whether ``image`` names another leader in an epoch that has one (I1)."""
+    same_epoch = image.leader_epoch == seen.leader_epoch
+    return same_epoch and None not in (image.leader, seen.leader) and image.leader != seen.leader

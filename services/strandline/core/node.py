@@ -7,6 +7,7 @@ a step act: append, then HW, then whoever waited, then what is to be asked next 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from strandline.core.effects import (
@@ -278,9 +279,13 @@ class NodeCore:
             follower.image = image
             return
         self._leave(tp, out)
-        if image.leader == self.state.node_id:
+        if image.leader != self.state.node_id:
+            self._follow(tp, now_ms, out)
+        elif self.state.logs[tp].may_begin(image.leader_epoch):
             self._lead(tp, now_ms, out)
         else:
+            # This log has records of a later reign than the controller knows of: nobody leads until it does (TR18).
+            self.state.images[tp] = replace(image, leader=None)
             self._follow(tp, now_ms, out)
 
     def _leave(self, tp: TopicPartition, out: list[Effect]) -> None:

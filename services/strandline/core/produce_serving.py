@@ -58,6 +58,7 @@ class ProduceServing:
                 call.size_bytes += part.header.size_bytes
                 required[part.tp] = max(offset, required.get(part.tp, offset))
         if required:
+            call.size_bytes = max(call.size_bytes, event.size_bytes)
             self.purgatory.park(call, required)
         else:
             out.append(AnswerProduce(event.request_id, tuple(call.results)))

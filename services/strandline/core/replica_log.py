@@ -108,12 +108,14 @@ class ReplicaLog:
 
     def assign_epoch(self, epoch: LeaderEpoch, out: list[Effect]) -> None:
         """A new leader's epoch begins at the LEO, at once and even if nothing is ever written (M35)."""
-        latest = self.epochs.latest_epoch
-        assert latest is None or latest <= epoch or not self.fenced, (
-            f"I0: leader epoch {epoch} on a log of epoch {latest}"
-        )
+        assert self.may_begin(epoch), f"I0: leader epoch {epoch} on a log of epoch {self.epochs.latest_epoch}"
         if self.epochs.assign(epoch, self.leo):
             self._save_epochs(out)
+
+    def may_begin(self, epoch: LeaderEpoch) -> bool:
+        """Whether this log may be led in ``epoch``: it holds nothing of a later one."""
+        latest = self.epochs.latest_epoch
+        return latest is None or latest <= epoch or not self.fenced
 
     def flushed(self, issued_leo: Offset, out: list[Effect]) -> None:
         """The commit issued at ``issued_leo`` completed; what arrived meanwhile needs the next one."""

@@ -24,6 +24,7 @@ from strandline.core.messages import (
     NodeRegistered,
     RegisterNode,
 )
+from strandline.core.sound_metadata import metadata_fault
 from strandline.core.types import NodeEpoch
 from strandline.runtime.clock import mono_us, wall_us
 from strandline.runtime.exit_codes import ExitCode
@@ -266,6 +267,9 @@ class Session:
             return
         if image.metadata_offset < self._host.topics.metadata_offset:
             # From an older store (TR18): what was seen stays, and the next heartbeat tells the controller of it.
+            return
+        if fault := metadata_fault(image):
+            _log.error("metadata that cannot be true is ignored", reason=fault)
             return
         self._controller_epoch = image.controller_epoch
         is_first = self._host.topics.metadata_offset < 0

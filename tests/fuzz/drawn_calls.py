@@ -1,0 +1,111 @@
+"""Sends drawn messages to a service over loopback, and knows which answers are documented.
+
+Invariant: a call ends in OK or in a status of `rpc.status`, never in UNKNOWN or INTERNAL, and before its deadline; an
+answer inside a message is a number of the closed table, never UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+from drawn_messages import Words, drawn
+from draws import Draws
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from strandline.core.errors import ErrorCode
+
+DOCUMENTED = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+"""What `rpc.status` maps refusals to. DEADLINE_EXCEEDED is missing on purpose: drawn requests ask for short waits."""
+DEADLINE_S = 10.0
+_STREAM_MESSAGES = 4
+
+
+async def call_anything(draws: Draws, channel: Any, service: ServiceDescriptor, words: Words) -> str:
+    """One drawn call, unary or stream; returns the method's name.
+
+    Raises:
+        AssertionError: the answer is not a documented one.
+    """
+    method = draws.choice(service.methods)
+    try:
+        if method.client_streaming:
+            await _converse(draws, channel, method, words)
+        elif method.server_streaming:
+            await _listen(draws, channel, method, words)
+        else:
+            check_answer(await _unary(channel, method)(_request(draws, method, words), timeout=DEADLINE_S))
+    except grpc.aio.AioRpcError as error:
+        if error.code() not in DOCUMENTED:
+            raise AssertionError(f"{method.name}: {error.code()}: {error.details()}") from error
+    return str(method.name)
+
+
+def check_answer(answer: Message) -> None:
+    """Every error number in a message is of the table, and none says that the server did not expect this."""
+    for number in _errors(answer):
+        assert number in set(ErrorCode) and number != ErrorCode.UNKNOWN_SERVER_ERROR, answer
+
+
+def _errors(message: Message) -> Iterator[int]:
+    for field, value in message.ListFields():
+        if field.name == "error_code":
+            yield int(value)
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for child in value if field.is_repeated else [value]:
+                yield from _errors(child)
+
+
+def _request(draws: Draws, method: MethodDescriptor, words: Words) -> bytes:
+    """A drawn request's bytes, in one of sixteen cases with one of them changed."""
+    content = bytearray(drawn(draws, method.input_type, words).SerializeToString())
+    if content and draws.one_in(16):
+        content[draws.integer(0, len(content) - 1)] = draws.integer(0, 255)
+    return bytes(content)
+
+
+def _path(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _unary(channel: Any, method: MethodDescriptor) -> Any:
+    return channel.unary_unary(
+        _path(method), request_serializer=bytes, response_deserializer=GetMessageClass(method.output_type).FromString
+    )
+
+
+async def _listen(draws: Draws, channel: Any, method: MethodDescriptor, words: Words) -> None:
+    """The first message of a stream of answers."""
+    stream = channel.unary_stream(
+        _path(method), request_serializer=bytes, response_deserializer=GetMessageClass(method.output_type).FromString
+    )(_request(draws, method, words), timeout=DEADLINE_S)
+    try:
+        if (answer := await stream.read()) is not grpc.aio.EOF:
+            check_answer(answer)
+    finally:
+        stream.cancel()
+
+
+async def _converse(draws: Draws, channel: Any, method: MethodDescriptor, words: Words) -> None:
+    """A few messages on a stream, then its end: every answer that comes is a documented one."""
+    stream = channel.stream_stream(
+        _path(method), request_serializer=bytes, response_deserializer=GetMessageClass(method.output_type).FromString
+    )(timeout=DEADLINE_S)
+    try:
+        for _ in range(draws.integer(1, _STREAM_MESSAGES)):
+            await stream.write(_request(draws, method, words))
+        await stream.done_writing()
+        while (answer := await stream.read()) is not grpc.aio.EOF:
+            check_answer(answer)
+    finally:
+        stream.cancel()
