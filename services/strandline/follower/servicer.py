@@ -56,7 +56,7 @@ class FollowerServicer:
         served: list[ServedPartition] = []
         if asked.request.partitions:
             served = await self._driver.ask(
-                lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), list
+                lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), list, asked.named
             )
         topics = fetch_topics(served, asked.unresolved, self._host.topics, asked.starts, decode_records)
         return pb.FollowerServiceFetchResponse(responses=topics)

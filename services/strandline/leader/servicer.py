@@ -56,7 +56,10 @@ class LeaderServicer:
         results: tuple[ProduceResult, ...] = ()
         if asked.parts:
             results = await self._driver.ask(
-                lambda now, call: ProduceArrived(now, call, asked.acks, asked.timeout_ms, asked.parts), tuple
+                lambda now, call: ProduceArrived(
+                    now, call, asked.acks, asked.timeout_ms, asked.parts, asked.size_bytes
+                ),
+                tuple,
             )
             _refuse_if_throttled(results)
         return pb.ProduceResponse(responses=produce_topics(results, asked.unresolved, self._host.topics, asked.acks))
@@ -70,7 +73,7 @@ class LeaderServicer:
         asked = self._reading.fetch(request)
         served: list[ServedPartition] = []
         if asked.request.partitions:
-            served = await self._driver.ask(lambda now, call: FetchArrived(now, call, asked.request), list)
+            served = await self._driver.ask(lambda now, call: FetchArrived(now, call, asked.request), list, asked.named)
         return pb.FetchResponse(
             responses=fetch_topics(served, asked.unresolved, self._host.topics, asked.starts, self._reading.decode)
         )

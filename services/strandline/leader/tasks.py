@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from strandline.core.errors import Refusal, Refused
 from strandline.core.events import FetchArrived, FetchForgotten, ProduceArrived
@@ -23,7 +22,7 @@ from strandline.rpc.addressing import read_forgotten
 from strandline.rpc.convert_errors import write_error
 from strandline.rpc.convert_fetch import FetchAsked, ServedPartition, fetch_topics
 from strandline.rpc.convert_produce import ProduceAsked, produce_topics, refused_stream_answer
-from strandline.rpc.interceptors import NO_MESSAGE
+from strandline.rpc.interceptors import Unread
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
 from strandline.v1 import leader_service_pb2 as pb
@@ -31,7 +30,7 @@ from strandline.v1 import leader_service_pb2 as pb
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _NO_CORRELATION = 0
-"""Under which a message is refused whose own correlation id cannot be read."""
+"""Under which a message is refused that is not looked at, its own correlation id included."""
 
 _GRACE_MS = 200
 """Beyond its longest wait, how long a half-closed FetchStream is kept for its last answers."""
@@ -79,10 +78,10 @@ class ProducePump:
             self._answered.clear()
             await self._answered.wait()
 
-    def _take(self, message: pb.ProduceStreamRequest | DecodeError) -> None:
+    def _take(self, message: pb.ProduceStreamRequest | Unread) -> None:
         driver = self._host.driver
-        if isinstance(message, DecodeError):
-            self._outbox.put(refused_stream_answer(_NO_CORRELATION, NO_MESSAGE))
+        if isinstance(message, Unread):
+            self._outbox.put(refused_stream_answer(_NO_CORRELATION, message.refusal))
             return
         try:
             asked = self._reading.produce(message)
@@ -95,7 +94,9 @@ class ProducePump:
             self._outbox.put(refused_stream_answer(message.correlation_id, error.refusal))
             return
         self._outstanding.add(request_id)
-        driver.step(ProduceArrived(driver.clock(), request_id, asked.acks, asked.timeout_ms, asked.parts))
+        driver.step(
+            ProduceArrived(driver.clock(), request_id, asked.acks, asked.timeout_ms, asked.parts, asked.size_bytes)
+        )
 
     def _complete(
         self, request_id: int, correlation_id: int, asked: ProduceAsked, results: tuple[ProduceResult, ...]
@@ -154,10 +155,10 @@ class FetchPump:
         except TimeoutError:
             return
 
-    def _take(self, message: pb.FetchStreamRequest | DecodeError) -> None:
+    def _take(self, message: pb.FetchStreamRequest | Unread) -> None:
         driver = self._host.driver
-        if isinstance(message, DecodeError):
-            self._refuse(_NO_CORRELATION, NO_MESSAGE)
+        if isinstance(message, Unread):
+            self._refuse(_NO_CORRELATION, message.refusal)
             return
         try:
             asked = self._reading.fetch(message)
@@ -168,7 +169,7 @@ class FetchPump:
                 return
             request_id = driver.calls.new_id()
             sink = partial(self._complete, request_id, message.correlation_id, asked)
-            driver.calls.wait(request_id, sink, self._outbox.room_bytes)
+            driver.calls.wait(request_id, sink, self._outbox.room_bytes, len(asked.request.partitions))
         except Refused as error:
             self._refuse(message.correlation_id, error.refusal)
             return

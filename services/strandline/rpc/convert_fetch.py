@@ -49,6 +49,11 @@ class FetchAsked(NamedTuple):
     starts: dict[TopicPartition, Offset] | None
     """Where each partition's decoded records begin; None unless the caller asked for decoding."""
 
+    @property
+    def named(self) -> int:
+        """How many partitions the caller named, all of which its call holds in memory while it waits."""
+        return len(self.request.partitions) + len(self.unresolved)
+
 
 class ServedPartition(NamedTuple):
     """One partition's answer with the bytes that were read for it."""

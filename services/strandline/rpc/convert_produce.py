@@ -55,6 +55,8 @@ class ProduceAsked(NamedTuple):
     timeout_ms: int
     parts: tuple[ProducePartition, ...]
     unresolved: tuple[Unresolved, ...]
+    size_bytes: int = 0
+    """The whole message, if it carries more than batches that are appended; it stays in memory while its call waits."""
 
 
 def read_produce(message: ProduceMessage, topics: Topics, check: CheckBatch, encode: EncodeRecords) -> ProduceAsked:
@@ -80,7 +82,18 @@ def read_produce(message: ProduceMessage, topics: Topics, check: CheckBatch, enc
     )
     if not asked.parts and not asked.unresolved:
         raise invalid("topic_data names no partition; give at least one")
-    return ProduceAsked(acks, min(timeout_ms, MAX_TIMEOUT_MS), asked.parts, asked.unresolved)
+    return ProduceAsked(
+        acks, min(timeout_ms, MAX_TIMEOUT_MS), asked.parts, asked.unresolved, _size_beyond_batches(message, asked)
+    )
+
+
+def _size_beyond_batches(message: ProduceMessage, asked: Asked[ProducePartition]) -> int:
+    """The message's size where its batches do not tell it; 0 on the usual way, for measuring costs a copy."""
+    if asked.unresolved or any(part.invalid is not None for part in asked.parts):
+        return int(message.ByteSize())
+    if any(partition.simple_records for topic in message.topic_data for partition in topic.partition_data):
+        return int(message.ByteSize())
+    return 0
 
 
 def _read_acks(number: int) -> Acks:

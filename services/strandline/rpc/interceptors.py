@@ -1,8 +1,8 @@
 """Decides how a servicer's failure looks to its caller, and how long a call without a deadline may last.
 
 Invariant: a `Refused` becomes its own status; everything else becomes INTERNAL with a request id and its
-text stays in this process, bytes that are no message included; a unary call never outlives `UNARY_CAP_S`,
-whatever the caller forgot.
+text stays in this process, bytes that are no message and messages that name too much included; a unary call never
+outlives `UNARY_CAP_S`, whatever the caller forgot.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.rpc import status
+from strandline.rpc.request_size import TOO_MUCH, names_too_much
 
 UNARY_CAP_S = 60.0
 """Longest life of a unary call that came without a deadline (`protocol-fields` 1.9)."""
@@ -27,6 +28,9 @@ _log = structlog.get_logger("strandline.rpc")
 
 NO_MESSAGE = Refusal(ErrorCode.INVALID_REQUEST, "the bytes are no message of this method; encode it anew")
 """The answer to bytes that do not decode; on a stream its reader gives it, and the stream goes on."""
+
+Unread = Refused
+"""What a reader of a stream meets in place of a message that is not looked at: its refusal."""
 
 Handler = Any
 """One of gRPC's RpcMethodHandlers; types-grpcio cannot spell the four kinds."""
@@ -116,8 +120,6 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
             raise error
         if isinstance(error, Refused):
             await abort(context, error.refusal)
-        if isinstance(error, DecodeError):
-            await abort(context, NO_MESSAGE)
         if isinstance(error, TimeoutError):
             refusal = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the call had no deadline and met the server's cap")
             await abort(context, refusal)
@@ -138,20 +140,21 @@ def _is_peer_gone(error: BaseException) -> bool:
 def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """``decode`` that returns its failure: raised where gRPC decodes, its text would reach the caller.
 
-    Whoever reads a stream's messages meets the `DecodeError` in place of the message.
+    Whoever reads a stream's messages meets an `Unread` in place of the message.
     """
 
     def decode_or_keep(content: bytes) -> Any:
         try:
-            return decode(content)
-        except DecodeError as error:
-            return error
+            message = decode(content)
+        except DecodeError:
+            return Unread.of(NO_MESSAGE)
+        return Unread.of(TOO_MUCH) if names_too_much(message) else message
 
     return decode_or_keep
 
 
 def _raise_kept(request: Any) -> None:
-    if isinstance(request, DecodeError):
+    if isinstance(request, Unread):
         raise request
 
 

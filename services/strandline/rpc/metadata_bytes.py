@@ -10,6 +10,7 @@ import struct
 import crc32c
 from google.protobuf.message import DecodeError
 
+from strandline.core.errors import Refused
 from strandline.core.messages import MetadataImage
 from strandline.rpc.convert_metadata import read_image, write_image
 from strandline.v1 import metadata_pb2
@@ -34,5 +35,6 @@ def image_from_bytes(content: bytes) -> MetadataImage | None:
         return None
     try:
         return read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
-    except DecodeError:
+    except (DecodeError, Refused):
+        # The second: rules of a later release. Their snapshot says nothing to this one, but stops no node.
         return None

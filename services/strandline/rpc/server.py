@@ -45,6 +45,13 @@ def server_options(settings: ServerSettings) -> limits.Options:
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
     ]
+    if settings.max_concurrent_rpcs is not None:
+        # Above 1,000 calls that it has not handed over yet gRPC cancels some at random, without a word. It shall hand
+        # them all over: what exceeds max_concurrent_rpcs is then refused with RESOURCE_EXHAUSTED.
+        options += [
+            ("grpc.server.max_pending_requests", 2 * settings.max_concurrent_rpcs),
+            ("grpc.server.max_pending_requests_hard_limit", 2 * settings.max_concurrent_rpcs),
+        ]
     if settings.internal_keepalive is not None:
         options += limits.keepalive_pings(settings.internal_keepalive)
         options += limits.keepalive_tolerance(settings.internal_keepalive)

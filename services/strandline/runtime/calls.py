@@ -21,13 +21,16 @@ Room = Callable[[], int]
 class _Call(NamedTuple):
     sink: Sink
     room: Room | None
+    named: int
 
 
 class Calls:
-    """Calls that wait for the core's answer, at most ``limit`` of them."""
+    """Calls that wait for the core's answer: at most ``limit`` of them, naming ``named_limit`` partitions together."""
 
-    def __init__(self, limit: int = 50_000) -> None:
+    def __init__(self, limit: int = 50_000, named_limit: int = 200_000) -> None:
         self._limit = limit
+        self._named_limit = named_limit
+        self._named = 0
         self._waiting: dict[int, _Call] = {}
         self._last_id = 0
 
@@ -39,19 +42,20 @@ class Calls:
         self._last_id += 1
         return self._last_id
 
-    def wait(self, request_id: int, sink: Sink, room: Room | None = None) -> None:
-        """Register a caller before its event is stepped.
+    def wait(self, request_id: int, sink: Sink, room: Room | None = None, named: int = 1) -> None:
+        """Register a caller before its event is stepped. ``named``: how many partitions it names.
 
         Raises:
             Refused: THROTTLING_QUOTA_EXCEEDED, too many wait already; nothing was done for this one.
         """
-        if len(self._waiting) >= self._limit:
+        if len(self._waiting) >= self._limit or (self._waiting and self._named + named > self._named_limit):
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"{self._limit} calls wait on this node; back off and send again",
+                f"{len(self._waiting)} calls for {self._named} partitions wait on this node; back off and send again",
                 Outcome.NOT_APPENDED,
             )
-        self._waiting[request_id] = _Call(sink, room)
+        self._waiting[request_id] = _Call(sink, room, named)
+        self._named += named
 
     def room_bytes(self, request_id: int, wanted: int) -> int | None:
         """How many bytes the caller can take, at most ``wanted``; None if nobody waits for this answer."""
@@ -64,8 +68,11 @@ class Calls:
         """Hand an answer over; an answer nobody waits for is dropped."""
         call = self._waiting.get(request_id)
         if call is not None and call.sink(answer):
-            self._waiting.pop(request_id, None)
+            self.drop(request_id)
 
     def drop(self, request_id: int) -> bool:
         """The caller is gone; returns whether it was still waiting."""
-        return self._waiting.pop(request_id, None) is not None
+        call = self._waiting.pop(request_id, None)
+        if call is not None:
+            self._named -= call.named
+        return call is not None

@@ -94,9 +94,10 @@ class Driver:
 
     # --- callers -------------------------------------------------------------------------------------
 
-    async def ask(self, build: Callable[[int, int], Event], answer_type: type[_Answer]) -> _Answer:
+    async def ask(self, build: Callable[[int, int], Event], answer_type: type[_Answer], named: int = 1) -> _Answer:
         """Step the event that ``build(now_ms, request_id)`` makes, and wait for its one answer.
 
+        ``named``: how many partitions the call names.
         A caller that is cancelled (it hung up, its deadline passed) is forgotten by the core at once.
         """
         answered: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
@@ -107,7 +108,7 @@ class Driver:
             return True
 
         request_id = self.calls.new_id()
-        self.calls.wait(request_id, sink)
+        self.calls.wait(request_id, sink, named=named)
         self.step(build(self.clock(), request_id))
         try:
             answer = await answered
