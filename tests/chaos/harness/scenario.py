@@ -59,6 +59,8 @@ class Scenario:
     node_settings: Mapping[str, str] = field(default_factory=dict)
     declared_ends: frozenset[ExitCode] = frozenset()
     """Fail-stops that this scenario provokes: no failure under G3."""
+    declared_alarms: tuple[str, ...] = ()
+    """Words of log lines of level error that this scenario provokes: no failure under G3."""
     has_short_form: bool = False
     pause_s: float = 0.02
     """Pause of each producer between two records."""

@@ -238,6 +238,7 @@ SCENARIO = Scenario(
     plan=plan,
     play=play,
     after=after,
+    declared_alarms=("serving no more",),
     demands=demands,
     node_settings={"replica_lag_time_max_ms": str(_STORM_LAG_MS)},
 )

@@ -38,17 +38,18 @@ KINDS: dict[str, Callable[[int], Fault]] = {
     "kill node": Kill,
     "stop node": Stop,
     "pause node": Pause,
+    "blackout": lambda node: Blackout(),
     "node mute": lambda node: Cut([(namespace(node), other) for other in _others(node)]),
     "node deaf": lambda node: Cut([(other, namespace(node)) for other in _others(node)]),
     "node cut off": lambda node: Cut([link for other in _others(node) for link in both_ways(namespace(node), other)]),
     "node without controller": lambda node: Cut(both_ways(namespace(node), CONTROLLER)),
     "two nodes apart": lambda node: Cut(both_ways(namespace(node), namespace(node % 3 + 1))),
     "clients of cli1 cut off": lambda node: Cut(both_ways("cli1", namespace(node))),
-    "blackout": lambda node: Blackout(),
     "kill controller": lambda node: Kill(0),
     "pause controller": lambda node: Pause(0),
 }
-"""What is drawn, in the order in which faults of one episode begin; the controller comes back first."""
+"""What is drawn, in the order in which faults of one episode begin. They end the other way round: controller, network,
+nodes, because a node does not serve before it has reached the controller."""
 _OF_A_PROCESS = ("kill node", "stop node", "pause node", "blackout", "kill controller", "pause controller")
 
 
