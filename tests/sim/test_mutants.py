@@ -208,3 +208,12 @@ def test_a_masked_mutant_needs_a_dead_pair() -> None:
 
     assert record.judge(with_dead).complaints == ()
     assert record.judge(with_living).complaints != ()
+
+
+def test_the_search_ends_at_the_first_property_that_breaks() -> None:
+    """A bug that the model can reach is found in the smallest world that shows it, without a search to its end."""
+    (mutant,) = (mutant for mutant in MUTANTS if mutant.number == "R1")
+    found = examine(mutant, BOUNDED, [Layer.SEARCH])
+
+    assert [kill.killed_by for kill in found.kills] == ["I3"]
+    assert "2 replicas, 1 records" in found.kills[0].where

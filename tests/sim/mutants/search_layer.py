@@ -24,15 +24,12 @@ NAMES = {
 }
 """What a property is called everywhere else."""
 
-WANTED = (Property.CANDIDATES, Property.ASSERTION)
-"""Asked for one after the other: a search ends when all that was asked for is broken."""
-
 _INVARIANT = re.compile(r"I\d+: ")
 
 RULES = ("leader-epoch", "fetch")
 WORLDS = (
+    Bounds(replicas=2, records=1, max_leader_epoch=1),
     Bounds(replicas=2, records=2, max_leader_epoch=2),
-    Bounds(replicas=3, records=1, max_leader_epoch=1),
     Bounds(replicas=3, records=1, max_leader_epoch=2),
     Bounds(replicas=3, records=2, max_leader_epoch=2),
 )
@@ -108,14 +105,12 @@ def judge(*, seconds: float) -> Verdict:
             tried=meter.states,
             seconds=meter.seconds,
         )
-    total = len(WORLDS) * len(RULES) * len(WANTED)
-    note = f"{searched} of {total} searches were ended"
+    note = f"{searched} of {len(WORLDS) * len(RULES)} worlds were searched to their end"
     return Verdict(layer=Layer.SEARCH, tried=meter.states, seconds=meter.seconds, note=note)
 
 
 def _results(meter: _Meter) -> Iterator[Result]:
     for bounds in WORLDS:
         for rules in RULES:
-            for wanted in WANTED:
-                meter.next_search()
-                yield search(VARIANTS[rules], bounds, (wanted,), progress=meter.level)
+            meter.next_search()
+            yield search(VARIANTS[rules], bounds, until_first=True, progress=meter.level)

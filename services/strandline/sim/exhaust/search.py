@@ -67,30 +67,35 @@ def search(
     bounds: Bounds,
     wanted: Iterable[Property] = tuple(Property),
     *,
+    until_first: bool = False,
     max_states: int | None = None,
     progress: Progress | None = None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Result:
     """Search until each of ``wanted`` is broken, or nothing is left, or ``max_states`` were seen.
 
+    ``until_first`` ends it, with the level under way, as soon as any of them is broken.
     ``clock`` gives seconds (`time.monotonic`); without one the result's ``seconds`` stay 0.
     """
     began = clock()
     bench = Bench(variant, bounds.replicas, bounds.min_isr)
     space = Space(Actions(bench), bounds)
     result = Result(variant, bounds, space)
-    _Search(space, result, frozenset(wanted), _asks(variant)).run(max_states, progress)
+    _Search(space, result, frozenset(wanted), _asks(variant), until_first).run(max_states, progress)
     result.core_steps = bench.steps
     result.seconds = clock() - began
     return result
 
 
 class _Search:
-    def __init__(self, space: Space, result: Result, wanted: frozenset[Property], asks: bool) -> None:
+    def __init__(
+        self, space: Space, result: Result, wanted: frozenset[Property], asks: bool, until_first: bool
+    ) -> None:
         self._space = space
         self._result = result
         self._wanted = wanted
         self._asks = asks
+        self._until_first = until_first
         self._levels: list[list[State]] = []
 
     def run(self, max_states: int | None, progress: Progress | None) -> None:
@@ -103,10 +108,14 @@ class _Search:
             self._result.depth = len(self._levels) - 1
             if progress is not None:
                 progress(self._result.depth, len(seen), len(frontier))
-            if self._wanted <= self._result.found.keys() or (max_states is not None and len(seen) >= max_states):
+            if self._has_found() or (max_states is not None and len(seen) >= max_states):
                 return
             frontier = self._expand(frontier, seen)
         self._result.exhausted = True
+
+    def _has_found(self) -> bool:
+        found = self._result.found.keys()
+        return bool(self._wanted & found) if self._until_first else self._wanted <= found
 
     def _expand(self, frontier: list[State], seen: set[State]) -> list[State]:
         successors, found, representative = self._space.successors, self._result.found, self._space.representative
