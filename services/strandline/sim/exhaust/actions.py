@@ -57,7 +57,6 @@ class Actions:
         self._questions: dict[Local, Question | None] = {}
         self._served: dict[tuple[Local, int, Question], tuple[Local, FetchResult | Event]] = {}
         self._heard: dict[tuple[Local, Event], Local] = {}
-        self._learned: dict[tuple[Local, Image], Local] = {}
         self._proposed: dict[tuple[Local, Image], tuple[Image, Local]] = {}
         self._controlled: dict[Image, list[tuple[str, int, Image]]] = {}
 
@@ -65,10 +64,7 @@ class Actions:
 
     def learn(self, local: Local, image: Image) -> Local:
         """Metadata arrives."""
-        known = self._learned.get((local, image))
-        if known is None:
-            known = self._learned[local, image] = self._take(local, self._bench.metadata(local, image))
-        return known
+        return self._take(local, self._bench.metadata(local, image))
 
     def write(self, local: Local) -> Local:
         """A producer's record arrives, with acks=0: nobody waits, and min ISR refuses nothing."""

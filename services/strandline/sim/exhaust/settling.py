@@ -7,7 +7,6 @@ epochs, which are only compared with one another and grow, are replaced by their
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from strandline.sim.exhaust.interned import Interned
@@ -51,11 +50,11 @@ class Settling:
         self._settled: dict[tuple[int, ...], tuple[int, Ranks]] = {}
         self._rebased: dict[tuple[int, Ranks], int] = {}
 
-    def exposed(self, local_id: int) -> int:
-        """How far consumers can read at this node because it leads; 0 for followers."""
-        if local_id >= len(self._exposed):
+    def exposed(self, up_to: int) -> list[int]:
+        """By local: how far consumers can read at a node because it leads; 0 for followers. Reaches to ``up_to``."""
+        if up_to >= len(self._exposed):
             self._describe()
-        return self._exposed[local_id]
+        return self._exposed
 
     def settle(self, cluster: int, data: int, nodes: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
         """The state that stands for this one and all its like; ``data`` is handed through."""
@@ -73,26 +72,26 @@ class Settling:
 
     def _describe(self) -> None:
         for local in self._locals.values[len(self._standing_of) :]:
-            leads = isinstance(local.part, Leading)
-            leader = None if local.image is None else local.image.leader
-            known_at = 0 if local.image is None else local.image.partition_epoch
-            standing = Standing(local.leader_epoch, leader, leads, known_at, partition_epochs(local))
-            self._standing_of.append(self._standings.id_of(standing))
-            self._exposed.append(local.hw if leads else 0)
+            self._standing_of.append(self._standings.id_of(_standing(local)))
+            self._exposed.append(local.hw if isinstance(local.part, Leading) else 0)
 
     def _settle(self, cluster_id: int, nodes: tuple[int, ...]) -> tuple[int, Ranks]:
         cluster = self._clusters.values[cluster_id]
-        spelled = [self._locals.values[n] for n in nodes]
-        published = tuple(dict.fromkeys(_pruned(cluster.published, spelled)))
-        epochs = {cluster.now.partition_epoch, *(i.partition_epoch for i in published)}
-        for local in spelled:
-            epochs.update(partition_epochs(local))
+        standings = [self._standings.values[self._standing_of[n]] for n in nodes]
+        published = _pruned(cluster.published, standings)
+        epochs = {cluster.now.partition_epoch}
+        epochs.update([image.partition_epoch for image in published])
+        for standing in standings:
+            epochs.update(standing.partition_epochs)
         epochs.discard(FOLLOWERS_ONLY)
+        if len(epochs) == max(epochs) + 1:
+            if published != cluster.published:
+                cluster_id = self._clusters.id_of(Cluster(cluster.now, published))
+            return cluster_id, ()
         ranks = {epoch: rank for rank, epoch in enumerate(sorted(epochs))}
         ranks[FOLLOWERS_ONLY] = FOLLOWERS_ONLY
-        settled = Cluster(_ranked(cluster.now, ranks), tuple(_ranked(i, ranks) for i in published))
-        moved = tuple((epoch, rank) for epoch, rank in ranks.items() if epoch != rank)
-        return self._clusters.id_of(settled), tuple(ranks.items()) if moved else ()
+        settled = Cluster(_ranked(cluster.now, ranks), tuple([_ranked(image, ranks) for image in published]))
+        return self._clusters.id_of(settled), tuple(ranks.items())
 
     def _rebase(self, local_id: int, ranks: Ranks) -> int:
         key = (local_id, ranks)
@@ -104,24 +103,32 @@ class Settling:
 
 def is_news(image: Image, local: Local) -> bool:
     """Whether this node would take ``image``, and would be another for it."""
-    if image.leader_epoch != local.leader_epoch:
-        return image.leader_epoch > local.leader_epoch
-    if image.partition_epoch == FOLLOWERS_ONLY or local.image is None:
-        return False
-    if isinstance(local.part, Leading) or image.leader != local.image.leader:
-        return image.partition_epoch > local.image.partition_epoch
-    return False
+    return _takes(image, _standing(local))
 
 
-def _pruned(published: tuple[Image, ...], nodes: list[Local]) -> Iterator[Image]:
+def _standing(local: Local) -> Standing:
+    leader = None if local.image is None else local.image.leader
+    known_at = 0 if local.image is None else local.image.partition_epoch
+    return Standing(local.leader_epoch, leader, isinstance(local.part, Leading), known_at, partition_epochs(local))
+
+
+def _pruned(published: tuple[Image, ...], nodes: list[Standing]) -> tuple[Image, ...]:
+    kept: dict[Image, None] = {}
     for image in published:
-        takers = [local.node_id for local in nodes if is_news(image, local)]
+        takers = [n for n, standing in enumerate(nodes) if _takes(image, standing)]
         if not takers:
             continue
-        if image.leader is not None and image.leader not in takers and image.partition_epoch != FOLLOWERS_ONLY:
-            yield image._replace(isr=(), elr=(), partition_epoch=FOLLOWERS_ONLY)
-        else:
-            yield image
+        decides = image.leader is None or image.leader in takers or image.partition_epoch == FOLLOWERS_ONLY
+        kept[image if decides else Image(image.leader, image.leader_epoch, (), (), FOLLOWERS_ONLY)] = None
+    return tuple(kept)
+
+
+def _takes(image: Image, standing: Standing) -> bool:
+    if image.leader_epoch != standing.leader_epoch:
+        return image.leader_epoch > standing.leader_epoch
+    if image.partition_epoch == FOLLOWERS_ONLY:
+        return False
+    return (standing.leads or image.leader != standing.leader) and image.partition_epoch > standing.known_at
 
 
 def _ranked(image: Image, ranks: dict[int, int]) -> Image:

@@ -51,7 +51,9 @@ class Space:
         self._settling = Settling(self.clusters, self.locals)
         self.representative = Symmetry(self.clusters, self.data, self.locals).representative
         self._controlled: dict[int, list[tuple[Step, int]]] = {}
+        self.images: Interned[Image] = Interned()
         self._learned: dict[tuple[int, int], list[tuple[Step, int, bool]]] = {}
+        self._lesson_of: dict[tuple[int, int], tuple[Step, int, bool] | None] = {}
         self._written: dict[int, tuple[Step, int] | None] = {}
         self._shrunk: dict[int, list[tuple[Step, int]]] = {}
         self._trips: dict[tuple[int, int], list[tuple[Step, int, int, bool]]] = {}
@@ -115,14 +117,23 @@ class Space:
         known = self._learned.get(key)
         if known is None:
             local = self.locals.values[local_id]
-            known = self._learned[key] = []
-            for image in self.clusters.values[cluster_id].published:
-                if is_news(image, local):
-                    step = Step("learn", local.node_id, _number(image.leader), image.leader_epoch)
-                    learned = self._try(step, lambda told=image: self._actions.learn(local, _as_told(told, local)))
-                    if learned is not None:
-                        known.append((step, learned, _asks_first(self.locals.values[learned])))
+            lessons = [
+                self._lesson(self.images.id_of(image), local_id)
+                for image in self.clusters.values[cluster_id].published
+                if is_news(image, local)
+            ]
+            known = self._learned[key] = [lesson for lesson in lessons if lesson is not None]
         return known
+
+    def _lesson(self, image_id: int, local_id: int) -> tuple[Step, int, bool] | None:
+        key = (image_id, local_id)
+        if key not in self._lesson_of:
+            local, image = self.locals.values[local_id], self.images.values[image_id]
+            step = Step("learn", local.node_id, _number(image.leader), image.leader_epoch)
+            learned = self._try(step, lambda: self._actions.learn(local, _as_told(image, local)))
+            lesson = None if learned is None else (step, learned, _asks_first(self.locals.values[learned]))
+            self._lesson_of[key] = lesson
+        return self._lesson_of[key]
 
     # --- leaders ------------------------------------------------------------------------------------------
 
@@ -232,16 +243,13 @@ class Space:
         return self._state(*self._settling.settle(cluster, data, nodes))
 
     def _state(self, cluster: int, data: int, nodes: State) -> State:
-        exposed = self._settling.exposed
-        committed = self.data.values[data].committed
-        reach = len(committed)
-        for n in nodes:
-            if exposed(n) > reach:
-                local = self.locals.values[n]
-                committed += local.log[reach : local.hw]
-                reach = local.hw
-        if reach > len(self.data.values[data].committed):
-            data = self.data.id_of(Data(self.data.values[data].written, committed))
+        exposed = self._settling.exposed(max(nodes))
+        reach = max([exposed[n] for n in nodes])
+        written, committed = self.data.values[data]
+        if reach > len(committed):
+            # Of leaders that went equally far the first is believed; if they differ, StrongIsr is broken here.
+            log = next(self.locals.values[n].log for n in nodes if exposed[n] == reach)
+            data = self.data.id_of(Data(written, committed + log[len(committed) : reach]))
         return (cluster, data, *nodes)
 
     def _try(self, step: Step, act: object) -> int | None:

@@ -70,13 +70,17 @@ class Symmetry:
         return tuple(out)
 
     def _rename(self, state: State, names: Names, table: _Renamed) -> None:
-        now, published = self._clusters.values[state[0]]
-        renamed = Cluster(_image(now, names), tuple(_image(i, names) for i in published))
-        table.clusters[state[0]] = self._clusters.id_of(renamed)
-        written, committed = self._data.values[state[1]]
-        table.data[state[1]] = self._data.id_of(Data(written, _log(committed, names)))
+        """Fill in what the table lacks for this state."""
+        if state[0] not in table.clusters:
+            now, published = self._clusters.values[state[0]]
+            renamed = Cluster(_image(now, names), tuple([_image(image, names) for image in published]))
+            table.clusters[state[0]] = self._clusters.id_of(renamed)
+        if state[1] not in table.data:
+            written, committed = self._data.values[state[1]]
+            table.data[state[1]] = self._data.id_of(Data(written, _log(committed, names)))
         for local in state[2:]:
-            table.locals[local] = self._locals.id_of(_node(self._locals.values[local], names))
+            if local not in table.locals:
+                table.locals[local] = self._locals.id_of(_node(self._locals.values[local], names))
 
     def _describe(self) -> None:
         for local in self._locals.values[len(self._look_of) :]:
@@ -108,10 +112,12 @@ def _look(local: Local) -> tuple[object, ...]:
 
 
 def _image(image: Image, names: Names) -> Image:
-    return image._replace(
-        leader=None if image.leader is None else names[image.leader],
-        isr=tuple(sorted([names[n] for n in image.isr])),
-        elr=tuple(sorted([names[n] for n in image.elr])),
+    return Image(
+        None if image.leader is None else names[image.leader],
+        image.leader_epoch,
+        tuple(sorted([names[n] for n in image.isr])),
+        tuple(sorted([names[n] for n in image.elr])),
+        image.partition_epoch,
     )
 
 
