@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest chaos mutants protos bench bench-sim bench-export requirements clean
+.PHONY: help demo test check pytest chaos mutants protos campaigns bench bench-sim bench-export requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ bench: .venv/.bench ## measure beside NATS JetStream and a bare echo; writes doc
 
 bench-export: .venv/.installed ## measure what the export of state events costs: CPU of its thread, p99 of produce
 	@$(BIN)/python tests/bench/export_cost.py
+
+campaigns: .venv/.installed ## simulate every profile over many seeds; writes into docs/RELIABILITY.md [MINUTES=30]
+	@$(BIN)/python tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES))
 
 bench-sim: .venv/.installed ## measure the simulator: events per second of one core, every check on
 	@$(BIN)/python tests/bench/sim.py

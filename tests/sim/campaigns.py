@@ -1,0 +1,148 @@
+"""Runs a campaign of every profile and writes what it obtained into docs/RELIABILITY.md, between two marks.
+
+Run by `make campaigns`; nothing in that table is typed by hand. A campaign that found something, or that did not see
+what its profile promises, is written as such, and the exit code is 1. `--minutes` bounds the whole: the swarm gets half
+of it, and the profiles of history, which must be caught, get a few seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from strandline.sim.campaign import Campaign, outcomes
+from strandline.sim.profiles import PROFILES
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "RELIABILITY.md"
+BEGIN, END = "<!-- campaigns: written by `make campaigns` -->", "<!-- end of campaigns -->"
+HISTORIC = ("high-watermark", "kip-101")
+SHARES = {"swarm": 0.5, "high-watermark": 0.03, "kip-101": 0.05, "calm": 0.03}
+SEEDS = {"swarm": 2_000, "high-watermark": 20, "kip-101": 40, "calm": 20}
+OTHER_SHARE, OTHER_SEEDS = 0.1, 300
+
+
+@dataclass(frozen=True, slots=True)
+class Obtained:
+    """One campaign and how long it took."""
+
+    campaign: Campaign
+    asked: int
+    wall_s: float
+
+
+def obtain(profile: str, jobs: int, minutes: float | None) -> Obtained:
+    """Run as many seeds of one profile as are asked for and as there is time for."""
+    asked = SEEDS.get(profile, OTHER_SEEDS)
+    began_s = time.monotonic()
+    limit_s = None if minutes is None else 60 * minutes * SHARES.get(profile, OTHER_SHARE)
+    campaign = Campaign(profile)
+    for outcome in outcomes(_while_time(range(asked), began_s, limit_s), profile, jobs):
+        campaign.take(outcome)
+    return Obtained(campaign, asked, time.monotonic() - began_s)
+
+
+def _while_time(seeds: range, began_s: float, limit_s: float | None) -> Iterator[int]:
+    for seed in seeds:
+        if limit_s is not None and time.monotonic() - began_s > limit_s:
+            return
+        yield seed
+
+
+def row(obtained: Obtained) -> str:
+    """One campaign as a row."""
+    campaign = obtained.campaign
+    cells = [
+        campaign.profile,
+        f"{campaign.seeds:,} of {obtained.asked:,}",
+        f"{campaign.events:,}",
+        f"{campaign.counts['elections']:,}",
+        f"{campaign.committed:,}",
+        _duration(campaign.simulated_us / 1e6),
+        _duration(obtained.wall_s),
+        judged(campaign),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def judged(campaign: Campaign) -> str:
+    """What a campaign found, in words."""
+    names = Counter(each.violation.name for each in campaign.broken if each.violation is not None)
+    found = ", ".join(f"{name} in {times} seeds" for name, times in sorted(names.items()))
+    if campaign.profile in HISTORIC:
+        return f"caught: {found}" if found else "NOT CAUGHT"
+    missing = f"; never seen: {', '.join(campaign.missing)}" if campaign.missing else ""
+    return (f"BROKEN: {found}" if found else "nothing broken") + missing
+
+
+def is_good(campaign: Campaign) -> bool:
+    """A rule of history must be caught; of all others nothing may be broken or missing."""
+    return bool(campaign.broken) if campaign.profile in HISTORIC else campaign.passed
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(int(seconds), 3600)
+    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+
+
+def page(every: list[Obtained], jobs: int, commit: str) -> str:
+    """What stands between the marks."""
+    counts: Counter[str] = Counter()
+    for obtained in every:
+        counts.update(obtained.campaign.counts)
+    load = os.getloadavg()[2]
+    return "\n".join(
+        [
+            BEGIN,
+            f"Obtained on {datetime.datetime.now(datetime.UTC):%d %B %Y} at commit {commit} by `make campaigns`, {jobs} processes, "
+            f"Python {platform.python_version()}, {os.cpu_count()} cores, load average {load:.0f} at the end.",
+            "",
+            "| profile | seeds | events | elections | records committed | simulated | wall time | judged |",
+            "|---|---|---|---|---|---|---|---|",
+            *map(row, every),
+            "",
+            "How often things happened, over all of them: "
+            + ", ".join(f"{what} {times:,}" for what, times in sorted(counts.items()) if not what.startswith("ctl"))
+            + ".",
+            END,
+        ]
+    )
+
+
+def write(text: str) -> None:
+    """Put the text between the marks of the page."""
+    whole = PAGE.read_text(encoding="utf-8")
+    before, _, rest = whole.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(before + text + after, encoding="utf-8")
+
+
+def main() -> int:
+    """Run every profile, write the page; 1 if anything was found that should not be, or not found that should."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, help="at most about so long, whatever that leaves undone")
+    asked = parser.parse_args()
+    git = ["git", "-C", str(PAGE.parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    every: list[Obtained] = []
+    for profile in PROFILES:
+        every.append(obtain(profile, asked.jobs, asked.minutes))
+        sys.stdout.write(f"{row(every[-1])}\n")
+        sys.stdout.flush()
+        for outcome in every[-1].campaign.broken[:3]:
+            sys.stdout.write(f"  strandline sim replay {outcome.seed} --profile {profile}\n")
+    write(page(every, asked.jobs, commit))
+    return 0 if all(is_good(each.campaign) for each in every) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
