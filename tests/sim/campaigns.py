@@ -102,8 +102,9 @@ def page(every: list[Obtained], jobs: int, commit: str) -> str:
     return "\n".join(
         [
             BEGIN,
-            f"Obtained on {datetime.datetime.now(datetime.UTC):%d %B %Y} at commit {commit} by `make campaigns`, {jobs} processes, "
-            f"Python {platform.python_version()}, {os.cpu_count()} cores, load average {load:.0f} at the end.",
+            f"Obtained on {datetime.datetime.now(datetime.UTC):%d %B %Y} at commit {commit} by `make campaigns`, "
+            f"{jobs} processes, Python {platform.python_version()}, {os.cpu_count()} cores, "
+            f"load average {load:.0f} at the end.",
             "",
             "| profile | seeds | events | elections | records committed | simulated | wall time | judged |",
             "|---|---|---|---|---|---|---|---|",
