@@ -22,6 +22,8 @@ from faults.disk_rules import Rule
 from faults.disk_tree import Dropped, Folder, Tree
 
 _BLOCKS = 1 << 24
+CACHED_S = 0.3
+"""How long the kernel may believe sizes and names: without that it asks for them at every single read."""
 
 
 class FaultyDisk:
@@ -43,18 +45,20 @@ class FaultyDisk:
         self._power = threading.Condition(self._lock)
         self._is_cut = False
         self._cuts = 0
+        self._cut_s = 0.0
 
     # --- the switch and the rules --------------------------------------------------------------------
 
     def cut_power(self, seed: int | None = None) -> Dropped:
         """Power goes: unsynced bytes and names are dropped at once (with a seed: a drawn part survives)."""
         with self._power:
-            self._is_cut, self._cuts = True, self._cuts + 1
+            self._is_cut, self._cuts, self._cut_s = True, self._cuts + 1, time.monotonic()
             self._power.notify_all()
             return self.tree.lose_power(None if seed is None else random.Random(seed))
 
     def restore_power(self) -> None:
-        """Power is back; operations that waited are refused."""
+        """Power is back, after the kernel has forgotten what was; operations that waited are refused."""
+        time.sleep(max(0.0, self._cut_s + 2 * CACHED_S - time.monotonic()))
         with self._power:
             self._is_cut = False
             self._power.notify_all()

@@ -21,7 +21,7 @@ import mfusepy
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from faults.disk_rules import Rule
-from faults.fuse_operations import FaultyDisk
+from faults.fuse_operations import CACHED_S, FaultyDisk
 
 _PRIORITY = -15
 
@@ -85,8 +85,8 @@ def main(mount: Path, backing: Path, control: Path) -> None:
             foreground=True,
             fsname="strandline-faulty-disk",
             hard_remove=True,
-            entry_timeout=0,
-            attr_timeout=0,
+            entry_timeout=CACHED_S,
+            attr_timeout=CACHED_S,
             negative_timeout=0,
             default_permissions=True,
         )
