@@ -86,7 +86,11 @@ class BatchScan:
         if left < HEADER_BYTES:
             self.fault = f"{left} bytes are left, less than a header"
             return None
-        wire = parse_wire(self._bytes(HEADER_BYTES, _HEADER_CHUNK_BYTES))
+        header = self._bytes(HEADER_BYTES, _HEADER_CHUNK_BYTES)
+        if len(header) < HEADER_BYTES:
+            self.fault = "the file is shorter than what was written"
+            return None
+        wire = parse_wire(header)
         self.fault = self._header_fault(wire, left)
         if self.fault is not None:
             return None
