@@ -30,6 +30,7 @@ from harness.scenario import Form, Scenario, scenarios  # noqa: E402
 
 EXIT = {Verdict.GREEN: 0, Verdict.RED: 1, Verdict.VOID: 3}
 SKIPPED = 77
+INTERRUPTED = 130
 
 
 def main() -> int:
@@ -67,7 +68,11 @@ def _play(scenario: Scenario, chosen: argparse.Namespace) -> int:
     wanted = Wanted(scenario=scenario, form=form, seed=chosen.seed, plan=plan, directory=directory)
     with Namespaces() as namespaces:
         namespaces.enter_hub()
-        run, verdict = asyncio.run(_interruptible(wanted, namespaces))
+        try:
+            run, verdict = asyncio.run(_interruptible(wanted, namespaces))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            print(f"interrupted: {scenario.name}; everything was undone; what there is lies in {directory}")
+            return INTERRUPTED
     _tell(run, verdict, stamp)
     return EXIT[verdict]
 
