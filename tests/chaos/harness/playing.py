@@ -36,6 +36,7 @@ from running_cluster import Probe
 
 _WARM_S = 10.0
 _WARM_SHORT_S = 3.0
+_PULSE_S = 0.1
 _EVENTS_WRITTEN_S = 0.5
 """Longer than a process keeps state events to itself; the last stop is no fault and must not be counted."""
 
@@ -90,6 +91,8 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
         stack.push_async_callback(load.close)
         stack.push_async_callback(run.undo_everything)
         began_s = time.monotonic()
+        feeling = asyncio.create_task(_feel_the_machine(run))
+        stack.callback(feeling.cancel)
         stopped, warm, cold = await _live(run)
         await _attempt(run, scenario.after(run))
         run.failures += [
@@ -139,6 +142,15 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
     run.note("read   everything was read; stopping")
     ends = await run.cluster.stop()
     return [end.sentence for end in ends if end.forced or end.code != 0], warm, cold
+
+
+async def _feel_the_machine(run: Run) -> None:
+    """How long the driver itself stood still at worst: what G4 says of a cluster that got no CPU is worth that much."""
+    while True:
+        began_s = time.monotonic()
+        await asyncio.sleep(_PULSE_S)
+        stall_s = round(time.monotonic() - began_s - _PULSE_S, 2)
+        run.measured["driver_stall_max_s"] = max(stall_s, run.measured.get("driver_stall_max_s", 0.0))
 
 
 async def _no_purgatory(run: Run) -> None:
