@@ -25,6 +25,7 @@ from strandline.sim.history import Operation, Value
 STRICT, LOOSE = "tides", "loose"
 STRICT_PARTITIONS = 3
 _LOOK_EVERY_S = 0.1
+_STARTED_S = 90.0
 _PRODUCED_S = 60.0
 _READ_S = 120.0
 
@@ -114,7 +115,7 @@ class Load:
                 stderr=sink,
                 env=worker_environment(),
             )
-        await self._hear(name, "running", 30.0)
+        await self._hear(name, "running", _STARTED_S)
 
     async def _hear(self, name: str, word: str, timeout_s: float) -> None:
         """Waits for a line with ``word``.
