@@ -71,3 +71,25 @@ def test_equal_hashes_mean_equal_logs() -> None:
     assert same
     assert one.hash_at(3) != other.hash_at(3)
     assert one.hash_at(4) is None
+
+
+def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
+    """As storage does: the log ends at the border below the offset that was asked for."""
+    log = grown(2, 3)
+    log.cut(4)
+
+    assert (log.leo, log.synced) == (2, 0)
+
+
+def test_a_log_that_lost_all_above_its_log_start_begins_anew_there() -> None:
+    """As storage does: nothing of what was deleted comes back, and the node says that records are missed."""
+    log = grown(2, 3)
+    log.begin_flush()
+    log.end_flush()
+    log.log_start = 4
+    log.cut(2)
+    log.synced = 5
+    missed = log.recover()
+
+    assert missed
+    assert (log.root, log.leo, log.headers) == (4, 4, [])
