@@ -1,0 +1,211 @@
+"""Scenario 11: bytes on a disk change, at a node that runs and at one that was killed, and a whole directory goes.
+
+Damage that no start looks at is met by reading the log through its node; the node ends with STORAGE_DAMAGED, is
+started again, and repairs itself from its peers. At the end every byte of every replica is compared (G2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from faults.disk_damage import cut_end, flip_bit, segments
+from faults.processes import Kill
+from harness.fault import Step
+from harness.history_file import decode
+from harness.load import STRICT
+from harness.run import Run
+from harness.scenario import NAMESPACES, Form, Scenario
+from raw_records import fetch, values_of
+from running_cluster import CALL_S, until
+
+from strandline.cli.processes import ServiceDied
+from strandline.runtime.exit_codes import ExitCode
+from strandline.v1 import follower_service_pb2 as follower_pb
+from strandline.v1 import partition_pb2
+
+_MET_S = 40.0
+_SEGMENTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """One file of a data directory, and how it is found there."""
+
+    find: Callable[[Path, int], Path]
+    while_running: bool
+    """Whether a running node ever reads it again."""
+
+
+def _segment(directory: Path, partition: int, number: int) -> Path:
+    return segments(directory / f"{STRICT}-{partition}")[number]
+
+
+def _beside(name: str) -> Callable[[Path, int], Path]:
+    return lambda directory, partition: directory / f"{STRICT}-{partition}" / name
+
+
+def _at_top(name: str) -> Callable[[Path, int], Path]:
+    return lambda directory, _: directory / name
+
+
+_TARGETS = {
+    "closed segment": _Target(lambda directory, partition: _segment(directory, partition, 0), True),
+    "active segment": _Target(lambda directory, partition: _segment(directory, partition, -1), True),
+    "index": _Target(lambda d, p: _segment(d, p, 0).with_suffix(".index"), False),
+    "time index": _Target(lambda d, p: _segment(d, p, 0).with_suffix(".timeindex"), False),
+    "epoch checkpoint": _Target(_beside("leader-epoch-checkpoint"), False),
+    "partition.metadata": _Target(_beside("partition.metadata"), False),
+    "metadata.snapshot": _Target(_at_top("metadata.snapshot"), False),
+    "recovery points": _Target(_at_top("recovery-point-offset-checkpoint"), False),
+    "high watermarks": _Target(_at_top("replication-offset-checkpoint"), False),
+}
+
+
+def plan(draw: random.Random, form: Form) -> list[Step]:
+    """Every file, flipped and cut, at a killed node; segments also at one that runs, leading and following."""
+    steps = []
+    for target, what in _TARGETS.items():
+        for how in ("flip", "cut"):
+            for state in ("killed", *(["leading", "following"] if what.while_running else [])):
+                args = {"target": target, "how": how, "at": draw.uniform(0.3, 0.7), "partition": draw.randrange(3)}
+                steps.append(Step(what=state, args=args))
+    draw.shuffle(steps)
+    return [*steps, Step(what="replaced", args={"partition": 0})]
+
+
+async def play(run: Run) -> None:
+    """Fills the logs with several segments, then one damage after the other, each in a whole cluster under load."""
+    await _filled(run)
+    for step in run.plan:
+        run.note(f"damage {step.what}: {step.args}")
+        partition = step.args["partition"]
+        leader = await run.leader(partition)
+        node = leader if step.what == "leading" else next(n for n in run.cluster.nodes if n != leader)
+        if step.what == "replaced":
+            await _replace(run, node)
+        elif step.what == "killed":
+            async with run.fault(Kill(node)):
+                _damage(run, node, step)
+                await _started(run, node)
+            await _read_through(run, node, partition)
+        else:
+            _damage(run, node, step)
+            await _read_through(run, node, partition)
+        run.healed_s = time.monotonic()
+        await run.in_sync()
+        await run.load.acked(3)
+
+
+async def _filled(run: Run) -> None:
+    async def look() -> bool:
+        await run.load.burst(200)
+        return all(
+            len(segments(node.directory / f"{STRICT}-{partition}")) >= _SEGMENTS
+            for node in run.cluster.nodes.values()
+            for partition in range(3)
+        )
+
+    await until(look, f"every log has {_SEGMENTS} segments", timeout_s=240)
+
+
+def _damage(run: Run, node: int, step: Step) -> None:
+    path = _TARGETS[step.args["target"]].find(run.cluster.nodes[node].directory, step.args["partition"])
+    if not path.exists() or not path.stat().st_size:
+        # An index file that was removed with a cut, or is not written yet: there is nothing to damage.
+        run.counters["nothing there"] += 1
+        return
+    at = flip_bit(path, step.args["at"]) if step.args["how"] == "flip" else cut_end(path)
+    run.note(f"       {path.parent.name}/{path.name} at byte {at}")
+    run.counters[f"damaged {step.args['target']}"] += 1
+
+
+async def _started(run: Run, node: int) -> None:
+    """Starts a node over its damage; a start that ends with a fail-stop is tried once more, as a supervisor does."""
+    try:
+        await run.cluster.start_node(node)
+    except ServiceDied:
+        run.cluster.notice_ends()
+        run.counters["fail-stops at the start"] += 1
+        await run.cluster.start_node(node)
+
+
+async def _read_through(run: Run, node: int, partition: int) -> None:
+    """Reads a node's log from its beginning up to the HW of now; if that ends the node, it is started again.
+
+    Nothing that is read may differ from what was sent: values are the clients' own, and say whose they are.
+    """
+    deadline_s = time.monotonic() + _MET_S
+    with contextlib.suppress(grpc.aio.AioRpcError, LookupError):
+        end = (await run.probe.replica(STRICT, node, partition)).hw
+        offset = 0
+        while offset < end and time.monotonic() < deadline_s:
+            leads = (await run.probe.partition(STRICT, partition)).leader_id == node
+            answer = await (_at_leader if leads else _at_follower)(run, node, partition, offset)
+            if answer.error_code or not answer.records:
+                await asyncio.sleep(0.1)
+                continue
+            values = values_of(answer.records)
+            strange = [value for value in values if decode(value).seq < 0]
+            run.check(not strange, f"node {node} served damaged values: {strange[:1]!r:.80}")
+            offset += len(values)
+    await asyncio.sleep(0.2)
+    if not run.cluster.service(node).running:
+        run.cluster.notice_ends()
+        run.counters["fail-stops on reading"] += 1
+        await _started(run, node)
+
+
+async def _at_leader(run: Run, node: int, partition: int, offset: int) -> partition_pb2.FetchPartitionResponse:
+    return await fetch(run.probe, node, STRICT, offset, partition=partition)
+
+
+async def _at_follower(run: Run, node: int, partition: int, offset: int) -> partition_pb2.FetchPartitionResponse:
+    row = partition_pb2.FetchPartition(partition=partition, fetch_offset=offset)
+    wanted = partition_pb2.FetchTopic(topic=STRICT, partitions=[row])
+    answer = await run.probe.follower_service(node).Fetch(
+        follower_pb.FollowerServiceFetchRequest(topics=[wanted]), timeout=CALL_S
+    )
+    return answer.responses[0].partitions[0]
+
+
+async def _replace(run: Run, node: int) -> None:
+    """A new, empty disk: another directory id, a new node epoch, in no ISR before it has caught up."""
+    before = (await run.probe.node(node)).node_epoch
+    async with run.fault(Kill(node)):
+        shutil.rmtree(run.cluster.nodes[node].directory)
+        await run.cluster.start_node(node)
+    await run.in_sync()
+    after = (await run.probe.node(node)).node_epoch
+    run.check(after > before, f"the node epoch went from {before} to {after} with another disk")
+    run.counters["replaced"] += 1
+
+
+def demands(form: Form) -> Mapping[str, int]:
+    """Every kind of file was damaged, and damage that no start looks at was met by reading."""
+    kinds = {f"damaged {target}": 1 for target in _TARGETS}
+    return {
+        **kinds,
+        "damaged closed segment": 4,
+        "damaged active segment": 4,
+        "fail-stops on reading": 1,
+        "replaced": 1,
+    }
+
+
+SCENARIO = Scenario(
+    number=11,
+    title="Damaged disks",
+    plan=plan,
+    play=play,
+    demands=demands,
+    needs=(NAMESPACES,),
+    declared_ends=frozenset({ExitCode.STORAGE_DAMAGED}),
+)

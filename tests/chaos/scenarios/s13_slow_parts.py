@@ -1,0 +1,184 @@
+"""Scenario 13: a slow disk, a slow link, a slow process, and all three taking turns; and more producers than may wait.
+
+Nothing is down, so nothing may be lost, nobody may be put in and out of the ISR again and again, and what cannot be
+taken in is refused with a word that says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+import grpc
+from faults.cpu import QUOTA, CpuShare
+from faults.disk import Disk
+from faults.disk_power import DISKS, BadDisk, mounted
+from faults.disk_rules import Rule
+from faults.processes import Pause
+from faults.proxy import ProxiedLink, SlowLink
+from harness.cluster import LAG_S
+from harness.counters import rows
+from harness.fault import Fault, Step
+from harness.run import Run
+from harness.scenario import IPTABLES, NAMESPACES, Form, Scenario
+from raw_records import batch, produce
+
+from strandline.v1 import error_pb2
+from strandline.v1 import leader_service_pb2 as leader_pb
+
+_INTERNAL_PORT = 9093
+_SLOW_NODE = 3
+_SETTLE_S = 2 * LAG_S
+_FLOOD, _FLOOD_CALLS, _MAY_WAIT = "flood", 300, 60
+_disks: dict[int, Disk] = {}
+_links: list[ProxiedLink] = []
+
+
+def plan(draw: random.Random, form: Form) -> list[Step]:
+    """Each slow part alone, then all in turns."""
+    kinds = ["disk", "link", "cpu"]
+    draw.shuffle(kinds)
+    alone = [Step(what="slow", args={"parts": [kind], "length_s": 40.0}) for kind in kinds]
+    return [*alone, Step(what="slow", args={"parts": kinds, "length_s": 40.0}), Step(what="flood", args={})]
+
+
+async def prepare(run: Run) -> None:
+    """A disk under the slow node, and its link to node 1 through a proxy."""
+    _disks.update(mounted(run, [_SLOW_NODE]))
+    link = ProxiedLink(run.cluster.namespaces, f"n{_SLOW_NODE}", "n1", _INTERNAL_PORT)
+    link.start()
+    run.stack.callback(link.stop)
+    _links[:] = [link]
+
+
+def _fault(kind: str) -> Fault:
+    if kind == "disk":
+        return BadDisk(_disks[_SLOW_NODE], _SLOW_NODE, Rule(operation="fsync", delay_ms=200))
+    return SlowLink(_links[0]) if kind == "link" else CpuShare(_SLOW_NODE)
+
+
+async def play(run: Run) -> None:
+    """Measures the ordinary latency, then one slow phase after the other, and the flood."""
+    began_s = time.monotonic()
+    await run.sleep_until(began_s + 15)
+    normal_s = _p99_s(run, began_s, time.monotonic())
+    run.measured["p99_normal_s"] = round(normal_s, 3)
+    for step in run.plan:
+        if step.what == "flood":
+            await _flood(run)
+        else:
+            await _slow(run, step, normal_s)
+        await run.in_sync()
+        await run.load.acked(3)
+
+
+async def _slow(run: Run, step: Step, normal_s: float) -> None:
+    parts, end_s = step.args["parts"], time.monotonic() + step.args["length_s"]
+    began_s = time.monotonic()
+    if len(parts) == 1:
+        fault = _fault(parts[0])
+        async with run.fault(fault):
+            await run.sleep_until(end_s)
+        _count(run, fault)
+    else:
+        turn = 0
+        while time.monotonic() < end_s:
+            fault = _fault(parts[turn % len(parts)])
+            async with run.fault(fault):
+                await asyncio.sleep(2.0)
+            _count(run, fault)
+            turn += 1
+    name = "+".join(parts)
+    p99_s = _p99_s(run, began_s, time.monotonic())
+    changes = _isr_changes(run, began_s + _SETTLE_S, time.monotonic())
+    worst = max(changes.values(), default=0)
+    minutes = (time.monotonic() - began_s - _SETTLE_S) / 60
+    run.measured[f"p99_{name}_s"] = round(p99_s, 3)
+    run.measured[f"isr_changes_{name}"] = dict(changes)
+    run.check(p99_s <= max(normal_s, LAG_S) + 1, f"{name}: commit latency p99 {p99_s:.2f} s, normal {normal_s:.2f} s")
+    run.check(worst <= max(1, round(2 * minutes)), f"{name}: {worst} ISR changes in {minutes:.1f} min: {changes}")
+
+
+def _count(run: Run, fault: Fault) -> None:
+    """What the fault really slowed."""
+    if isinstance(fault, BadDisk):
+        run.counters["slow_fsyncs"] += fault.hits
+    elif isinstance(fault, SlowLink):
+        run.counters["slow_link_bytes"] = fault.slowed_bytes
+    elif isinstance(fault, CpuShare):
+        run.counters["throttled_periods"] += fault.throttled
+
+
+def _p99_s(run: Run, since_s: float, until_s: float) -> float:
+    """99th percentile of the time from send to acknowledgement of acks=all records."""
+    run.load.look()
+    took = sorted(
+        (sent.completed_s or until_s) - sent.invoked_s
+        for client in ("p0", "p1", "p2", "p3")
+        for sent in run.load.sent_between(client, since_s, until_s)
+    )
+    assert len(took) > 100, f"only {len(took)} sends in {until_s - since_s:.0f} s"
+    return took[int(len(took) * 0.99)]
+
+
+def _isr_changes(run: Run, since_s: float, until_s: float) -> Counter[str]:
+    """How often the ISR of each partition changed."""
+    return Counter(
+        f"{row['topic_id'][:6]}-{row['partition']}"
+        for row in rows(run.cluster.controller.directory)
+        if row["event_type"] == "ISR_CHANGE" and row["old_isr"] and since_s <= row["ts_mono_us"] / 1e6 <= until_s
+    )
+
+
+async def _flood(run: Run) -> None:
+    """With both followers standing still more producers wait than may: the rest is refused, and then all is well."""
+    await run.probe.create_topic(_FLOOD, min_insync_replicas="2")
+    leader = await run.probe.leader(_FLOOD)
+    pauses = [Pause(node_id) for node_id in run.cluster.nodes if node_id != leader]
+    for pause in pauses:
+        await run.begin(pause)
+    calls = [
+        asyncio.create_task(produce(run.probe, leader, _FLOOD, batch(b"f" * 1000), timeout_ms=4_000))
+        for _ in range(_FLOOD_CALLS)
+    ]
+    await asyncio.sleep(LAG_S / 2)
+    for pause in pauses:
+        await run.end(pause)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    codes = Counter(map(_said, answers))
+    run.measured["flood_answers"] = dict(codes)
+    run.counters["refused_as_too_many"] += codes["ERROR_CODE_THROTTLING_QUOTA_EXCEEDED"]
+
+
+def _said(answer: leader_pb.ProducePartitionResponse | BaseException) -> str:
+    """An answer, or the failure of a call, in one word."""
+    if isinstance(answer, grpc.aio.AioRpcError):
+        return answer.code().name
+    if isinstance(answer, BaseException):
+        raise answer
+    return error_pb2.ErrorCode.Name(answer.error_code)
+
+
+def demands(form: Form) -> Mapping[str, int]:
+    """Every part was slow, and something was refused."""
+    return {
+        "slow_fsyncs": 50,
+        "slow_link_bytes": 50_000,
+        "throttled_periods": 50,
+        "refused_as_too_many": 1,
+    }
+
+
+SCENARIO = Scenario(
+    number=13,
+    title="Slow parts",
+    plan=plan,
+    prepare=prepare,
+    play=play,
+    demands=demands,
+    needs=(NAMESPACES, IPTABLES, DISKS, QUOTA),
+    node_settings={"purgatory_max_entries": str(_MAY_WAIT)},
+)
