@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest chaos mutants protos campaigns bench bench-sim bench-export requirements clean
+.PHONY: help demo test test-deep check pytest chaos mutants protos campaigns bench bench-sim bench-export requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -13,6 +13,13 @@ demo: .venv/.installed ## replicate a real file, kill the leader, prove that not
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
 
 test: check pytest ## all checks and all tests
+
+test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 2,001 seeds, exhaustive search, mutants
+	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
+	  $(BIN)/python tests/fuzz/harness.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
+	@echo "==> seeds";             $(BIN)/strandline sim run --seeds 0..2000
+	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
+	@$(MAKE) mutants
 
 check: .venv/.installed ## format, lint, types, import rules, contract
 	@echo "==> ruff check";        $(BIN)/ruff check --quiet
@@ -51,7 +58,7 @@ bench-sim: .venv/.installed ## measure the simulator: events per second of one c
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra play --extra dev" "bench --extra bench"; do \
+	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra play --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
 	  name=$${set%% *}; \
 	  $(BIN)/uv pip compile pyproject.toml $${set#* } --quiet --universal --python-version 3.11 --no-emit-index-url \
 	    --no-emit-find-links --custom-compile-command "make requirements" --output-file requirements/$$name.txt || exit 1; \
@@ -77,4 +84,8 @@ clean: ## remove what the tools left, the environment included; data directories
 
 .venv/.bench: .venv/.installed requirements/bench.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/bench.txt
+	@touch $@
+
+.venv/.fuzz: .venv/.installed requirements/fuzz.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/fuzz.txt
 	@touch $@

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import atheris
+import structlog
 
 HERE = Path(__file__).parent
 for folder in ("fuzz", "core", "storage", "replica", "controller"):
@@ -28,6 +29,7 @@ with atheris.instrument_imports(include=["strandline"], exclude=["strandline.v1"
 def main() -> None:
     """Fuzz until a find or the limits in the options."""
     logging.disable()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     grown = Path(".fuzz") / TARGET
     grown.mkdir(parents=True, exist_ok=True)
     seeds = [str(folder) for kind in ("corpus", "finds") if (folder := HERE / kind / TARGET).is_dir()]

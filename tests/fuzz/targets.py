@@ -25,12 +25,13 @@ class Target(NamedTuple):
 TARGETS = {
     "batches": Target("target_batches", 300, 400),
     "recovery": Target("target_recovery", 10, 40),
-    "small-files": Target("target_small_files", 300, 200),
+    "small-files": Target("target_small_files", 150, 200),
     "store": Target("target_store", 60, 120),
     "indexes": Target("target_indexes", 10, 200),
     "node-rpcs": Target("target_node_rpcs", 25, 1_200),
     "controller-rpcs": Target("target_controller_rpcs", 25, 1_200),
     "core": Target("target_core", 200, 600),
+    "messages": Target("target_messages", 150, 600),
 }
 """`recovery` and `indexes` are small here: tests/storage runs the same oracles with inputs of its own."""
 
@@ -44,3 +45,7 @@ def oracle(name: str) -> Callable[[bytes], None]:
 def kept_inputs(name: str) -> list[Path]:
     """Committed inputs of a target: its corpus, and what once failed."""
     return sorted(path for folder in ("corpus", "finds") for path in (HERE / folder / name).glob("*"))
+
+
+if __name__ == "__main__":
+    print(*TARGETS)

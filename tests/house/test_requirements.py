@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS_OF = {"runtime": ["fast"], "dev": ["fast", "export", "play", "dev"], "bench": ["bench"]}
+EXTRAS_OF = {"runtime": ["fast"], "dev": ["fast", "export", "play", "dev"], "bench": ["bench"], "fuzz": ["fuzz"]}
 
 
 def _pinned(name: str) -> dict[str, str]:

@@ -1,0 +1,133 @@
+"""Target 7: what is written reads back equal, for each message of the contract, also between two releases.
+
+Invariant: a message survives its wire; a later release that added a field, or an enum value, to every message reads
+what this one wrote and is read by it, and what this one did not understand is still there when it passes it on.
+Stored types have the same oracle in the targets `small-files` and `store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from drawn_messages import drawn
+from draws import Draws
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from strandline.v1 import (
+    controller_service_pb2,
+    error_pb2,
+    follower_service_pb2,
+    leader_service_pb2,
+    metadata_pb2,
+    partition_pb2,
+    record_pb2,
+    state_event_pb2,
+)
+
+MODULES = (
+    error_pb2,
+    record_pb2,
+    partition_pb2,
+    metadata_pb2,
+    state_event_pb2,
+    leader_service_pb2,
+    follower_service_pb2,
+    controller_service_pb2,
+)
+ADDED = "added_by_a_later_release"
+
+
+def check(data: bytes) -> None:
+    """The oracle."""
+    draws = Draws(data)
+    name = draws.choice(sorted(kinds()))
+    message = drawn(draws, kinds()[name], {})
+    wire = message.SerializeToString(deterministic=True)
+    ours, theirs = type(message), GetMessageClass(later().FindMessageTypeByName(name))
+    assert ours.FromString(wire) == message, "the wire changed it"
+
+    read_later = theirs.FromString(wire)
+    assert not read_later.HasField(ADDED), "absence became presence"
+    assert ours.FromString(read_later.SerializeToString()) == message, "a later release changed it"
+
+    setattr(read_later, ADDED, draws.integer(0, 1 << 31))
+    for child in _children(read_later):
+        setattr(child, ADDED, 7)
+    skewed = ours.FromString(read_later.SerializeToString())
+    again = theirs.FromString(skewed.SerializeToString())
+    assert again == read_later, "passing it on lost what was not understood"
+    for each in (skewed, *_children(skewed)):
+        each.DiscardUnknownFields()
+    assert skewed == message, "an unknown field changed a known one"
+
+
+def _children(message: Message) -> Iterator[Any]:
+    """Every message inside, at all depths."""
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for child in value if field.is_repeated else [value]:
+            yield child
+            yield from _children(child)
+
+
+@cache
+def kinds() -> dict[str, Descriptor]:
+    """Every message type of the contract by full name, map entries left out."""
+    found: dict[str, Descriptor] = {}
+    for module in MODULES:
+        waiting = list(module.DESCRIPTOR.message_types_by_name.values())
+        while waiting:
+            kind = waiting.pop()
+            if not kind.GetOptions().map_entry:
+                found[kind.full_name] = kind
+                waiting += kind.nested_types
+    return found
+
+
+@cache
+def later() -> DescriptorPool:
+    """The contract of a later release: every message has one more optional field, every enum one more value."""
+    pool = DescriptorPool()
+    files: dict[str, Any] = {}
+    for module in MODULES:
+        _collect(module.DESCRIPTOR, files)
+    for file in files.values():
+        copy = descriptor_pb2.FileDescriptorProto()
+        file.CopyToProto(copy)
+        if copy.package.startswith("strandline"):
+            for message in copy.message_type:
+                _grow(message)
+            for enum in copy.enum_type:
+                enum.value.add(name=f"{enum.name.upper()}_ADDED_LATER", number=9_999)
+        pool.Add(copy)
+    return pool
+
+
+def _collect(file: Any, files: dict[str, Any]) -> None:
+    """A file behind everything that it imports."""
+    for needed in file.dependencies:
+        _collect(needed, files)
+    files.setdefault(file.name, file)
+
+
+def _grow(message: descriptor_pb2.DescriptorProto) -> None:
+    for nested in message.nested_type:
+        if not nested.options.map_entry:
+            _grow(nested)
+    number = max([1_000, *(field.number for field in message.field)]) + 1
+    message.oneof_decl.add(name=f"_{ADDED}")
+    message.field.add(
+        name=ADDED,
+        number=number,
+        label=FieldDescriptor.LABEL_OPTIONAL,
+        type=FieldDescriptor.TYPE_INT64,
+        proto3_optional=True,
+        oneof_index=len(message.oneof_decl) - 1,
+    )
