@@ -74,6 +74,7 @@ PROFILES: dict[str, Profile] = {
             has_outcast=True,
             faults_ms=3_000,
             promises=("committed", "elections", "isr shrunk"),
+            enough_seeds=RARE_FROM,
         ),
         Profile(
             name="rollback",
