@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -217,3 +218,25 @@ def test_the_search_ends_at_the_first_property_that_breaks() -> None:
 
     assert [kill.killed_by for kill in found.kills] == ["I3"]
     assert "2 replicas, 1 records" in found.kills[0].where
+
+
+# --- what was found last --------------------------------------------------------------------------------
+
+
+def test_the_page_shows_what_was_found() -> None:
+    """The table in RELIABILITY.md is the one that mutants.json gives."""
+    found = json.loads(record.JSON.read_text(encoding="utf-8"))
+    page = record.PAGE.read_text(encoding="utf-8")
+
+    assert record.replaced(page, record.section(found)) == page
+
+
+def test_what_was_found_covers_every_mutant() -> None:
+    """The last run knew all mutants, killed the required ones, and left none unexplained."""
+    rows = {row["number"]: row for row in json.loads(record.JSON.read_text(encoding="utf-8"))["mutants"]}
+
+    assert list(rows) == [mutant.number for mutant in record.with_pairs()]
+    assert [number for number, row in rows.items() if row["required"] and not row["killed"]] == []
+    assert [
+        n for n, row in rows.items() if not row["killed"] and not (row["pair"] and rows[row["pair"]]["killed"])
+    ] == []

@@ -73,7 +73,7 @@ def examine(mutant: Mutant, bounds: Bounds, layers: Iterable[Layer] = tuple(Laye
 def _stories(mutant: Mutant, bounds: Bounds) -> list[Story]:
     """What is played, the one that the mutant names first."""
     own = scenario_layer.story(mutant.scenario) if mutant.scenario else None
-    rest = scenario_layer.stories() if bounds.all_scenarios else ()
+    rest = scenario_layer.stories() if bounds.all_scenarios or own is None else ()
     return [*([own] if own else []), *(told for told in rest if told is not own)]
 
 
@@ -92,12 +92,12 @@ def _bite(rule: Real) -> Bite:
 
 
 def about(bounds: Bounds, day: str) -> dict[str, Any]:
-    """What the figures must be read with."""
+    """What the figures of a run must be read with."""
     return {
         "date": day,
         "python": platform.python_version(),
-        "scenarios": len(scenario_layer.stories()),
+        "all_scenarios": bounds.all_scenarios,
         "seeds_at_most": bounds.seeds,
-        "seconds_of_seeds_at_most": bounds.seed_s,
-        "seconds_of_search_at_most": bounds.search_s,
+        "processor_seconds_of_seeds_at_most": bounds.seed_s,
+        "processor_seconds_of_search_at_most": bounds.search_s,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
@@ -36,31 +37,38 @@ def arguments() -> argparse.Namespace:
         "--seed-s", type=float, default=usual.seed_s, help="at most so many seconds of seeds each, of processor time"
     )
     parser.add_argument("--search-s", type=float, default=usual.search_s, help="at most so many seconds of search")
-    parser.add_argument("--dry", action="store_true", help="write no documents; also when only some are examined")
+    parser.add_argument("--quick", action="store_true", help="of the scenarios only the one that a mutant names")
+    parser.add_argument("--dry", action="store_true", help="write no documents")
     return parser.parse_args()
 
 
 def main() -> int:
     """Examine, show, write, judge."""
     options, console = arguments(), Console()
-    bounds = Bounds(seeds=options.seeds, seed_s=options.seed_s, search_s=options.search_s)
-    mutants = [m for m in record.with_pairs() if not options.only or m.number in options.only]
-    found = _examine_all(mutants, bounds, console)
+    bounds = Bounds(
+        all_scenarios=not options.quick, seeds=options.seeds, seed_s=options.seed_s, search_s=options.search_s
+    )
+    mutants = record.with_pairs(options.only)
+    found = []
+    for examined in _examine_all(mutants, bounds, console):
+        found.append(examined)
+        if not options.dry:
+            # At once, so that a run that is broken off has not been for nothing.
+            record.write(record.judge([examined]).rows, about(bounds, datetime.now(UTC).date().isoformat()))
     judgement = record.judge(found)
     console.print(table(judgement.rows))
     for complaint in judgement.complaints:
-        console.print(f"[red]{complaint}")
-    if options.only or options.dry:
+        console.print(complaint, style="red")
+    if options.only:
         return bool(judgement.complaints)
-    record.write(about(bounds, datetime.now(UTC).date().isoformat()), judgement)
     console.print(f"{judgement.required_killed} of {len(record.REQUIRED)} required bugs are killed")
     return bool(judgement.complaints) or judgement.required_killed < len(record.REQUIRED)
 
 
-def _examine_all(mutants: list[Mutant], bounds: Bounds, console: Console) -> list[Examined]:
+def _examine_all(mutants: list[Mutant], bounds: Bounds, console: Console) -> Iterator[Examined]:
     """One mutant at a time, in a process of its own, which is replaced if a mutant hangs it."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    found, worker = [], _worker()
+    worker = _worker()
     try:
         with Progress(*columns, console=console) as progress:
             task = progress.add_task("", total=len(mutants))
@@ -70,12 +78,11 @@ def _examine_all(mutants: list[Mutant], bounds: Bounds, console: Console) -> lis
                 if examined is None:
                     worker.terminate()
                     worker, examined = _worker(), _in_trouble(mutant, "it ran without an end and was stopped")
-                found.append(examined)
                 progress.console.print(_told(mutant, examined), highlight=False, soft_wrap=True)
                 progress.advance(task)
+                yield examined
     finally:
         worker.terminate()
-    return found
 
 
 def _worker() -> Pool:

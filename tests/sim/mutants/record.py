@@ -6,7 +6,7 @@ Invariant: `docs/mutants.json` is what a run found, and the table in `docs/RELIA
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,10 @@ class Judgement:
     required_killed: int
 
 
-def with_pairs(mutants: Iterable[Mutant] = MUTANTS) -> list[Mutant]:
-    """Every mutant, each pair behind the one that it explains."""
-    return [each for mutant in mutants for each in (mutant, mutant.pair) if each is not None]
+def with_pairs(only: Collection[str] = ()) -> list[Mutant]:
+    """Every mutant, or those of these numbers, each pair behind the one that it explains."""
+    asked = [mutant for mutant in MUTANTS if not only or {mutant.number, mutant.pair and mutant.pair.number} & {*only}]
+    return [each for mutant in asked for each in (mutant, mutant.pair) if each is not None]
 
 
 def judge(found: Sequence[Examined]) -> Judgement:
@@ -101,11 +102,17 @@ def _survivor(mutant: Mutant, found: Mapping[str, Examined]) -> str:
 # --- documents ------------------------------------------------------------------------------------------
 
 
-def write(facts: Mapping[str, Any], judgement: Judgement) -> None:
-    """Write both documents."""
-    record = {"about": dict(facts), "mutants": list(judgement.rows)}
+def write(rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
+    """Write both documents. A mutant that is not among ``rows`` keeps what was found of it before."""
+    kept = {row["number"]: row for row in _read()["mutants"]} | {row["number"]: {**row, "run": facts} for row in rows}
+    record = {"mutants": [kept[mutant.number] for mutant in with_pairs() if mutant.number in kept]}
     JSON.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), section(record)), encoding="utf-8")
+
+
+def _read() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(JSON.read_text(encoding="utf-8")) if JSON.exists() else {"mutants": []}
+    return found
 
 
 def replaced(page: str, text: str) -> str:
@@ -117,16 +124,16 @@ def replaced(page: str, text: str) -> str:
 
 
 def section(record: Mapping[str, Any]) -> str:
-    """The table, with the sentence it must be read with."""
-    facts, rows = record["about"], record["mutants"]
+    """The table, with the sentences it must be read with."""
+    rows = record["mutants"]
     required = {row["number"].rstrip("abc") for row in rows if row["required"]}
     killed = required - {row["number"].rstrip("abc") for row in rows if row["required"] and not row["killed"]}
+    days = sorted({row["run"]["date"] for row in rows})
+    when = " to ".join(sorted({days[0], days[-1]}))
     lines = [
-        f"Obtained {facts['date']} with Python {facts['python']}: "
-        f"{len(killed)} of {len(required)} required bugs killed. "
-        f"Each mutant was given {facts['scenarios']} scenarios, at most {facts['seeds_at_most']} seeds and "
-        f"{facts['seconds_of_seeds_at_most']:.0f} s of seeds, and at most "
-        f"{facts['seconds_of_search_at_most']:.0f} s of search (of processor time).",
+        f"Obtained {when}: {len(killed)} of {len(required)} required bugs are killed. "
+        "A cell says what was broken, and where in a scenario or after how many seeds or states; "
+        "`survives` says how many were tried within the bound of that run, which `mutants.json` names.",
         "",
         "| # | mutant | scenarios | seeds | search | verdict |",
         "|---|---|---|---|---|---|",
@@ -147,9 +154,9 @@ def line(row: Row) -> str:
 
 
 def _cell(verdict: Row) -> str:
-    unit = {"seeds": "seeds", "search": "states"}.get(verdict["layer"], "")
+    unit = {"seeds": "seeds", "search": "states"}.get(verdict["layer"], "scenarios")
     if not verdict["killed_by"]:
-        return f"survives {verdict['tried']:,} {unit}" if unit and verdict["tried"] else "survives"
+        return f"survives {verdict['tried']:,} {unit}"
     if verdict["layer"] == "scenarios":
         name, _, line = verdict["where"].partition(".scenario:")
         return f"{verdict['killed_by']} in `{name}`, line {line}"
