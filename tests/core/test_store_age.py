@@ -121,6 +121,23 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         assert isinstance(restored.watch(WatchMetadata()), Refusal)
 
 
+def test_later_incarnation_than_the_stored_one_is_not_told_to_end() -> None:
+    """The node registered after the backup was made: the store is behind, not the process; whatever it asks first."""
+    controller = running(1, 2)
+    backup = stored(controller)
+    controller.register(1)
+    restored = Controller(state=backup)
+    restored.epochs = controller.epochs
+
+    refusals = [
+        restored.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
+        restored.heartbeat(1, metadata_offset=0).refusal,
+    ]
+
+    assert [refusal.code for refusal in refusals] == [ErrorCode.NOT_CONTROLLER] * 2
+    assert all(refusal.retriable for refusal in refusals)
+
+
 def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
     """Nobody is heard any more, so every session would end; fencing them would only bring the old store forward."""
     controller = running(1, 2)

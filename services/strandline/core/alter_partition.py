@@ -73,11 +73,18 @@ def _refuse_whole(draft: Draft, request: AlterPartitionRequest) -> Refusal | Non
     return check_node_epoch(draft, request.node_id, request.node_epoch)
 
 
-def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch) -> Refusal | None:
-    """Refuse a process that is not the current incarnation of its node."""
+def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by_itself: bool = True) -> Refusal | None:
+    """Refuse a process that is not the current incarnation of its node; ``by_itself``: it says so, not an operator."""
     record = draft.node(node_id)
     if record is None:
         return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {node_id} is not registered; register it first")
+    if by_itself and node_epoch > record.image.node_epoch:
+        # Epochs are given here, so this store has forgotten one (TR18): the process is not the one to end.
+        return Refusal(
+            ErrorCode.NOT_CONTROLLER,
+            f"node_epoch {node_epoch} of node {node_id} is beyond {record.image.node_epoch}, the last of this store, "
+            f"which is older than the cluster",
+        )
     if record.image.node_epoch != node_epoch:
         return Refusal(
             ErrorCode.STALE_BROKER_EPOCH,

@@ -242,7 +242,9 @@ class ControllerCore:
         if record is None:
             unknown = f"node {request.node_id} is not registered; `strandline node list` shows those that are"
             return NodeShutdownBegun(refusal=Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, unknown))
-        refusal = check_node_epoch(draft, request.node_id, request.node_epoch or record.image.node_epoch)
+        refusal = check_node_epoch(
+            draft, request.node_id, request.node_epoch or record.image.node_epoch, by_itself=False
+        )
         if refusal is not None:
             return NodeShutdownBegun(refusal=refusal)
         begin_shutdown(draft, request.node_id)
