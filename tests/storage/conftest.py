@@ -12,9 +12,7 @@ import pytest
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.batch import check_produced, split_batches
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.storage.checkpoint import DirectoryCheckpoints
-from strandline.storage.log import Log, LogSettings
-from strandline.storage.recovery import Recovery
+from strandline.storage.log import Log
 
 _HERE = str(Path(__file__).parent)
 
@@ -22,51 +20,7 @@ if _HERE not in sys.path:
     sys.path.append(_HERE)
 
 
-class Builder:
-    """Opens logs under one data directory, appends to them, and closes what was opened."""
-
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.path = data / "t-0"
-        self._open: list[Log] = []
-
-    def log(self, **settings: int | bool | None) -> Log:
-        """The log ``t-0``, without its recovery report."""
-        return self.recover(**settings)[0]
-
-    def recover(
-        self,
-        *,
-        clean: bool = False,
-        check_all: bool = False,
-        checkpoints: DirectoryCheckpoints | None = None,
-        **settings: int | bool | None,
-    ) -> tuple[Log, Recovery]:
-        """Open the log ``t-0`` anew and say what was found."""
-        layout = LogSettings(**{"segment_bytes": 4_000, "index_interval_bytes": 256, **settings})  # type: ignore[arg-type]
-        log, recovery = Log.open(self.path, settings=layout, checkpoints=checkpoints, clean=clean, check_all=check_all)
-        self._open.append(log)
-        return log, recovery
-
-    def close(self) -> None:
-        """Give every descriptor back."""
-        for log in self._open:
-            log.close(clean=False)
-
-
-class Fill(Protocol):
-    """Appends ``batches`` batches of ``records`` records each; returns the new LEO."""
-
-    def __call__(
-        self,
-        log: Log,
-        batches: int = 1,
-        *,
-        records: int = 2,
-        epoch: int = 1,
-        size_bytes: int = 50,
-        start_ms: int = 1_000,
-    ) -> Offset: ...
+from log_builder import Builder, Fill  # noqa: E402  # found by the path above
 
 
 @pytest.fixture

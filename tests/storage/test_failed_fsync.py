@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Builder, Fill
+from log_builder import Builder, Fill
 
 from strandline.core.types import Offset
 from strandline.storage.checkpoint import DirectoryCheckpoints
