@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ _CLUSTER = Path(__file__).parent / "cluster"
 
 # Wall-clock limits of single examples say more about the machine than about the code; pytest-timeout catches
 # what hangs. A failure prints the blob that repeats it.
-settings.register_profile("strandline", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+# Where `CI` is set, examples are the same in every run, so that a change is judged by what it changed.
+# `make test-deep` searches.
+settings.register_profile(
+    "strandline",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
 settings.load_profile("strandline")
 
 

@@ -15,6 +15,7 @@ import pytest
 
 _HERE = Path(__file__).resolve().parent
 _LONGEST_S = 300
+_VOID = 3
 _SKIPPED = 77
 
 
@@ -25,19 +26,27 @@ def _short_forms() -> list[int]:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(_LONGEST_S + 60)
+@pytest.mark.timeout(2 * (_LONGEST_S + 60))
 @pytest.mark.parametrize("number", _short_forms())
 def test_short_form(number: int, tmp_path: Path) -> None:
-    """The scenario's faults bite, and every criterion holds."""
-    command = [sys.executable, str(_HERE / "chaos.py"), str(number), "--short", "--dir", str(tmp_path)]
-    with (tmp_path / "driver.txt").open("wb") as sink:
-        driver = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
-        code = _ended(driver)
-    said = (tmp_path / "driver.txt").read_text()
+    """The scenario's faults bite, and every criterion holds; a run in which they did not bite is played once more."""
+    code, said = _play(number, tmp_path / "first")
+    if code == _VOID:
+        code, said = _play(number, tmp_path / "second")
 
     if code == _SKIPPED:
         pytest.skip(said.strip())
     assert code == 0, said[-4000:]
+
+
+def _play(number: int, directory: Path) -> tuple[int | None, str]:
+    """Runs the driver; its exit code and what it said."""
+    directory.mkdir()
+    command = [sys.executable, str(_HERE / "chaos.py"), str(number), "--short", "--dir", str(directory)]
+    with (directory / "driver.txt").open("wb") as sink:
+        driver = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
+        code = _ended(driver)
+    return code, (directory / "driver.txt").read_text()
 
 
 def _ended(driver: subprocess.Popen[bytes]) -> int | None:

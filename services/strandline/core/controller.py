@@ -81,6 +81,11 @@ class ControllerCore:
         assert self._state is not None, "the controller has not started"
         return self._state
 
+    @property
+    def serves(self) -> bool:
+        """Whether requests are answered: not from a store that a node's word has shown to be too old (TR18)."""
+        return self._too_old is None
+
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
         """Take one event; what it wants done comes back in the order in which it must be done."""
         match event:
