@@ -39,13 +39,17 @@ def test_page_cache_loses_nothing_but_availability(seed: int) -> None:
 
 @pytest.mark.timeout(60)
 def test_without_faults_everything_works() -> None:
-    """A calm run commits all the time, shrinks no ISR, and elects no one but its preferred leaders."""
+    """A calm run commits all the time, shrinks no ISR, elects only preferred leaders, and cuts only where it did."""
     counts: Counter[str] = Counter()
+    cuts_by_elections: dict[int, int] = {}
     for seed in range(3):
         outcome = run_seed(seed, "calm")
         counts.update(outcome.counts)
+        elections = outcome.counts["elections"]
+        cuts_by_elections[elections] = cuts_by_elections.get(elections, 0) + outcome.counts["truncation"]
         assert outcome.violation is None
 
+    assert cuts_by_elections[0] == 0
     assert counts["committed"] > 1000
     assert counts["isr shrunk"] == counts["partition offline"] == 0
     assert counts["elections"] <= 6

@@ -25,10 +25,6 @@ PROMISED = (
 )  # fmt: skip
 
 
-RARE_FROM = 400
-"""Seeds after which the rarest of these must have been seen; one of them took more than 80 seeds to appear."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A kind of run."""
@@ -53,14 +49,12 @@ PROFILES: dict[str, Profile] = {
         Profile(
             name="swarm",
             about="everything that may go wrong, a few kinds at a time; fsync before ack",
-            enough_seeds=RARE_FROM,
         ),
         Profile(
             name="page-cache",
             about="acknowledgements before fsync: kills lose nothing, power loss may leave a partition offline",
             durability=Durability.PAGE_CACHE,
             promises=(*PROMISED, "unclean start", "ended offline"),
-            enough_seeds=RARE_FROM,
         ),
         Profile(
             name="trim",
@@ -74,7 +68,6 @@ PROFILES: dict[str, Profile] = {
             has_outcast=True,
             faults_ms=3_000,
             promises=("committed", "elections", "isr shrunk"),
-            enough_seeds=RARE_FROM,
         ),
         Profile(
             name="rollback",
