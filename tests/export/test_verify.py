@@ -41,6 +41,15 @@ def test_without_an_end_an_incarnation_is_open(tmp_path: Path) -> None:
     assert found.completeness is Completeness.OPEN
 
 
+@pytest.mark.parametrize("first_us", [-5, 0, 7])
+def test_the_times_of_an_incarnation_are_its_first_and_last_rows(tmp_path: Path, first_us: int) -> None:
+    """Also where its clock began at 0, as the clocks of simulated runs do, or before."""
+    export(tmp_path, [row("EPOCH_START", seq) | {"ts_wall_us": first_us + 10 * (seq - 1)} for seq in (1, 2, 3)])
+    (found,) = _verify(tmp_path).incarnations
+
+    assert (found.first_us, found.last_us) == (first_us, first_us + 20)
+
+
 @pytest.mark.parametrize("kind", list(ExportFormat))
 def test_missing_numbers_that_nobody_told_make_it_incomplete(tmp_path: Path, kind: ExportFormat) -> None:
     """The ranges are named."""

@@ -92,8 +92,8 @@ class _Emitter:
     seqs: dict[int, bytes] = field(default_factory=dict)
     told: list[tuple[int, int, int]] = field(default_factory=list)
     last_told: int = 0
-    first_us: int = 0
-    last_us: int = 0
+    times_us: tuple[int, int] | None = None
+    """The first and the last; none before the first row, because 0 is a time of day as any other."""
     is_ended: bool = False
 
 
@@ -146,8 +146,8 @@ def _count(row: Row, emitters: dict[tuple[int, int], _Emitter], found: Verified)
         return
     found.rows += 1
     ts_us = row["ts_wall_us"]
-    emitter.first_us = min(emitter.first_us or ts_us, ts_us)
-    emitter.last_us = max(emitter.last_us, ts_us)
+    first_us, last_us = emitter.times_us or (ts_us, ts_us)
+    emitter.times_us = min(first_us, ts_us), max(last_us, ts_us)
     if row["event_type"] == "EXPORT_GAP":
         by_type = row.get("dropped_by_type") or {}
         emitter.told.append((row["dropped_first_seq"], row["dropped_last_seq"], sum(by_type.values())))
@@ -158,6 +158,8 @@ def _count(row: Row, emitters: dict[tuple[int, int], _Emitter], found: Verified)
 
 def _judged(key: tuple[int, int], emitter: _Emitter) -> IncarnationFound:
     last_seq = max(emitter.last_told, max(emitter.seqs, default=0), *(last for _, last, _ in emitter.told), 0)
+    assert emitter.times_us is not None, "an emitter is known by its first row"
+    first_us, last_us = emitter.times_us
     return IncarnationFound(
         node_id=key[0],
         incarnation=key[1],
@@ -165,8 +167,8 @@ def _judged(key: tuple[int, int], emitter: _Emitter) -> IncarnationFound:
         last_seq=last_seq,
         missing=_holes(sorted(emitter.seqs), last_seq),
         told=_told(emitter),
-        first_us=emitter.first_us,
-        last_us=emitter.last_us,
+        first_us=first_us,
+        last_us=last_us,
         is_ended=emitter.is_ended,
     )
 
