@@ -289,7 +289,8 @@ class World:
         assert [log.epochs.epoch_of(o) for o, _, _ in disk.records()] == [e for _, e, _ in disk.records()], "I0"
         below = [r[1:] for r in disk.records(0, log.hw)]
         assert below == self.committed[: log.hw], f"I9: node {node} has another record below its HW"
-        assert not self.cluster.emitted(node, "TRUNCATION_REFUSED"), "I11"
+        failed = self.cluster.emitted(node, "PARTITION_FAILED")
+        assert all(e.fields["refused_to_leo"] is None for e in failed), "I11"
         assert not any(e.fields["committed_cut"] for e in self.cluster.emitted(node, "TRUNCATION")), "I11"
 
     def _check_member(self, node: int) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
+from strandline import core
 from strandline.export.schema import COLUMNS, DATASETS, ENVELOPE, EVENT_TYPES, MEMBER_FIELDS, PAYLOAD, Kind, spark_ddl
 from strandline.v1 import state_event_pb2
 
@@ -25,6 +30,23 @@ def _kind(field: FieldDescriptor) -> Kind:
         )
         return MAPS[entry.fields_by_name["value"].type]
     return LISTS[field.type] if field.is_repeated else PLAIN[field.type]
+
+
+def _emitted_by_the_core() -> Iterator[str]:
+    """The types that the core's sources name where they tell of an event: `Emit(...)` or `draft.emit(...)`."""
+    for path in Path(core.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Emit", "draft.emit"}:
+                kind = node.args[0]
+                assert isinstance(kind, ast.Constant) or path.name == "draft.py", f"{path}:{node.lineno}: no literal"
+                yield from [kind.value] if isinstance(kind, ast.Constant) and isinstance(kind.value, str) else []
+
+
+def test_the_core_emits_the_types_of_the_schema_and_no_other() -> None:
+    """A type that nobody declared would have no columns; one that nobody emits would be a promise not kept."""
+    own = {name for name in EVENT_TYPES if name.startswith("EXPORT_")}
+
+    assert set(_emitted_by_the_core()) == set(EVENT_TYPES) - own
 
 
 def test_the_contract_has_the_columns_of_the_schema() -> None:

@@ -219,11 +219,12 @@ class FollowerReplica:
         else:
             self.on_no_answer(now_ms)
 
-    def fail(self, reason: str, out: list[Effect]) -> None:
-        """Stop replicating this partition until a new leader epoch (KIP-461)."""
+    def fail(self, reason: str, out: list[Effect], *, refused_to_leo: Offset | None = None) -> None:
+        """Stop replicating this partition until a new leader epoch (KIP-461), perhaps for a refused cut (M41)."""
         self.state, self.reason, self.outstanding = FetchState.FAILED, reason, None
         fields: dict[str, object] = {"reason": reason, "leo": self.log.leo, "hw": self.log.hw}
-        out.append(Emit("PARTITION_FAILED", self.log.tp, fields | {"leader_epoch": self.leader_epoch}))
+        fields |= {"refused_to_leo": refused_to_leo, "leader_epoch": self.leader_epoch}
+        out.append(Emit("PARTITION_FAILED", self.log.tp, fields))
 
     def _heard(self) -> None:
         self.outstanding = None
@@ -243,9 +244,8 @@ class FollowerReplica:
         """Truncate to ``offset``, unless that would undo what was committed (M41). Returns whether it was done."""
         log = self.log
         if offset < log.hw and not self._may_cut_committed(offset):
-            fields: dict[str, object] = {"refused_to_leo": offset}
-            out.append(Emit("TRUNCATION_REFUSED", log.tp, fields | {"hw": log.hw, "leo": log.leo}))
-            self.fail(f"truncating to {offset} would cut committed records below the HW {log.hw}", out)
+            told = f"truncating to {offset} would cut committed records below the HW {log.hw}"
+            self.fail(told, out, refused_to_leo=offset)
             return False
         if offset < log.leo:
             self._emit_truncation(offset, reason, out)

@@ -272,9 +272,9 @@ class Checks:
         elif kind == "TRUNCATION":
             self._world.coverage.saw("truncation")
             self._world.coverage.saw(f"truncation: {emit.fields['reason']}")
-        elif kind == "TRUNCATION_REFUSED":
-            raise Broken("I11", f"node {process.node_id} was asked to cut below its HW: {dict(emit.fields)}")
         elif kind == "PARTITION_FAILED":
+            if emit.fields["refused_to_leo"] is not None:
+                raise Broken("I11", f"node {process.node_id} was asked to cut below its HW: {dict(emit.fields)}")
             self._world.coverage.saw("partition failed")
 
     def _reign_began(self, process: Process, emit: Emit) -> None:

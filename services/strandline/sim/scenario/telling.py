@@ -231,8 +231,6 @@ def emitted_text(emit: Emit) -> str:
     if emit.event_type == "TRUNCATION":
         lost = f", {fields['committed_cut']} below its hw" if fields["committed_cut"] else ""
         return f"truncates {fields['from_leo']}->{fields['to_leo']} ({fields['reason']}{lost})"
-    if emit.event_type == "TRUNCATION_REFUSED":
-        return f"refuses to truncate {fields['leo']}->{fields['refused_to_leo']}, below its hw {fields['hw']}"
     if emit.event_type == "PARTITION_FAILED":
         return f"failed: {fields['reason']}"
     return ""
