@@ -46,7 +46,7 @@ class Campaign:
     def missing(self) -> list[str]:
         """What the profile promises and no seed showed; nothing is asked of a campaign that is too small."""
         profile = PROFILES[self.profile]
-        kinds = tuple(f"fault: {kind}" for kind in profile.kinds)
+        kinds = tuple(f"fault: {kind}" for kind in (*profile.kinds, *profile.aimed))
         return missing(self.counts, (*profile.promises, *kinds)) if self.seeds >= profile.enough_seeds else []
 
     @property

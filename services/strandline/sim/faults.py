@@ -14,6 +14,7 @@ from strandline.core.topic_configs import MIN_ISR
 from strandline.core.types import NodeId
 from strandline.sim.clock import RATE_TRUE
 from strandline.sim.draws import Draw, Purpose
+from strandline.sim.joiner import JoinerFault
 from strandline.sim.machine import Machine
 from strandline.sim.network import CONTROLLER, Link
 from strandline.sim.shape import Fault
@@ -28,6 +29,7 @@ class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         self._healed = False
+        self.joiner = JoinerFault(world, self._undo)
         self._kinds: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill,
             "power": self._power,
@@ -49,6 +51,7 @@ class Faults:
             "min_isr": self._min_isr,
             "delete_records": self._delete_records,
             "fsync_fails": self._fsync_fails,
+            "joiner": self.joiner.begin,
         }
 
     def plan(self) -> None:
@@ -63,6 +66,7 @@ class Faults:
     def heal(self) -> None:
         """Undo everything; nothing of the plan happens any more."""
         self._healed = True
+        self.joiner.heal()
         world = self._world
         world.network.heal_all(self._outcast_links())
         world.controller.recover()
@@ -136,9 +140,10 @@ class Faults:
         return True
 
     def _wipe(self, fault: Fault) -> bool:
-        machine = self._machine(fault.pick)
-        if not self._may_wipe(machine.node_id):
+        machines = [machine for machine in self._world.machines.values() if self._may_wipe(machine.node_id)]
+        if not machines:
             return False
+        machine = machines[fault.pick % len(machines)]
         self._say(f"new disk for n{machine.node_id}")
         machine.wipe()
         self._later(fault, machine.start)

@@ -190,6 +190,10 @@ class Session:
         """Propose ISRs; ends in exactly one event."""
         request = effect.request
         extra_us, copy_us = self._mishaps() if self._world.network.late_alter else (0, 0)
+        struck_us = self._world.faults.joiner.proposed(request)
+        if struck_us:
+            self._world.coverage.saw("alter late")
+            extra_us = struck_us
         done = partial(self._altered, request.request_sequence)
         self._ask(request, done, copies=True, extra_us=extra_us, copy_us=copy_us)
 

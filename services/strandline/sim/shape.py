@@ -15,6 +15,9 @@ from strandline.sim.profiles import Profile
 PLAN_FROM_US = 400_000
 """Faults begin when the cluster has had time to elect its first leaders."""
 
+AIMED = 2
+"""Key of the draws that say which aimed faults a run has."""
+
 DELAYS_US = ((1_000, 3_000), (1_000, 3_000), (1_000, 20_000), (1_000, 120_000))
 FSYNCS_US = ((200, 1_500), (500, 8_000), (2_000, 30_000))
 GAPS_MS = (150, 400, 900)
@@ -75,7 +78,7 @@ def draw_shape(seed: int, profile: Profile) -> Shape:
     factor = min(nodes, draw.choose((3, 3, 3, 5)))
     observers = 1 if draw.chance(200) else 0
     end_us = profile.faults_ms * 1000
-    kinds = _swarm(draw, profile)
+    kinds = _swarm(draw, profile, seed)
     return Shape(
         seed=seed,
         profile=profile,
@@ -100,12 +103,14 @@ def draw_shape(seed: int, profile: Profile) -> Shape:
     )
 
 
-def _swarm(draw: Draw, profile: Profile) -> tuple[str, ...]:
+def _swarm(draw: Draw, profile: Profile, seed: int) -> tuple[str, ...]:
     """A few kinds of fault out of those of the profile: each run is of another character."""
     chosen = draw.sample(profile.kinds, draw.between(1, 5))
     if "churn" in profile.kinds and draw.chance(400):
         # Elections without any failure are what makes the rare orders of events common.
         chosen.append("churn")
+    aimed = Draw(seed, Purpose.SHAPE, AIMED)
+    chosen += [kind for kind in profile.aimed if aimed.chance(150)]
     return tuple(sorted(set(chosen)))
 
 
