@@ -58,7 +58,7 @@ bench-sim: .venv/.installed ## measure the simulator: events per second of one c
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra play --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
+	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra analytics --extra play --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
 	  name=$${set%% *}; \
 	  $(BIN)/uv pip compile pyproject.toml $${set#* } --quiet --universal --python-version 3.11 --no-emit-index-url \
 	    --no-emit-find-links --custom-compile-command "make requirements" --output-file requirements/$$name.txt || exit 1; \
@@ -66,7 +66,7 @@ requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 
 clean: ## remove what the tools left, the environment included; data directories stay
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@find services tests protos -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find services analytics tests protos -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment: made once, and again when what it is made from has changed.
 .venv/.installed: pyproject.toml requirements/dev.txt
@@ -76,7 +76,11 @@ clean: ## remove what the tools left, the environment included; data directories
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	       && echo "==> apt-get install python3-venv" && apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; } \
 	  || { echo "Python's venv module is missing; install it, on Debian with: apt-get install python3-venv"; exit 1; }
-	@echo "==> environment in .venv (once, about a minute)"
+	@command -v java >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "==> apt-get install openjdk-17-jre-headless" \
+	       && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless >/dev/null; } \
+	  || { echo "Java is missing, which Spark needs, 17 or newer; install it, on Debian with: apt-get install openjdk-17-jre-headless"; exit 1; }
+	@echo "==> environment in .venv (once, about two minutes)"
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -1,0 +1,103 @@
+"""Decides what a statistic is asked about: the window, the hours it falls into, and what is added up.
+
+Invariant: windows are half-open, [start, end) in microseconds since 1970, and lie side by side from the start of the
+scope; a statistic over one window is the case of a step as long as the scope.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+FOREVER_US = 2**62
+"""The end of an interval that nothing has ended yet."""
+
+PARTITION_KEY = ("cluster_id", "topic_id", "partition")
+"""What identifies a partition; a topic's name may be used again, its id is not."""
+
+
+class Grouping(Enum):
+    """What the rows of a result are about, with the columns that say so."""
+
+    PARTITION = ("cluster_id", "topic_id", "topic", "partition")
+    TOPIC = ("cluster_id", "topic_id", "topic")
+    CLUSTER = ("cluster_id",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A question's frame: from ``start_us`` to before ``end_us``, in windows of ``step_us``."""
+
+    start_us: int
+    end_us: int
+    step_us: int | None = None
+    grouping: Grouping = Grouping.PARTITION
+
+    def __post_init__(self) -> None:
+        if self.end_us <= self.start_us:
+            raise ValueError(f"the window [{self.start_us}, {self.end_us}) is empty; --to must be after --from")
+        if self.step_us is not None and self.step_us <= 0:
+            raise ValueError(f"step_us is {self.step_us}; a step is at least 1 microsecond")
+
+    @property
+    def step(self) -> int:
+        """The length of a window, us; the last one may be cut short by the end of the scope."""
+        return self.step_us or self.end_us - self.start_us
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a result is grouped by, the window's included."""
+        return (*self.grouping.value, "window_start", "window_end")
+
+    def clip(self, intervals: DataFrame, start: str = "t0", end: str = "t1") -> DataFrame:
+        """Cut intervals at the borders of the windows: each piece in one row, with its window.
+
+        Adds ``window_start`` and ``window_end``, replaces ``start`` and ``end`` by those of the piece; ``cut_start``
+        and ``cut_end`` say on which side a piece was cut.
+        """
+        inside = intervals.where((F.col(start) < self.end_us) & (F.col(end) > self.start_us)).where(
+            F.col(end) > F.col(start)
+        )
+        first = _index(F.greatest(F.col(start), F.lit(self.start_us)), self)
+        last = _index(F.least(F.col(end), F.lit(self.end_us)) - 1, self)
+        pieces = inside.withColumn("_index", F.explode(F.sequence(first, last))) if self.step_us else inside
+        index = F.col("_index") if self.step_us else F.lit(0).cast("bigint")
+        pieces = pieces.withColumn("window_start", index * self.step + self.start_us)
+        pieces = pieces.withColumn(
+            "window_end", F.least(F.col("window_start") + self.step, F.lit(self.end_us)).cast("bigint")
+        )
+        return (
+            pieces.withColumn("cut_start", F.col(start) < F.col("window_start"))
+            .withColumn("cut_end", F.col(end) > F.col("window_end"))
+            .withColumn(start, F.greatest(start, "window_start"))
+            .withColumn(end, F.least(end, "window_end"))
+            .drop("_index")
+        )
+
+    def place(self, moments: DataFrame, at: str = "t") -> DataFrame:
+        """Keep the moments within the scope, each with ``window_start`` and ``window_end`` of its window."""
+        inside = moments.where((F.col(at) >= self.start_us) & (F.col(at) < self.end_us))
+        start = _index(F.col(at), self) * self.step + self.start_us
+        return inside.withColumn("window_start", start).withColumn(
+            "window_end", F.least(F.col("window_start") + self.step, F.lit(self.end_us)).cast("bigint")
+        )
+
+    def windows(self, keys: DataFrame) -> DataFrame:
+        """Every group of ``keys`` with every window: what a result has a row for, whether anything happened or not."""
+        groups = keys.select(*self.grouping.value).distinct()
+        last = (self.end_us - 1 - self.start_us) // self.step
+        index = F.explode(F.sequence(F.lit(0).cast("bigint"), F.lit(last).cast("bigint")))
+        rows = groups.withColumn("_index", index).withColumn(
+            "window_start", F.col("_index") * self.step + self.start_us
+        )
+        end = F.least(F.col("window_start") + self.step, F.lit(self.end_us)).cast("bigint")
+        return rows.withColumn("window_end", end).drop("_index")
+
+
+def _index(moment: Column, scope: Scope) -> Column:
+    # Exact: the dividend is a multiple of the divisor, and far below 2**53.
+    since = moment - scope.start_us
+    return ((since - since % scope.step) / scope.step).cast("bigint")

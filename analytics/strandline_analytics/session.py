@@ -1,0 +1,49 @@
+"""Decides how a Spark session of ours is set up, and is the only place that makes one.
+
+Invariant: times are UTC, integers that overflow are errors (ANSI), and no port is opened: an embedded run needs no
+cluster and no network.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "true",
+    # Results of an hour replace the results of that hour and no other (`state-events` 3.1).
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # A history is small; the default of 200 would be 200 empty tasks.
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+_EMBEDDED = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def open_session(app: str = "strandline-analytics", *, master: str | None = None, memory: str = "2g") -> SparkSession:
+    """Open a session, or join the one that `spark-submit` prepared.
+
+    Args:
+        app: the name that Spark's own pages show.
+        master: ``local[N]`` for an embedded run; None leaves the choice to `spark-submit`.
+        memory: of the driver, as Spark spells it; counts only where this process starts the JVM.
+    """
+    builder = SparkSession.builder.appName(app)
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    if master is not None:
+        builder = builder.master(master).config("spark.driver.memory", memory)
+        for name, value in _EMBEDDED.items():
+            builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,51 @@
+"""Decides which rows are events: each identity once, and never two stories under one identity.
+
+The identity is (cluster_id, node_id, incarnation, seq); it is unique by construction, for an emitter numbers its events
+without gaps (`state-events` 2.2). Removing doubles is therefore exact, and not a repair of a bad join.
+
+Invariant: two rows of one identity with different contents are an error of the data, never a choice.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline.export.schema import COLUMNS
+
+IDENTITY = ("cluster_id", "node_id", "incarnation", "seq")
+
+
+class ConflictingEvents(Exception):
+    """Two rows say different things under one event id."""
+
+
+def distinct_events(rows: DataFrame) -> DataFrame:
+    """One row per identity, with ``n_copies`` (how often it was there) and ``n_stories`` (1, or the data is wrong)."""
+    # Maps cannot be compared; as sorted entries they can.
+    told = F.struct(*(F.sort_array(F.map_entries(c.name)) if "MAP" in c.kind.value else F.col(c.name) for c in COLUMNS))
+    return (
+        rows.withColumn("_story", F.xxhash64(told))
+        .groupBy(*IDENTITY)
+        .agg(
+            F.first(F.struct(*(c.name for c in COLUMNS if c.name not in IDENTITY))).alias("_event"),
+            F.count("*").alias("n_copies"),
+            F.count_distinct("_story").alias("n_stories"),
+        )
+        .select(*IDENTITY, "_event.*", "n_copies", "n_stories")
+    )
+
+
+def check_stories(events: DataFrame) -> None:
+    """Refuse data in which an identity tells two stories.
+
+    Raises:
+        ConflictingEvents: it names the identity of one of them.
+    """
+    wrong = events.where("n_stories > 1").select(*IDENTITY, "event_type").head()
+    if wrong is not None:
+        raise ConflictingEvents(
+            f"event {wrong.node_id}:{wrong.incarnation}:{wrong.seq} of cluster {wrong.cluster_id} is there with two "
+            f"different contents ({wrong.event_type}); an event id names one event. Remove the files of one of the two "
+            "exports: most likely two clusters, or two runs of a simulation, were written into one directory."
+        )

@@ -1,0 +1,53 @@
+"""Decides for how long a leader's look at its replicas is believed.
+
+A sample at t holds to the earliest of: the next one of the same leader epoch and incarnation, three times the silence
+that it declared, and the end of the leader's term (`state-events` 2.6). Beyond that the state is unknown: nothing is
+interpolated and nothing carried forward without limit.
+
+Invariant: a sample at or after the end of its term is a zombie's. It is counted and never used.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import PARTITION_KEY
+
+HOLD_INTERVALS = 3
+"""How many times its declared interval a sample is believed."""
+
+_LOOKED_AT = (
+    "leader_epoch", "incarnation", "replica_id", "leo", "durable_leo", "leader_leo", "hw", "acked_offset", "leo_bytes",
+    "hw_bytes", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "in_isr", "in_maximal_isr", "expected_state",
+    "sample_id", "log_start",
+)  # fmt: skip
+
+
+def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
+    """REPLICA_SAMPLE rows as intervals [t0, t1), one per replica and look, zombies among them with ``is_zombie``.
+
+    ``t`` of a row is corrected along its emitter's sequence. ``is_leader`` marks the row of the leader itself, which
+    stands for the look as a whole. ``is_double`` marks a further copy of an event; only the first is used.
+    """
+    series = Window.partitionBy(*PARTITION_KEY, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
+    so_far = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    rows = samples.where("event_type = 'REPLICA_SAMPLE'").select(
+        *PARTITION_KEY, "topic", "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
+    )
+    rows = rows.select(
+        "*",
+        F.coalesce(F.lag("seq").over(series) == F.col("seq"), F.lit(False)).alias("is_double"),
+        F.max("ts_wall_us").over(so_far).alias("t0"),
+        F.min("ts_wall_us").over(series.rowsBetween(1, 1)).alias("_next"),
+    )
+    rows = rows.join(F.broadcast(terms), [*PARTITION_KEY, "leader_epoch"], "left")
+    silence = F.col("t0") + F.col("interval_ms") * (HOLD_INTERVALS * 1_000)
+    until = F.least(F.greatest("_next", "t0"), silence, F.col("term_end"))
+    return (
+        rows.withColumn("t1", until)
+        .withColumn("is_zombie", F.coalesce(F.col("t0") >= F.col("term_end"), F.lit(False)))
+        .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
+        .withColumn("went_back", F.col("ts_wall_us") < F.col("t0"))
+        .drop("_next", "term_leader", "ts_wall_us", "interval_ms")
+    )

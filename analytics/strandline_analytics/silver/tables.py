@@ -1,0 +1,84 @@
+"""Decides what statistics may read: the silver tables, made once and shared by all.
+
+Invariant: what stands in `Silver.control` and `Silver.changes` never comes from samples; a statistic of the ISR reads
+transitions only (`state-events` 2.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.silver.clocks import clock_offsets
+from strandline_analytics.silver.control import control_rows, control_states, terms
+from strandline_analytics.silver.events import IDENTITY
+from strandline_analytics.silver.looks import looks
+
+
+@dataclass(frozen=True)
+class Silver:
+    """Tables that are made when first asked for, and kept.
+
+    - ``transitions``: distinct events, with ``n_copies``.
+    - ``samples``: rows as written; None where only transitions were read.
+    - ``input_hash``: names the files that everything was read from.
+    """
+
+    transitions: DataFrame
+    samples: DataFrame | None = None
+    input_hash: str = "none"
+
+    @cached_property
+    def control_rows(self) -> DataFrame:
+        """The controller's rows about partitions, with corrected time ``t`` (`control.control_rows`)."""
+        return control_rows(self.transitions).cache()
+
+    @cached_property
+    def control(self) -> DataFrame:
+        """Leader, ISR, minimum and replicas as step functions (`control.control_states`)."""
+        return control_states(self.control_rows).cache()
+
+    @cached_property
+    def terms(self) -> DataFrame:
+        """When each leader epoch was in force (`control.terms`)."""
+        return terms(self.control).cache()
+
+    @cached_property
+    def clock_offsets(self) -> DataFrame:
+        """What the controller measured of the nodes' clocks (`clocks.clock_offsets`)."""
+        return clock_offsets(self.transitions).cache()
+
+    @cached_property
+    def looks(self) -> DataFrame:
+        """All looks of leaders at replicas as intervals, zombies and doubles included (`looks.looks`)."""
+        assert self.samples is not None, "these tables were opened without samples"
+        return looks(self.samples, self.terms)
+
+    @property
+    def reads_samples(self) -> bool:
+        """Whether samples were opened too."""
+        return self.samples is not None
+
+    @cached_property
+    def believed_looks(self) -> DataFrame:
+        """The looks that statistics use."""
+        return self.looks.where("NOT is_zombie AND NOT is_double AND t1 > t0").drop("is_zombie", "is_double")
+
+    @cached_property
+    def keys(self) -> DataFrame:
+        """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""
+        return self.control_rows.select(*PARTITION_KEY, "topic").distinct().cache()
+
+    def of_type(self, *types: str) -> DataFrame:
+        """The transitions of some types."""
+        return self.transitions.where(F.col("event_type").isin(*types))
+
+    def samples_of_type(self, *types: str) -> DataFrame:
+        """The rows of some types of samples, copies of an event once."""
+        assert self.samples is not None, "these tables were opened without samples"
+        rows = self.samples.where(F.col("event_type").isin(*types))
+        return rows.dropDuplicates(list(IDENTITY))

@@ -1,0 +1,91 @@
+"""Decides what a statistic is: its name, what its columns mean, and the columns that stand in every result.
+
+Invariant: a result has a row for every group and window of the scope, has the columns it declares and no others, and a
+value that nothing was known about is null, never 0 (`state-events` 2.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline import __version__
+from strandline_analytics.scope import Grouping, Scope
+from strandline_analytics.silver.quality import QUALITY, quality
+from strandline_analytics.silver.tables import Silver
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One column of a result: its Spark type, its unit, and what it says."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One of the twenty."""
+
+    id: str
+    name: str
+    title: str
+    values: tuple[Value, ...]
+    compute: Callable[[Silver, Scope], DataFrame]
+    """From silver to one row per group of `Scope.columns` and ``extra``: the values and ``known_us``."""
+    extra: tuple[Value, ...] = ()
+    """What tells rows apart beside the group, for instance a replica."""
+    reads_samples: bool = False
+    needs_coverage: bool = field(default=True, kw_only=True)
+    """Whether ``compute`` yields ``known_us``; counts of transitions take it from the control plane."""
+
+    only_cluster: bool = field(default=False, kw_only=True)
+    """Whether it is about the cluster as a whole, whatever the grouping that was asked for."""
+
+    def columns(self, scope: Scope) -> tuple[str, ...]:
+        """The columns of a result, in order."""
+        names = (v.name for v in (*self.extra, *self.values))
+        return ("stat", *scope.columns, *names, "coverage", *QUALITY, "input_manifest_hash", "code_version")
+
+
+def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
+    """A statistic with everything that stands in every row: coverage, quality, origin."""
+    if statistic.only_cluster:
+        scope = replace(scope, grouping=Grouping.CLUSTER)
+    computed = statistic.compute(silver, scope)
+    windows = scope.windows(silver.keys)
+    rows = windows.join(computed, list(scope.columns), "left")
+    if not statistic.needs_coverage:
+        rows = rows.join(known_control(silver, scope), list(scope.columns), "left")
+    n_keys = silver.keys.groupBy(*scope.grouping.value).agg(F.count("*").alias("_n_keys"))
+    rows = rows.join(F.broadcast(n_keys), list(scope.grouping.value), "left")
+    length = (F.col("window_end") - F.col("window_start")) * F.col("_n_keys")
+    rows = rows.withColumn("coverage", F.coalesce("known_us", F.lit(0)) / length)
+    rows = rows.join(quality(silver, scope), list(scope.columns), "left").na.fill(0, list(QUALITY))
+    rows = rows.withColumns(
+        {
+            "stat": F.lit(statistic.id),
+            "input_manifest_hash": F.lit(silver.input_hash),
+            "code_version": F.lit(__version__),
+        }
+    )
+    typed = {v.name: v.type for v in (*statistic.extra, *statistic.values)}
+    return rows.select(
+        *(F.col(name).cast(typed[name]) if name in typed else F.col(name) for name in statistic.columns(scope))
+    )
+
+
+def known_control(silver: Silver, scope: Scope) -> DataFrame:
+    """``known_us``: for how long the control plane's state is known, per group and window."""
+    known = scope.clip(silver.control.where("known"))
+    return known.groupBy(*scope.columns).agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us"))
+
+
+def group(scope: Scope, extra: Iterable[str] = ()) -> list[str]:
+    """What to group by: the scope's columns and more."""
+    return [*scope.columns, *extra]

@@ -1,0 +1,51 @@
+"""S2: how far each replica was behind its leader, by what was expected of it.
+
+LEO of the leader - LEO of the replica as the leader knew it: a lower bound of the replica's LEO, so an upper bound of
+its lag. Replicas that are down are rows of their own and do not spoil the figures of those that work.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+from strandline_analytics.stats.weighted import weighted_percentiles
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Time-weighted figures per replica and expected state; ``known_us`` is the time it was looked at."""
+    by = [*scope.columns, "replica_id", "expected_state"]
+    others = silver.believed_looks.where("NOT is_leader").withColumn("lag", F.col("leader_leo") - F.col("leo"))
+    pieces = scope.clip(others).withColumn("dur", F.col("t1") - F.col("t0"))
+    figures = pieces.groupBy(*by).agg(
+        F.sum("dur").alias("known_us"),
+        (F.sum(F.col("lag") * F.col("dur")) / F.sum("dur")).alias("mean_records"),
+        F.max("lag").alias("max_records"),
+    )
+    percentiles = weighted_percentiles(
+        pieces, by, "lag", "dur", {"p50_records": 50, "p95_records": 95, "p99_records": 99}
+    )
+    return figures.join(percentiles, by, "left")
+
+
+STATISTIC = Statistic(
+    id="s02",
+    name="follower_lag_records",
+    title="Follower lag per replica",
+    extra=(
+        Value("replica_id", "int", "node", "the replica"),
+        Value("expected_state", "string", "", "member, catching_up, reassigning, down or observer"),
+    ),
+    values=(
+        Value("mean_records", "double", "records", "time-weighted mean of the leader's LEO - the replica's"),
+        Value("p50_records", "bigint", "records", "time-weighted median"),
+        Value("p95_records", "bigint", "records", "time-weighted 95th percentile"),
+        Value("p99_records", "bigint", "records", "time-weighted 99th percentile"),
+        Value("max_records", "bigint", "records", "largest value seen"),
+    ),
+    compute=compute,
+    reads_samples=True,
+)

@@ -1,0 +1,50 @@
+"""S3: for how long the oldest record above the high watermark had been waiting.
+
+T(t) = t - append time of the record at offset HW while LEO > HW, else 0: inside an interval it rises with slope 1, so
+its integral is exact, (e1 + e0) / 2 times the length. An idle partition has 0, not an undefined value. Where the append
+time is missing, the first look at this HW with LEO > HW stands for it: at most one interval too late, and counted.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Mean and maximum of T; the mean is exact in integers up to the last division."""
+    waits = F.col("leader_leo") > F.col("hw")
+    standing = Window.partitionBy(*PARTITION_KEY, "leader_epoch", "incarnation", "hw")
+    own = silver.believed_looks.where("is_leader").withColumn("_seen", F.min(F.when(waits, F.col("t0"))).over(standing))
+    own = own.withColumn("_since", F.when(waits, F.coalesce("hw_next_append_us", "_seen")))
+    own = own.withColumn("_estimated", waits & F.col("hw_next_append_us").isNull())
+    pieces = scope.clip(own).withColumn("dur", F.col("t1") - F.col("t0"))
+    doubled = (F.col("t0") + F.col("t1") - 2 * F.col("_since")).cast("decimal(38,0)") * F.col("dur")
+    return pieces.groupBy(*scope.columns).agg(
+        F.sum("dur").alias("known_us"),
+        (F.coalesce(F.sum(doubled), F.lit(0)).cast("double") / (2 * F.sum("dur"))).alias("mean_us"),
+        F.coalesce(F.max(F.col("t1") - F.col("_since")), F.lit(0)).alias("max_us"),
+        F.sum(F.when(waits, F.col("dur")).otherwise(0)).alias("waiting_us"),
+        F.sum(F.when(F.col("_estimated"), F.col("dur")).otherwise(0)).alias("estimated_us"),
+        F.count_if(F.col("t0") < F.col("_since")).alias("n_negative"),
+    )
+
+
+STATISTIC = Statistic(
+    id="s03",
+    name="hw_lag_time",
+    title="HW lag, time",
+    values=(
+        Value("mean_us", "double", "us", "time-weighted mean age of the oldest uncommitted record, 0 if none"),
+        Value("max_us", "bigint", "us", "largest age, the left limit at the end of an interval"),
+        Value("waiting_us", "bigint", "us", "for how long something was uncommitted"),
+        Value("estimated_us", "bigint", "us", "part of it for which the append time was estimated"),
+        Value("n_negative", "bigint", "samples", "append times after the look: two clocks disagree; not clamped"),
+    ),
+    compute=compute,
+    reads_samples=True,
+)

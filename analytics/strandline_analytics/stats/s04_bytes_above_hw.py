@@ -1,0 +1,40 @@
+"""S4: how many bytes stood above the high watermark, and for how long: the exposure, in byte-seconds.
+
+Byte counters begin anew with each epoch, so they are only ever subtracted within one look.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Mean, maximum and integral of the bytes between HW and LEO of the leader."""
+    own = silver.believed_looks.where("is_leader").withColumn("above", F.col("leo_bytes") - F.col("hw_bytes"))
+    pieces = scope.clip(own.where("above IS NOT NULL")).withColumn("dur", F.col("t1") - F.col("t0"))
+    exposure = F.sum(F.col("above").cast("decimal(38,0)") * F.col("dur")).cast("double")
+    return pieces.groupBy(*scope.columns).agg(
+        F.sum("dur").alias("known_us"),
+        (exposure / F.sum("dur")).alias("mean_bytes"),
+        F.max("above").alias("max_bytes"),
+        (exposure / 1_000_000).alias("byte_seconds"),
+    )
+
+
+STATISTIC = Statistic(
+    id="s04",
+    name="bytes_above_hw",
+    title="Bytes above the HW",
+    values=(
+        Value("mean_bytes", "double", "bytes", "time-weighted mean of the bytes between HW and LEO of the leader"),
+        Value("max_bytes", "bigint", "bytes", "largest value seen"),
+        Value("byte_seconds", "double", "byte s", "the integral over time: how much data was exposed for how long"),
+    ),
+    compute=compute,
+    reads_samples=True,
+)

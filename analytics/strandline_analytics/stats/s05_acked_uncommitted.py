@@ -1,0 +1,49 @@
+"""S5: how many records a client was told are in, that were not committed.
+
+A = max(0, acked offset - HW). With acks=all the protocol makes it 0; what is left is data written with acks=1, the only
+exposure that somebody was promised something about.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+from strandline_analytics.stats.weighted import weighted_percentiles
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Time-weighted figures of A, and for how long it was above 0."""
+    own = silver.believed_looks.where("is_leader AND acked_offset IS NOT NULL")
+    own = own.withColumn("at_risk", F.greatest(F.lit(0), F.col("acked_offset") - F.col("hw")))
+    pieces = scope.clip(own).withColumn("dur", F.col("t1") - F.col("t0"))
+    figures = pieces.groupBy(*scope.columns).agg(
+        F.sum("dur").alias("known_us"),
+        (F.sum(F.col("at_risk") * F.col("dur")) / F.sum("dur")).alias("mean_records"),
+        F.max("at_risk").alias("max_records"),
+        F.sum(F.when(F.col("at_risk") > 0, F.col("dur")).otherwise(0)).alias("at_risk_us"),
+    )
+    percentiles = weighted_percentiles(
+        pieces, scope.columns, "at_risk", "dur", {"p50_records": 50, "p95_records": 95, "p99_records": 99}
+    )
+    return figures.join(percentiles, list(scope.columns), "left")
+
+
+STATISTIC = Statistic(
+    id="s05",
+    name="acked_uncommitted",
+    title="Acknowledged but not committed",
+    values=(
+        Value("mean_records", "double", "records", "time-weighted mean of acked offset - HW, at least 0"),
+        Value("p50_records", "bigint", "records", "time-weighted median"),
+        Value("p95_records", "bigint", "records", "time-weighted 95th percentile"),
+        Value("p99_records", "bigint", "records", "time-weighted 99th percentile"),
+        Value("max_records", "bigint", "records", "largest value seen"),
+        Value("at_risk_us", "bigint", "us", "for how long it was above 0"),
+    ),
+    compute=compute,
+    reads_samples=True,
+)

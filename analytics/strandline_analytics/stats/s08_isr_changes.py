@@ -1,0 +1,52 @@
+"""S8: how often the ISR shrank and grew, and by how many replicas.
+
+Counted are committed decisions of the controller: distinct partition epochs. A transition may shrink and grow at once.
+Kafka's IsrShrinksPerSec marks only shrinks that a leader proposed and misses those of a dead node (`state-events` 1).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+
+
+def isr_transitions(silver: Silver) -> DataFrame:
+    """One row per committed change of an ISR: key, topic, t, partition_epoch, left (who went), came (who was added)."""
+    changes = silver.control_rows.where("event_type = 'ISR_CHANGE'")
+    once = changes.groupBy(*PARTITION_KEY, "topic", "partition_epoch").agg(
+        F.min("t").alias("t"), F.first("old_isr").alias("old_isr"), F.first("new_isr").alias("new_isr")
+    )
+    return once.withColumn("left", F.array_except("old_isr", "new_isr")).withColumn(
+        "came", F.array_except("new_isr", "old_isr")
+    )
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Counts per group and window; 0 where the control plane is known and nothing happened."""
+    placed = scope.place(isr_transitions(silver))
+    counts = placed.groupBy(*scope.columns).agg(
+        F.count_if(F.size("left") > 0).alias("shrinks"),
+        F.count_if(F.size("came") > 0).alias("expands"),
+        F.sum(F.size("left")).alias("removals"),
+        F.sum(F.size("came")).alias("adds"),
+    )
+    return scope.windows(silver.keys).join(counts, list(scope.columns), "left").na.fill(0)
+
+
+STATISTIC = Statistic(
+    id="s08",
+    name="isr_changes",
+    title="Shrinks and expands of the ISR",
+    values=(
+        Value("shrinks", "bigint", "transitions", "committed changes that removed at least one replica"),
+        Value("expands", "bigint", "transitions", "committed changes that added at least one replica"),
+        Value("removals", "bigint", "replicas", "replicas removed, over all shrinks"),
+        Value("adds", "bigint", "replicas", "replicas added, over all expands"),
+    ),
+    compute=compute,
+    needs_coverage=False,
+)

@@ -1,0 +1,59 @@
+"""S9: which replica was removed from an ISR, by which leader, for what cause.
+
+A leader says "lag"; whether the replica had stopped fetching (lag_stuck) or fetched too slowly (lag_slow) is told by
+its last fetch against replica.lag.time.max.ms as of that moment. A removal shortly after the leader took up its epoch
+is marked young: it may say more about the leader than about the replica (`state-events` 2.1, question 12).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.removals import removals
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+
+
+def classified_removals(silver: Silver) -> DataFrame:
+    """Removals with ``told_cause`` (lag split in two) and ``is_young``; see `silver.removals` for the rest."""
+    rows = in_controller_time(
+        removals(silver), silver.clock_offsets, "leader_node_id", "last_fetch_us", "last_caught_up_us", "epoch_start_us"
+    )
+    silent = F.col("t") - F.col("last_fetch_us")
+    lag = (
+        F.when(F.col("last_fetch_us").isNull() | F.col("lag_time_max_us").isNull(), F.lit("lag_unknown"))
+        .when(silent > F.col("lag_time_max_us"), F.lit("lag_stuck"))
+        .otherwise(F.lit("lag_slow"))
+    )
+    cause = F.when(F.col("cause") == "lag", lag).otherwise(F.coalesce("cause", F.lit("unknown")))
+    young = (F.col("cause") == "lag") & (F.col("t") - F.col("epoch_start_us") < F.col("lag_time_max_us"))
+    return rows.withColumn("told_cause", cause).withColumn("is_young", F.coalesce(young, F.lit(False)))
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Counts per replica, leader and cause."""
+    rows = scope.place(classified_removals(silver)).withColumnRenamed("leader", "leader_id")
+    return rows.groupBy(*scope.columns, "replica_id", "leader_id", F.col("told_cause").alias("removal_cause")).agg(
+        F.count("*").alias("removals"), F.count_if("is_young").alias("young_epoch")
+    )
+
+
+STATISTIC = Statistic(
+    id="s09",
+    name="removals_by_cause",
+    title="Removals by cause",
+    extra=(
+        Value("replica_id", "int", "node", "the replica that was removed"),
+        Value("leader_id", "int", "node", "who led after the change; null if nobody"),
+        Value("removal_cause", "string", "", "lag_stuck, lag_slow, lag_unknown, or the cause the controller declared"),
+    ),
+    values=(
+        Value("removals", "bigint", "replicas", "removals of this replica for this cause"),
+        Value("young_epoch", "bigint", "replicas", "of them by a leader younger than replica.lag.time.max.ms"),
+    ),
+    compute=compute,
+    needs_coverage=False,
+)

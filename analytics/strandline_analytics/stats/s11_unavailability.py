@@ -1,0 +1,58 @@
+"""S11: for how long partitions could not be written with acks=all, and not be read.
+
+Writes: under the minimum, or without a leader. Reads: without a leader. The time from the commit of an election until
+the leader took up its epoch is reported beside it: the control plane calls the partition available, nobody answers yet.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import FOREVER_US, PARTITION_KEY, Scope
+from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+
+
+def activations(silver: Silver) -> DataFrame:
+    """One row per term with a leader: key, leader_epoch, term_leader, t0 (commit), t1 (EPOCH_START in controller time).
+
+    ``t1`` is null where the start was not seen; ``clock_err_us`` bounds its error.
+    """
+    starts = silver.of_type("EPOCH_START").select(
+        *PARTITION_KEY, "leader_epoch", F.col("node_id").alias("starter"), F.col("ts_wall_us").alias("t1")
+    )
+    starts = in_controller_time(starts, silver.clock_offsets, "starter", "t1").dropDuplicates(
+        [*PARTITION_KEY, "leader_epoch"]
+    )
+    led = silver.terms.where("term_leader IS NOT NULL")
+    return led.join(starts, [*PARTITION_KEY, "leader_epoch"], "left").withColumnRenamed("term_start", "t0")
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Microseconds without writes and without reads, and the activation gaps."""
+    pieces = scope.clip(silver.control.where("known")).withColumn("dur", F.col("t1") - F.col("t0"))
+    no_leader, under = F.col("leader").isNull(), F.col("isr_size") < F.col("min_isr")
+    times = pieces.groupBy(*scope.columns).agg(
+        F.sum("dur").alias("known_us"),
+        F.sum(F.when(no_leader | under, F.col("dur")).otherwise(0)).alias("write_unavailable_us"),
+        F.sum(F.when(no_leader, F.col("dur")).otherwise(0)).alias("read_unavailable_us"),
+    )
+    topics = silver.keys
+    gaps = activations(silver).where(f"t1 > t0 AND t1 < {FOREVER_US}").join(topics, list(PARTITION_KEY))
+    waited = scope.clip(gaps).groupBy(*scope.columns).agg(F.sum(F.col("t1") - F.col("t0")).alias("activation_gap_us"))
+    return times.join(waited, list(scope.columns), "left").na.fill(0, ["activation_gap_us"])
+
+
+STATISTIC = Statistic(
+    id="s11",
+    name="unavailability",
+    title="Write and read unavailability",
+    values=(
+        Value("write_unavailable_us", "bigint", "us", "under the minimum or leaderless: acks=all could not succeed"),
+        Value("read_unavailable_us", "bigint", "us", "leaderless"),
+        Value("activation_gap_us", "bigint", "us", "from the commit of an election to its EPOCH_START; two clocks"),
+    ),
+    compute=compute,
+)

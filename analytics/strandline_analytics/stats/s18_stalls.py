@@ -1,0 +1,105 @@
+"""S18: when the high watermark stood still although there was something to commit, and who held it up.
+
+An episode is a maximal interval with LEO > HW and HW constant for at least one second. It starts at the later of the
+last advance and the first sight of LEO > HW; it ends with the next advance, with the epoch, or is cut by what is known.
+Blockers are members of the maximal ISR whose durable LEO was the HW itself, the leader included: a slow disk of its own
+holds it up as well. Below the minimum ISR nobody blocks: the HW may not move (`state-events` 1.4).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+
+STALL_US = 1_000_000
+"""theta: one second."""
+
+_SERIES = (*PARTITION_KEY, "leader_epoch", "incarnation")
+
+
+def stalls(silver: Silver) -> DataFrame:
+    """One row per episode: key, topic, leader_epoch, hw, t0, t1, ended_by, blockers, is_under_min."""
+    rows = silver.believed_looks
+    own = rows.where("is_leader AND leader_leo > hw")
+    waiting = own.groupBy(*_SERIES, "topic", "hw").agg(
+        F.min("t0").alias("_seen"), F.max("t1").alias("_held"), F.max("sample_id").alias("_last_look")
+    )
+    advances = silver.samples_of_type("HW_ADVANCE").where("partition IS NOT NULL")
+    into = advances.groupBy(*_SERIES, F.col("new_hw").alias("hw")).agg(F.max("last_us").alias("_came"))
+    outof = advances.groupBy(*_SERIES, F.col("old_hw").alias("hw")).agg(F.min("first_us").alias("_went"))
+    episodes = waiting.join(into, [*_SERIES, "hw"], "left").join(outof, [*_SERIES, "hw"], "left")
+    episodes = episodes.join(F.broadcast(silver.terms), [*PARTITION_KEY, "leader_epoch"], "left")
+    # Of coalesced advances the border is not in the record; the next look with a higher HW bounds the end.
+    order = Window.partitionBy(*_SERIES).orderBy("hw")
+    episodes = episodes.withColumn("_next", F.lead("_seen").over(order))
+    end = F.least(F.coalesce("_went", F.least("_held", "_next")), F.col("term_end"))
+    ended_by = (
+        F.when(F.col("term_end") <= F.coalesce("_went", F.col("term_end")), F.lit("epoch_end"))
+        .when(F.col("_went").isNotNull(), F.lit("advance"))
+        .otherwise(F.lit("unknown"))
+    )
+    ended_by = F.when(F.col("_went").isNull() & (F.col("_held") < F.col("term_end")), F.lit("unknown")).otherwise(
+        ended_by
+    )
+    episodes = episodes.withColumn("t0", F.greatest("_seen", "_came")).withColumn("t1", end)
+    episodes = episodes.withColumn("ended_by", ended_by).where(F.col("t1") - F.col("t0") >= STALL_US)
+    members = rows.where("in_maximal_isr AND durable_leo = hw AND leader_leo > hw")
+    blockers = members.groupBy(*_SERIES, "hw").agg(F.sort_array(F.collect_set("replica_id")).alias("blockers"))
+    episodes = episodes.join(blockers, [*_SERIES, "hw"], "left")
+    return _with_minimum(episodes, silver).select(
+        *PARTITION_KEY, "topic", "leader_epoch", "hw", "t0", "t1", "ended_by", "blockers", "is_under_min"
+    )
+
+
+def _with_minimum(episodes: DataFrame, silver: Silver) -> DataFrame:
+    """Add ``is_under_min``: whether the ISR was below the minimum at any time of the episode."""
+    under = silver.control.where("leader IS NOT NULL AND isr_size < min_isr")
+    under = under.select(*PARTITION_KEY, F.col("t0").alias("_u0"), F.col("t1").alias("_u1"))
+    overlaps = (F.col("_u0") < F.col("t1")) & (F.col("_u1") > F.col("t0"))
+    joined = episodes.join(under, list(PARTITION_KEY), "left")
+    columns = episodes.columns
+    return joined.groupBy(*columns).agg(F.coalesce(F.bool_or(overlaps), F.lit(False)).alias("is_under_min"))
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Episodes that overlap a window, their time in it, and who blocked how many of them."""
+    pieces = scope.clip(stalls(silver)).withColumn("dur", F.col("t1") - F.col("t0"))
+    figures = pieces.groupBy(*scope.columns).agg(
+        F.count("*").alias("episodes"),
+        F.sum("dur").alias("total_us"),
+        F.max("dur").alias("longest_us"),
+        F.count_if("is_under_min").alias("under_min_episodes"),
+        F.count_if(F.col("ended_by") == "epoch_end").alias("ended_by_epoch"),
+        F.count_if("cut_end").alias("censored"),
+    )
+    blamed = pieces.where("NOT is_under_min").withColumn("_blocker", F.explode("blockers"))
+    blamed = blamed.groupBy(*scope.columns, "_blocker").agg(F.count("*").alias("_n"))
+    blamed = blamed.groupBy(*scope.columns).agg(
+        F.map_from_entries(F.sort_array(F.collect_list(F.struct("_blocker", "_n")))).alias("blockers")
+    )
+    looked = scope.clip(silver.believed_looks.where("is_leader")).groupBy(*scope.columns)
+    known = looked.agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us"))
+    rows = known.join(figures, list(scope.columns), "left").join(blamed, list(scope.columns), "left")
+    return rows.na.fill(0, ["episodes", "total_us", "under_min_episodes", "ended_by_epoch", "censored"])
+
+
+STATISTIC = Statistic(
+    id="s18",
+    name="hw_stalls",
+    title="HW stalls",
+    values=(
+        Value("episodes", "bigint", "episodes", "stalls of at least 1 s that overlap the window"),
+        Value("total_us", "bigint", "us", "their time in the window"),
+        Value("longest_us", "bigint", "us", "longest of them, as far as it lies in the window"),
+        Value("under_min_episodes", "bigint", "episodes", "of them with the ISR below the minimum"),
+        Value("ended_by_epoch", "bigint", "episodes", "ended by a change of leader"),
+        Value("censored", "bigint", "episodes", "still going on at the end of the window"),
+        Value("blockers", "map<int,bigint>", "episodes", "replica -> episodes that it held up"),
+    ),
+    compute=compute,
+    reads_samples=True,
+)

@@ -1,0 +1,80 @@
+"""S20: how late followers learned of a high watermark.
+
+For each LOCAL_SAMPLE of a follower with HW v: its time - the first time the leader of that epoch had a HW of at
+least v.
+Two clocks (class X). The offset form, HW of the leader as of the sample - HW of the follower, subtracts no clocks.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+from strandline_analytics.stats.ranks import nearest_rank
+
+_TERM = (*PARTITION_KEY, "leader_epoch")
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Per follower: delays of the first sight of each HW, and how far it was behind in records."""
+    advances = silver.samples_of_type("HW_ADVANCE").select(
+        *_TERM,
+        "topic",
+        F.lit(None).cast("int").alias("follower"),
+        F.col("new_hw").alias("hw"),
+        F.col("last_us").alias("at"),
+    )
+    seen = silver.samples_of_type("LOCAL_SAMPLE").select(
+        *_TERM, "topic", F.col("node_id").alias("follower"), "hw", F.col("ts_wall_us").alias("at")
+    )
+    both = advances.unionByName(seen)
+    is_advance = F.col("follower").isNull()
+    # The earliest advance to at least this HW: the nearest from above, for a leader's HW only rises within its epoch.
+    downward = Window.partitionBy(*_TERM).orderBy(F.desc("hw"), F.col("follower").asc_nulls_first())
+    timewise = Window.partitionBy(*_TERM).orderBy("at", F.col("follower").asc_nulls_first())
+    until_now = (Window.unboundedPreceding, Window.currentRow)
+    rows = both.withColumn(
+        "_reached", F.last(F.when(is_advance, F.col("at")), ignorenulls=True).over(downward.rowsBetween(*until_now))
+    ).withColumn(
+        "_leader_hw", F.last(F.when(is_advance, F.col("hw")), ignorenulls=True).over(timewise.rowsBetween(*until_now))
+    )
+    rows = rows.where(~is_advance).withColumnRenamed("at", "t")
+    own = Window.partitionBy(*_TERM, "follower").orderBy("t")
+    first_sight = ~F.col("hw").eqNullSafe(F.lag("hw").over(own))
+    rows = rows.withColumn("_delay", F.when(first_sight, F.col("t") - F.col("_reached")))
+    rows = rows.withColumn("_behind", F.col("_leader_hw") - F.col("hw"))
+    return (
+        scope.place(rows)
+        .groupBy(*scope.columns, F.col("follower").alias("replica_id"))
+        .agg(
+            F.count("_delay").alias("observations"),
+            *nearest_rank(F.col("_delay"), {"p50_us": 50, "p95_us": 95}),
+            F.max("_delay").alias("max_us"),
+            F.max("_behind").alias("behind_max_records"),
+            F.avg("_behind").alias("behind_mean_records"),
+            F.count_if(F.col("_delay") < 0).alias("n_negative"),
+        )
+    )
+
+
+STATISTIC = Statistic(
+    id="s20",
+    name="hw_propagation",
+    title="HW propagation to followers",
+    extra=(Value("replica_id", "int", "node", "the follower"),),
+    values=(
+        Value("observations", "bigint", "samples", "first sights of a new HW at the follower"),
+        Value("p50_us", "bigint", "us", "median delay, nearest rank; two clocks"),
+        Value("p95_us", "bigint", "us", "95th percentile"),
+        Value("max_us", "bigint", "us", "longest delay"),
+        Value("behind_max_records", "bigint", "records", "largest HW of the leader - HW of the follower"),
+        Value("behind_mean_records", "double", "records", "mean of it over the samples"),
+        Value("n_negative", "bigint", "samples", "delays below 0: two clocks disagree; not clamped"),
+    ),
+    compute=compute,
+    reads_samples=True,
+    needs_coverage=False,
+)
