@@ -150,13 +150,14 @@ async def _flood(run: Run) -> None:
     answers = await asyncio.gather(*calls, return_exceptions=True)
     codes = Counter(map(_said, answers))
     run.measured["flood_answers"] = dict(codes)
-    run.counters["refused_as_too_many"] += codes["ERROR_CODE_THROTTLING_QUOTA_EXCEEDED"]
+    run.counters["refused_as_too_many"] += codes["RESOURCE_EXHAUSTED"]
 
 
 def _said(answer: leader_pb.ProducePartitionResponse | BaseException) -> str:
-    """An answer, or the failure of a call, in one word."""
+    """An answer, or the failure of a call, in few words; what is unavailable says why."""
     if isinstance(answer, grpc.aio.AioRpcError):
-        return answer.code().name
+        code = answer.code()
+        return f"{code.name}: {answer.details()}" if code is grpc.StatusCode.UNAVAILABLE else code.name
     if isinstance(answer, BaseException):
         raise answer
     return error_pb2.ErrorCode.Name(answer.error_code)
