@@ -6,10 +6,12 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from strandline.core.types import TopicPartition
 from strandline.export.destination import Destination, LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
-from strandline.export.rows import Row
+from strandline.export.rows import Emitter, Row, Taken
+from strandline.export.runs import Run
 from strandline.export.schema import COLUMNS, ENVELOPE, EVENT_TYPES, Kind
 
 CLUSTER = "c0ffee"
@@ -46,6 +48,21 @@ def row(event_type: str, seq: int, *, node_id: int = 1, incarnation: int = 2, at
     }
 
 
+def run_of(rows: list[Row]) -> Run:
+    """The events, all of one emitter, that become these rows."""
+    first = rows[0]
+    emitter = Emitter(cluster_id=first["cluster_id"], node_id=first["node_id"], incarnation=first["incarnation"])
+    return Run(emitter, [each["seq"] for each in rows], [_taken(each) for each in rows], lambda _: first.get("topic"))
+
+
+def _taken(row: Row) -> Taken:
+    tp = TopicPartition(row["topic_id"], row["partition"]) if "topic_id" in row else None
+    fields = {name: value for name, value in row.items() if name not in _GIVEN}
+    return Taken(row["ts_wall_us"], row["ts_mono_us"], row["event_type"], tp, fields, row.get("controller_epoch"))
+
+
+_GIVEN = {column.name for column in ENVELOPE} - {"leader_epoch", "partition_epoch", "meta_offset", "ext"}
+
 PLAIN_TYPES = [name for name in EVENT_TYPES if not name.startswith("EXPORT")]
 
 
@@ -78,7 +95,7 @@ def export(
     place = LocalDirectory(destination) if isinstance(destination, Path) else destination
     outlet = FileExport(place, kind, FileLimits(roll_us=1))
     for start in range(0, len(rows), per_file):
-        outlet.write(rows[start : start + per_file])
+        outlet.write(run_of(rows[start : start + per_file]))
         outlet.tend(10 * start + 10)
     outlet.close(0)
     return outlet

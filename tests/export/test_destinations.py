@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row
+from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row, run_of
 from object_store import CREDENTIALS, ObjectStore
 
 from strandline.core.types import TopicPartition
@@ -96,7 +96,7 @@ def test_a_full_disk_is_waited_out(small_disk: Path) -> None:
     outlet = FileExport(LocalDirectory(small_disk / "out"), ExportFormat.JSONL, FileLimits(roll_us=1))
     rows = every_type(100)
     for start in range(0, 100, 10):
-        outlet.write(rows[start : start + 10])
+        outlet.write(run_of(rows[start : start + 10]))
         outlet.tend((start + 1) * 100_000_000)
     partial = [path for path in (small_disk / "out").rglob("*") if path.name.startswith(".")]
     failed = outlet.stats.failures
@@ -114,7 +114,7 @@ def test_a_directory_without_permission_is_waited_out(tmp_path: Path) -> None:
     place = tmp_path / "out"
     place.mkdir(mode=0o500)
     outlet = FileExport(LocalDirectory(place), ExportFormat.JSONL, FileLimits(roll_us=1))
-    outlet.write([row("EPOCH_START", 1)])
+    outlet.write(run_of([row("EPOCH_START", 1)]))
     outlet.tend(10)
     assert outlet.stats.is_failing
     place.chmod(0o700)
@@ -127,7 +127,7 @@ def test_a_destination_that_is_a_file_is_waited_out(tmp_path: Path) -> None:
     place = tmp_path / "out"
     place.write_text("in the way")
     outlet = FileExport(LocalDirectory(place), ExportFormat.JSONL, FileLimits(roll_us=1))
-    outlet.write([row("EPOCH_START", 1)])
+    outlet.write(run_of([row("EPOCH_START", 1)]))
     outlet.tend(10)
     assert outlet.stats.is_failing
     place.unlink()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from strandline.core.types import TopicPartition
 from strandline.export.outlet import Lost
 from strandline.export.rows import Row
+from strandline.export.runs import Run
 from strandline.export.sink import EventSink
 
 TP = TopicPartition("id", 3)
@@ -30,9 +30,9 @@ class Kept:
         if open_:
             self.gate.set()
 
-    def write(self, rows: Sequence[Row]) -> None:
+    def write(self, run: Run) -> None:
         assert self.gate.wait(10), "nobody opened the gate"
-        self.rows += rows
+        self.rows += run.rows()
 
     def tend(self, mono_us: int) -> list[Lost]:
         lost, self.lost = self.lost, []
@@ -188,8 +188,8 @@ def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:
     class Flooding(Kept):
         tended = 0
 
-        def write(self, rows: Sequence[Row]) -> None:
-            for _ in rows:
+        def write(self, run: Run) -> None:
+            for _ in run.events:
                 sink.take("A", None, {})
 
         def tend(self, mono_us: int) -> list[Lost]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row
+from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row, run_of
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
@@ -110,12 +110,12 @@ def test_a_file_ends_when_it_is_old_or_large() -> None:
     """The age counts from its first row, the size in memory."""
     outlet = FileExport(Failing(Path("nowhere")), ExportFormat.JSONL, FileLimits(roll_us=1_000, max_bytes=2_000))
     outlet.tend(0)
-    outlet.write([row("EPOCH_START", 1)])
+    outlet.write(run_of([row("EPOCH_START", 1)]))
     outlet.tend(999)
     assert outlet.stats.waiting_files == 0
     outlet.tend(1_000)
     assert outlet.stats.waiting_files == 1
-    outlet.write([row("EPOCH_START", seq) for seq in range(2, 30)])
+    outlet.write(run_of([row("EPOCH_START", seq) for seq in range(2, 30)]))
     outlet.tend(1_001)
     assert outlet.stats.waiting_files == 2
 
@@ -127,7 +127,7 @@ def test_a_file_that_waits_is_placed_later(tmp_path: Path) -> None:
     outlet = FileExport(place, ExportFormat.JSONL, FileLimits(roll_us=1), said.append)
     rows = every_type(20)
     for at_us in range(4):
-        outlet.write(rows[5 * at_us : 5 * at_us + 5])
+        outlet.write(run_of(rows[5 * at_us : 5 * at_us + 5]))
         outlet.tend(10_000_000 * (at_us + 1))
     assert outlet.stats.is_failing
     place.fails = False
@@ -143,7 +143,7 @@ def test_a_file_that_waits_is_placed_later(tmp_path: Path) -> None:
 def test_a_failing_destination_is_not_hammered(tmp_path: Path) -> None:
     """Tries become rarer, up to twice a minute."""
     outlet = FileExport(Failing(tmp_path), ExportFormat.JSONL, FileLimits(roll_us=1))
-    outlet.write([row("EPOCH_START", 1)])
+    outlet.write(run_of([row("EPOCH_START", 1)]))
     for second in range(300):
         outlet.tend(second * 1_000_000)
 
@@ -156,7 +156,9 @@ def test_samples_are_given_up_before_transitions(tmp_path: Path) -> None:
     outlet = FileExport(place, ExportFormat.JSONL, FileLimits(roll_us=1, waiting_bytes=120_000))
     lost = []
     for start in range(0, 400, 20):
-        outlet.write([row("HW_ADVANCE" if seq % 2 else "EPOCH_START", seq) for seq in range(start + 1, start + 21)])
+        outlet.write(
+            run_of([row("HW_ADVANCE" if seq % 2 else "EPOCH_START", seq) for seq in range(start + 1, start + 21)])
+        )
         lost += outlet.tend(start + 10)
     place.fails = False
     lost += outlet.tend(10**9)

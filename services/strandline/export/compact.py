@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from strandline.export import layout
 from strandline.export.destination import Destination
-from strandline.export.encoding import ExportFormat, growing, suffix_of
+from strandline.export.encoding import ExportFormat, encoded, suffix_of
 from strandline.export.layout import Manifest, SeqRange
 from strandline.export.reading import FoundFile, find_files, read_rows
 from strandline.export.rows import Row
@@ -102,9 +102,7 @@ def _write(
     replaces: tuple[str, ...],
     kind: ExportFormat,
 ) -> str:
-    file = growing(kind)
-    file.add(rows)
-    content = file.content()
+    content = encoded(kind, rows)
     digest = hashlib.sha256(content).hexdigest()
     path = layout.compacted_path(*place, digest, suffix_of(kind))
     times = [row["ts_wall_us"] for row in rows]

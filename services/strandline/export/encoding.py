@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from strandline.export.layout import JSON_LINES, PARQUET
 from strandline.export.local_lines import json_line
-from strandline.export.rows import Row
+from strandline.export.rows import Emitter, Row, Taken
+from strandline.export.runs import Run
 from strandline.export.schema import SORT_ORDER
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-ROWS_AT_A_TIME = 2_000
 
 
 class ExportFormat(StrEnum):
@@ -29,48 +25,35 @@ class ExportFormat(StrEnum):
     JSONL = "jsonl"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The bytes of a file, and what they hold."""
+
+    content: bytes
+    by_type: dict[str, int]
+    """How many events there are of each type."""
+    min_us: int
+    max_us: int
+    """The first and the last time of day."""
+
+    @property
+    def rows(self) -> int:
+        """How many events there are."""
+        return sum(self.by_type.values())
+
+
 class Growing(Protocol):
     """A file that is being collected in memory."""
 
     size_bytes: int
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Take rows."""
+    def add(self, run: Run) -> None:
+        """Take events."""
         ...
 
-    def content(self) -> bytes:
-        """The bytes of the file."""
+    def finish(self) -> Finished:
+        """The file."""
         ...
-
-
-class GrowingParquet:
-    """Rows as Arrow batches: small, and out of the interpreter's way when they are sorted and written."""
-
-    def __init__(self) -> None:
-        self._rows: list[Row] = []
-        self._batches: list[pa.RecordBatch] = []
-        self.size_bytes = 0
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """Convert rows some at a time: few enough that no roll takes long, enough that each costs little."""
-        self._rows += rows
-        if len(self._rows) >= ROWS_AT_A_TIME:
-            self._convert()
-
-    def _convert(self) -> None:
-        from strandline.export.arrow import record_batches
-
-        batches = record_batches(self._rows)
-        self._rows = []
-        self.size_bytes += sum(batch.nbytes for batch in batches)
-        self._batches += batches
-
-    def content(self) -> bytes:
-        """Sort and compress."""
-        from strandline.export.arrow import parquet_bytes, sorted_table
-
-        self._convert()
-        return parquet_bytes(sorted_table(self._batches))
 
 
 class GrowingLines:
@@ -78,18 +61,27 @@ class GrowingLines:
 
     def __init__(self) -> None:
         self._lines: list[tuple[tuple[Any, ...], bytes]] = []
+        self._by_type: dict[str, int] = {}
+        self._walls_us: list[int] = []
         self.size_bytes = 0
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Convert rows now."""
-        for row in rows:
+    def add(self, run: Run) -> None:
+        """Convert events now."""
+        for row in run.rows():
             line = json_line(row).encode()
             self.size_bytes += len(line)
             self._lines.append((sort_key(row), line))
+            self._walls_us.append(row["ts_wall_us"])
+            self._by_type[row["event_type"]] = self._by_type.get(row["event_type"], 0) + 1
 
-    def content(self) -> bytes:
+    def finish(self) -> Finished:
         """The lines in order."""
-        return b"".join(line for _, line in sorted(self._lines))
+        return Finished(
+            content=b"".join(line for _, line in sorted(self._lines)),
+            by_type=self._by_type,
+            min_us=min(self._walls_us),
+            max_us=max(self._walls_us),
+        )
 
 
 def sort_key(row: Row) -> tuple[Any, ...]:
@@ -99,15 +91,28 @@ def sort_key(row: Row) -> tuple[Any, ...]:
 
 def growing(kind: ExportFormat) -> Growing:
     """An empty file of a format."""
-    return GrowingParquet() if kind is ExportFormat.PARQUET else GrowingLines()
+    if kind is ExportFormat.PARQUET:
+        from strandline.export.columns import GrowingParquet
+
+        return GrowingParquet()
+    return GrowingLines()
+
+
+def encoded(kind: ExportFormat, rows: Sequence[Row]) -> bytes:
+    """The bytes of a file of rows that were read from others."""
+    if kind is ExportFormat.PARQUET:
+        from strandline.export.arrow import parquet_bytes, table_of, whole_table
+
+        return parquet_bytes(whole_table(table_of(rows)))
+    return "".join(json_line(row) for row in sorted(rows, key=sort_key)).encode()
 
 
 def prepare(kind: ExportFormat) -> None:
-    """Load what a format needs now, while nobody is served: importing pyarrow takes a third of a second of CPU."""
-    if kind is ExportFormat.PARQUET:
-        from strandline.export.arrow import parquet_bytes, sorted_table, table_of
-
-        parquet_bytes(sorted_table(table_of([])))
+    """Write a file of one event now, while nobody is served: loading pyarrow takes a third of a second of CPU."""
+    nobody = Emitter(cluster_id="", node_id=0, incarnation=0)
+    file = growing(kind)
+    file.add(Run(nobody, [1], [Taken(0, 0, "EXPORT_HEARTBEAT", None, {"last_seq": 0})], lambda _: None))
+    file.finish()
 
 
 def suffix_of(kind: ExportFormat) -> str:

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from strandline.export import layout
 from strandline.export.destination import Destination
 from strandline.export.encoding import ExportFormat, Growing, growing, suffix_of
 from strandline.export.layout import Manifest, SeqRange
 from strandline.export.outlet import Lost
-from strandline.export.rows import Row, counts_by_type
-from strandline.export.schema import SAMPLES, SCHEMA_VERSION, dataset_of
+from strandline.export.rows import Emitter
+from strandline.export.runs import Run
+from strandline.export.schema import SAMPLES, SCHEMA_VERSION
 
 _FIRST_RETRY_US = 1_000_000
 _LONGEST_RETRY_US = 30_000_000
@@ -54,14 +55,12 @@ class ExportStats:
 class _Open:
     """A file that still grows."""
 
-    rows: Growing
+    events: Growing
+    emitter: Emitter
+    hour: int
     opened_us: int
-    first: Row
+    first_seq: int
     last_seq: int = 0
-    count: int = 0
-    min_us: int = 0
-    max_us: int = 0
-    by_type: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,41 +98,23 @@ class FileExport:
 
     # --- rows in --------------------------------------------------------------------------------------
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Add rows to the open files; an hour's end closes one."""
-        runs: dict[str, list[Row]] = {}
-        for row in rows:
-            dataset = dataset_of(row["event_type"])
-            run = runs.setdefault(dataset, [])
-            before = run[-1] if run else self._first_of(dataset)
-            if before is not None and _hour(before) != _hour(row):
-                self._add(dataset, run)
-                self._end(dataset)
-                run = runs[dataset] = []
-            run.append(row)
-        for dataset, run in runs.items():
-            self._add(dataset, run)
+    def write(self, run: Run) -> None:
+        """Add events to the open files; an hour's end closes one."""
+        for hour, part in run.by_hour():
+            for dataset, events in part.by_dataset().items():
+                self._add(dataset, hour, events)
 
-    def _first_of(self, dataset: str) -> Row | None:
+    def _add(self, dataset: str, hour: int, run: Run) -> None:
         opened = self._open.get(dataset)
-        return opened.first if opened else None
-
-    def _add(self, dataset: str, rows: list[Row]) -> None:
-        if not rows:
-            return
-        opened = self._open.get(dataset)
+        if opened is not None and opened.hour != hour:
+            self._end(dataset)
+            opened = None
         if opened is None:
-            self._folder = layout.cluster_folder(rows[0]["cluster_id"])
-            opened_us = self._now_us if self._now_us is not None else rows[0]["ts_mono_us"]
-            opened = self._open[dataset] = _Open(growing(self._kind), opened_us, rows[0])
-            opened.min_us = rows[0]["ts_wall_us"]
-        opened.rows.add(rows)
-        opened.last_seq = rows[-1]["seq"]
-        opened.count += len(rows)
-        times = [row["ts_wall_us"] for row in rows]
-        opened.min_us, opened.max_us = min(opened.min_us, *times), max(opened.max_us, *times)
-        for name, number in counts_by_type(rows).items():
-            opened.by_type[name] = opened.by_type.get(name, 0) + number
+            self._folder = layout.cluster_folder(run.emitter.cluster_id)
+            opened_us = self._now_us if self._now_us is not None else run.events[0].mono_us
+            opened = self._open[dataset] = _Open(growing(self._kind), run.emitter, hour, opened_us, run.seqs[0])
+        opened.events.add(run)
+        opened.last_seq = run.seqs[-1]
 
     # --- files out ------------------------------------------------------------------------------------
 
@@ -142,7 +123,7 @@ class FileExport:
         self._now_us = mono_us
         for dataset, opened in list(self._open.items()):
             is_old = mono_us - opened.opened_us >= self._limits.roll_us
-            if is_old or opened.rows.size_bytes >= self._limits.max_bytes:
+            if is_old or opened.events.size_bytes >= self._limits.max_bytes:
                 self._end(dataset)
         if mono_us >= self._retry_at_us:
             self._place(mono_us)
@@ -163,23 +144,23 @@ class FileExport:
         if opened is None:
             return
         seqs = SeqRange(
-            node_id=opened.first["node_id"],
-            incarnation=opened.first["incarnation"],
-            first_seq=opened.first["seq"],
+            node_id=opened.emitter.node_id,
+            incarnation=opened.emitter.incarnation,
+            first_seq=opened.first_seq,
             last_seq=opened.last_seq,
         )
-        content = opened.rows.content()
+        finished = opened.events.finish()
         manifest = Manifest(
-            path=layout.data_path(dataset, _hour(opened.first), seqs, suffix_of(self._kind)),
-            rows=opened.count,
+            path=layout.data_path(dataset, opened.hour, seqs, suffix_of(self._kind)),
+            rows=finished.rows,
             ranges=(seqs,),
-            min_ts_wall_us=opened.min_us,
-            max_ts_wall_us=opened.max_us,
-            size_bytes=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
+            min_ts_wall_us=finished.min_us,
+            max_ts_wall_us=finished.max_us,
+            size_bytes=len(finished.content),
+            sha256=hashlib.sha256(finished.content).hexdigest(),
             schema_version=SCHEMA_VERSION,
         )
-        self._ready.append(_Ready(dataset, manifest, content, opened.by_type))
+        self._ready.append(_Ready(dataset, manifest, finished.content, finished.by_type))
         self._count_waiting()
 
     def _place(self, mono_us: int) -> None:
@@ -229,7 +210,3 @@ class FileExport:
     def _count_waiting(self) -> None:
         self.stats.waiting_files = len(self._ready)
         self.stats.waiting_bytes = sum(len(file.content) for file in self._ready)
-
-
-def _hour(row: Row) -> int:
-    return layout.hour_of(row["ts_wall_us"])

@@ -9,13 +9,13 @@ Invariant: a failing disk ends this record, never the process; the number of eve
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 from strandline.export.outlet import Lost
 from strandline.export.rows import Row
-from strandline.export.schema import SAMPLES, dataset_of
+from strandline.export.runs import Run
+from strandline.export.schema import TRANSITIONS
 
 EVENTS_NAME = "events.jsonl"
 MAX_FILE_BYTES = 64 << 20
@@ -30,14 +30,15 @@ class LocalLines:
         self._file: TextIO | None = None
         self.is_broken = False
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Append a line for each row that is no sample."""
-        if self.is_broken:
+    def write(self, run: Run) -> None:
+        """Append a line for each event that is no sample."""
+        rows = run.of(TRANSITIONS).rows()
+        if self.is_broken or not rows:
             return
         try:
             if self._file is None:
                 self._file = self._path.open("a", encoding="utf-8")
-            self._file.writelines(json_line(row) for row in rows if dataset_of(row["event_type"]) != SAMPLES)
+            self._file.writelines(map(json_line, rows))
             self._file.flush()
             if self._file.tell() > self._max_file_bytes:
                 self._rotate(self._file)

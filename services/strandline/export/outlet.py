@@ -1,12 +1,11 @@
-"""What takes numbered rows from the pipeline: files for analysis, or a short local record for people."""
+"""What takes numbered events from the pipeline: files for analysis, or a short local record for people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from strandline.export.rows import Row
+from strandline.export.runs import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +20,8 @@ class Lost:
 class Outlet(Protocol):
     """Called by the writer thread only. Nothing here may raise for a destination that fails."""
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Take rows in the order of their numbers."""
+    def write(self, run: Run) -> None:
+        """Take events in the order of their numbers."""
         ...
 
     def tend(self, mono_us: int) -> list[Lost]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from strandline.export.outlet import Outlet
-from strandline.export.rows import Emitter, Row, Taken, to_row
+from strandline.export.rows import Emitter, Taken
+from strandline.export.runs import Run, TopicName
 
 HEARTBEAT_EVERY_US = 10_000_000
 
@@ -26,7 +27,7 @@ class Pipeline:
         outlets: Sequence[Outlet],
         clocks: Clocks,
         *,
-        topic_name: Callable[[str], str | None] = lambda _: None,
+        topic_name: TopicName = lambda _: None,
         heartbeats: bool = True,
     ) -> None:
         self._emitter = emitter
@@ -46,7 +47,10 @@ class Pipeline:
     def pass_on(self, events: Sequence[Taken]) -> None:
         """Number events and give them to the outlets."""
         if events:
-            self._write([self._row(event) for event in events])
+            first, self._next_seq = self._next_seq, self._next_seq + len(events)
+            run = Run(self._emitter, range(first, self._next_seq), events, self._name)
+            for outlet in self._outlets:
+                outlet.write(run)
 
     def report_dropped(self, by_type: Mapping[str, int]) -> None:
         """Give the dropped events their numbers, and say so."""
@@ -76,11 +80,7 @@ class Pipeline:
 
     def _report(self, event_type: str, fields: Mapping[str, object]) -> None:
         wall_us, mono_us = self._clocks()
-        self._write([self._row(Taken(wall_us, mono_us, event_type, None, fields))])
-
-    def _row(self, event: Taken) -> Row:
-        seq, self._next_seq = self._next_seq, self._next_seq + 1
-        return to_row(event, seq, self._emitter, self._name)
+        self.pass_on([Taken(wall_us, mono_us, event_type, None, fields)])
 
     def _name(self, topic_id: str) -> str | None:
         """A topic's name; remembered, because the events of its end come when nobody knows it any more."""
@@ -88,10 +88,6 @@ class Pipeline:
         if known is None and (known := self._topic_name(topic_id)) is not None:
             self._topics[topic_id] = known
         return known
-
-    def _write(self, rows: Sequence[Row]) -> None:
-        for outlet in self._outlets:
-            outlet.write(rows)
 
 
 def _gap(first: int, last: int, by_type: Mapping[str, int]) -> dict[str, object]:

@@ -8,7 +8,7 @@ Invariant: no field is lost. One without a column goes into ``ext`` as text, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,7 +55,8 @@ _LISTS = {
     for name, known in EVENT_TYPES.items()
 }
 _MEMBER_NAMES = tuple(name for name, _ in MEMBER_FIELDS)
-_LEADERS = ("old_leader", "new_leader")
+LEADERS = ("old_leader", "new_leader")
+"""Where nobody is told as a number."""
 _MOMENTS = {
     "last_fetch_ms": "last_fetch_us",
     "last_caught_up_ms": "last_caught_up_us",
@@ -92,13 +93,13 @@ def to_row(taken: Taken, seq: int, emitter: Emitter, topic_name: Callable[[str],
 
 
 def _add_fields(row: Row, taken: Taken) -> None:
-    plan = _PLANS.get(taken.event_type, _ENVELOPE_PLAN)
+    plan = plan_of(taken.event_type)
     offset_us = taken.wall_us - taken.mono_us
-    for name in _LISTS.get(taken.event_type, ()):
+    for name in lists_of(taken.event_type):
         row[name] = []
     for name, value in taken.fields.items():
         if value is None:
-            if name in _LEADERS:
+            if name in LEADERS:
                 row[name] = NO_LEADER
             continue
         step = plan.get(name)
@@ -112,7 +113,7 @@ def _add_fields(row: Row, taken: Taken) -> None:
             row[step.column] = step.convert(value, offset_us)
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """What becomes of one field: its column, the type that is taken as it is (None: a moment), or else how."""
 
     column: str
@@ -133,17 +134,26 @@ _CONVERSIONS: dict[Kind, tuple[type, Callable[[Any, int], object]]] = {
 }
 
 
-def _plan(allowed: frozenset[str]) -> dict[str, _Step]:
-    plan = {name: _Step(name, *_CONVERSIONS[_KINDS[name]]) for name in allowed}
-    plan |= {
-        name: _Step(column, None, lambda value, _: value) for name, column in _MOMENTS.items() if column in allowed
-    }
+def _plan(allowed: frozenset[str]) -> dict[str, Step]:
+    plan = {name: Step(name, *_CONVERSIONS[_KINDS[name]]) for name in allowed}
+    plan |= {name: Step(column, None, lambda value, _: value) for name, column in _MOMENTS.items() if column in allowed}
     plan |= {name: plan[column]._replace(column=column) for name, column in _OTHER_NAMES.items() if column in allowed}
     return plan
 
 
-_PLANS = {name: _plan(allowed) for name, allowed in _ALLOWED.items()}
+_PLANS: dict[str, dict[str, Step]] = {name: _plan(allowed) for name, allowed in _ALLOWED.items()}
 _ENVELOPE_PLAN = _plan(_ENVELOPE_NAMES)
+
+
+def plan_of(event_type: str) -> Mapping[str, Step]:
+    """What becomes of each field of a type's events; a field that is not in it goes into ``ext``."""
+    plan: Mapping[str, Step] = _PLANS.get(event_type, _ENVELOPE_PLAN)
+    return plan
+
+
+def lists_of(event_type: str) -> tuple[str, ...]:
+    """The columns of a type's events that are never null."""
+    return _LISTS.get(event_type, ())
 
 
 def _member(item: Any, offset_us: int) -> dict[str, int | None]:
@@ -156,12 +166,3 @@ def _member(item: Any, offset_us: int) -> dict[str, int | None]:
             column = _MOMENTS.get(name)
             member[column or name] = int(value) if column is None else int(value) * 1000 + offset_us
     return member
-
-
-def counts_by_type(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many rows there are of each event type."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        name = row["event_type"]
-        counts[name] = counts.get(name, 0) + 1
-    return counts

@@ -17,15 +17,20 @@ from strandline.export.outlet import Outlet
 from strandline.export.pipeline import Clocks, Pipeline
 from strandline.export.ring import ROOM_FOR_SAMPLES, Ring
 from strandline.export.rows import Emitter, Taken
-from strandline.export.schema import CONTROLLER_NODE_ID
+from strandline.export.schema import CONTROLLER_NODE_ID, SAMPLES, dataset_of
 
 __all__ = ["EVENTS_NAME", "EventSink"]
 
 THREAD_NAME = "events"
 """Of the writer, as `top -H` shows it."""
 
-_WRITE_EVERY_S = 0.2
-_AT_ONCE = 2_000
+WRITE_EVERY_S = 1.0
+"""Samples wait for so long, unless many of them wait."""
+TRANSITION_WITHIN_S = 0.2
+"""A transition wakes the writer, which then waits for its like for so long."""
+_MANY = 1_000
+_AT_ONCE = 512
+_BREATH_S = 0.001
 _CLOSE_DEADLINE_S = 20.0
 
 
@@ -68,6 +73,7 @@ class EventSink:
         self._ring = Ring(ring_events)
         self._pipeline: Pipeline | None = None
         self._controller_epoch: int | None = None
+        self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write_forever, name=THREAD_NAME, daemon=True)
         self.dropped = 0
@@ -99,8 +105,11 @@ class EventSink:
         wall_us, mono_us = self._clocks()
         if not self._ring.put(Taken(wall_us, mono_us, event_type, tp, fields, self._controller_epoch)):
             self.dropped += 1
-        if self._is_virtual and self._pipeline is not None:
-            self._drain(self._pipeline)
+        if self._is_virtual:
+            if self._pipeline is not None:
+                self._drain(self._pipeline)
+        elif not self._wake.is_set() and (len(self._ring) >= _MANY or dataset_of(event_type) != SAMPLES):
+            self._wake.set()
 
     @property
     def waiting(self) -> int:
@@ -110,6 +119,7 @@ class EventSink:
     def close(self) -> None:
         """Write what is left and end the thread."""
         self._closing.set()
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=_CLOSE_DEADLINE_S)
         elif self._is_virtual and self._pipeline is not None:
@@ -119,7 +129,10 @@ class EventSink:
     def _write_forever(self) -> None:
         assert self._pipeline is not None, "the thread begins with the pipeline"
         _name_this_thread()
-        while not self._closing.wait(_WRITE_EVERY_S):
+        while not self._closing.is_set():
+            if self._wake.wait(WRITE_EVERY_S) and len(self._ring) < _MANY:
+                self._closing.wait(TRANSITION_WITHIN_S)
+            self._wake.clear()
             self._drain(self._pipeline)
             self._pipeline.tend()
             self.cpu_ns = time.thread_time_ns()
@@ -129,8 +142,11 @@ class EventSink:
 
     def _drain(self, pipeline: Pipeline) -> None:
         # What waits now; whoever floods the ring meanwhile does not keep the writer from its other duties.
-        for _ in range(0, len(self._ring), _AT_ONCE):
+        for left in range(len(self._ring), 0, -_AT_ONCE):
             pipeline.pass_on(self._ring.take(_AT_ONCE))
+            if left > _AT_ONCE and not self._is_virtual:
+                # Between two handfuls, let those have the GIL who serve.
+                time.sleep(_BREATH_S)
         pipeline.report_dropped(self._ring.take_dropped())
 
 

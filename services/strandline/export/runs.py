@@ -1,0 +1,63 @@
+"""Decides how numbered events travel to the outlets: many at a time, as the core gave them.
+
+Making a row of an event costs more than all the rest of its way, so an outlet makes rows only of what it writes as
+rows; Parquet is built by column instead (`columns.py`).
+
+Invariant: a run is of one emitter, and its numbers rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from strandline.export.layout import hour_of
+from strandline.export.rows import Emitter, Row, Taken, to_row
+from strandline.export.schema import SAMPLES, TRANSITIONS, dataset_of
+
+TopicName = Callable[[str], str | None]
+"""The name of a topic id, if it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Events with their numbers."""
+
+    emitter: Emitter
+    seqs: Sequence[int]
+    events: Sequence[Taken]
+    topic_name: TopicName
+
+    def rows(self) -> list[Row]:
+        """The events as rows."""
+        numbered = zip(self.events, self.seqs, strict=True)
+        return [to_row(event, seq, self.emitter, self.topic_name) for event, seq in numbered]
+
+    def of(self, dataset: str) -> Run:
+        """Those events that belong to a dataset; possibly none."""
+        return self._part([i for i, event in enumerate(self.events) if dataset_of(event.event_type) == dataset])
+
+    def by_dataset(self) -> dict[str, Run]:
+        """The events of each dataset that has any, the transitions first."""
+        places: dict[str, list[int]] = {TRANSITIONS: [], SAMPLES: []}
+        for place, event in enumerate(self.events):
+            places[dataset_of(event.event_type)].append(place)
+        return {dataset: self._part(found) for dataset, found in places.items() if found}
+
+    def by_hour(self) -> Iterator[tuple[int, Run]]:
+        """Stretches of one hour (counted from 1970) each; a clock that jumps makes several of the same hour."""
+        walls = [event.wall_us for event in self.events]
+        if hour_of(min(walls)) == hour_of(max(walls)):
+            yield hour_of(walls[0]), self
+            return
+        begin = 0
+        for end in range(1, len(walls) + 1):
+            if end == len(walls) or hour_of(walls[end]) != hour_of(walls[begin]):
+                yield hour_of(walls[begin]), self._part(range(begin, end))
+                begin = end
+
+    def _part(self, places: Sequence[int]) -> Run:
+        if len(places) == len(self.events):
+            return self
+        seqs, events = self.seqs, self.events
+        return Run(self.emitter, [seqs[i] for i in places], [events[i] for i in places], self.topic_name)
