@@ -6,6 +6,9 @@ cluster and no network.
 
 from __future__ import annotations
 
+import os
+import sys
+
 from pyspark.sql import SparkSession
 
 _SETTINGS = {
@@ -41,6 +44,8 @@ def open_session(app: str = "strandline-analytics", *, master: str | None = None
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
     if master is not None:
+        # Workers of an embedded run are this very Python; Spark's own default is whatever `python3` is on the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master).config("spark.driver.memory", memory)
         for name, value in _EMBEDDED.items():
             builder = builder.config(name, value)

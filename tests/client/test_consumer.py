@@ -52,6 +52,21 @@ async def test_batches_come_as_lists() -> None:
         assert await consumer.fetch_batches(30) == []
 
 
+async def test_batches_tell_their_leader_epochs() -> None:
+    """Records come with the leader epochs that they were appended in, batch by batch."""
+    async with fake_cluster(nodes=2) as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a", b"b")
+        cluster.move_leader(1)
+        write(cluster, b"c")
+        await consumer.assign([(TOPIC, 0)])
+        epochs: list[tuple[int, int]] = []
+        while not consumer.is_finished:
+            for fetched in await consumer.fetch_batches(5_000):
+                epochs.extend(fetched.epoch_starts)
+
+        assert epochs == [(0, 1), (2, 2)]
+
+
 async def test_waits_for_what_is_written_later() -> None:
     """A fetch parked at the end of the log is answered when something is written."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:

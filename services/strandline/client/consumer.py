@@ -232,8 +232,7 @@ class Consumer:
                 self._news.clear()
                 await self._news.wait()
                 continue
-            records, _ = self._pop(cursor)
-            self._iterating.extend(records)
+            self._iterating.extend(self._pop(cursor).records)
             self._iterated = (cursor, cursor.generation)
             # The one that was served goes last, so that a busy partition starves no other.
             fetching.cursors[cursor.tp] = fetching.cursors.pop(cursor.tp)
@@ -249,15 +248,15 @@ class Consumer:
             if fetched and cursor.failure is not None:
                 continue
             while cursor.chunks or cursor.failure is not None:
-                records, high_watermark = self._pop(cursor)
-                if records:
-                    cursor.position = Offset(records[-1].offset + 1)
-                    fetched.append(FetchedRecords(cursor.topic, cursor.tp.partition, records, high_watermark))
+                popped = self._pop(cursor)
+                if popped.records:
+                    cursor.position = Offset(popped.records[-1].offset + 1)
+                    fetched.append(popped)
         if fetched:
             fetching.pump()
         return fetched
 
-    def _pop(self, cursor: Cursor) -> tuple[list[Record], Offset | None]:
+    def _pop(self, cursor: Cursor) -> FetchedRecords:
         if not cursor.chunks and cursor.failure is not None:
             failure, cursor.failure = cursor.failure, None
             # Whoever goes on after it reads on from the same position, a little later.

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from strandline.client.fetched import FetchedRecords
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import EARLIEST, LATEST
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
@@ -146,8 +147,8 @@ class Cursor:
             self.failure = refused
         self.later(now_ms)
 
-    def pop_records(self) -> tuple[list[Record], Offset | None]:
-        """The oldest buffered records and the HW that came with them; moves nothing but the buffer.
+    def pop_records(self) -> FetchedRecords:
+        """The oldest buffered records with their epochs and HW; moves nothing but the buffer.
 
         Raises:
             Refused: they cannot be decoded.
@@ -155,7 +156,9 @@ class Cursor:
         chunk = self.chunks.popleft()
         self.buffered_bytes -= len(chunk.payload)
         records: list[Record] = []
-        for _, view in split_batches(chunk.payload, _ANY_SIZE):
+        epochs: list[tuple[Offset, LeaderEpoch]] = []
+        for header, view in split_batches(chunk.payload, _ANY_SIZE):
+            epochs.append((Offset(header.base_offset), LeaderEpoch(header.leader_epoch)))
             records.extend(decode_batch(view))
         if records and records[0].offset < chunk.start:
             records = [record for record in records if record.offset >= chunk.start]
@@ -163,7 +166,7 @@ class Cursor:
             records = [record for record in records if record.offset < self.stop_at]
         if not records:
             self.position = chunk.end
-        return records, chunk.high_watermark
+        return FetchedRecords(self.topic, self.tp.partition, records, chunk.high_watermark, epochs)
 
 
 def reset_time(policy: str) -> int | None:

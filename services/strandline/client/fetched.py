@@ -5,9 +5,10 @@ Invariant: records of one value are consecutive records of one partition, in the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from strandline.core.types import Offset
+from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.codec import Headers, Record
 
 
@@ -30,3 +31,5 @@ class FetchedRecords(NamedTuple):
     partition: int
     records: list[Record]
     high_watermark: Offset | None
+    epoch_starts: Sequence[tuple[Offset, LeaderEpoch]] = ()
+    """(offset, leader epoch) of every batch: records from that offset on were appended in that epoch."""
