@@ -15,7 +15,7 @@ from strandline.replica.node import ReplicaNode
 from strandline.replica.settings import ReplicaSettings
 from strandline.rpc.server import PortTaken
 from strandline.runtime.exit_codes import ExitCode, stop_process
-from strandline.runtime.process import run_service
+from strandline.runtime.process import keep_what_is_loaded, run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 from strandline.storage.directory import DataDirectory, DirectoryRefused
 from strandline.storage.disk import StorageDamaged, StorageFailed
@@ -39,6 +39,7 @@ async def run_node(settings: ReplicaSettings, directory: DataDirectory, stop_ask
     except StorageDamaged as error:
         directory.mark_unclean(str(error))
         stop_process(ExitCode.STORAGE_DAMAGED, str(error))
+    keep_what_is_loaded()
     released = asyncio.create_task(node.session.released())
     await asyncio.wait({asked, released}, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
