@@ -47,8 +47,8 @@ protos: .venv/.installed ## format the contract and generate services/strandline
 bench: .venv/.bench ## measure beside NATS JetStream and a bare echo; writes docs/BENCHMARKS.md
 	@$(BIN)/python tests/bench/run.py
 
-bench-export: .venv/.installed ## measure what the export of state events costs: CPU of its thread, p99 of produce
-	@$(BIN)/python tests/bench/export_cost.py
+bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
+	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
 campaigns: .venv/.installed ## simulate every profile over many seeds; writes into docs/RELIABILITY.md [MINUTES=30]
 	@$(BIN)/python tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES))

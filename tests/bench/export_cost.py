@@ -1,8 +1,9 @@
 """Measures what the export of state events costs: CPU of its thread, and the p99 of produce beside a cluster without.
 
-Run as `make bench-export`. It reports and asserts nothing: figures of one machine at one time. Two clusters of three
-nodes run side by side, one that exports and one that does not; only one of them is under load at a time, in rounds that
-alternate, so that both meet the same noise. The promise that the figures are compared with is in `docs/BENCHMARKS.md`.
+Run as `make bench-export`, which writes its block of `docs/BENCHMARKS.md`. It reports and asserts nothing: figures of
+one machine at one time. Two clusters of three nodes run side by side, one that exports and one that does not; only one
+of them is under load at a time, in rounds that alternate, so that both meet the same noise. Files end ten times as
+often as they do by default, so that every pair of rounds has its share of sorting, compressing and placing them.
 """
 
 from __future__ import annotations
@@ -10,57 +11,81 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
-import statistics
+import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from closed_loop import TICK_MS, Figures, cpu_ms, measure
+import pyarrow.compute as pc
+from closed_loop import Figures, measure
+from export_report import NodeCost, Pair, Run, report
+from page_blocks import write_block
 
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, Producer
+from strandline.export.arrow import read_parquet
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import clusters, find_files, read_rows
+from strandline.export.reading import clusters, find_files
 from strandline.export.sink import THREAD_NAME
 
+PAGE = Path(__file__).parents[2] / "docs" / "BENCHMARKS.md"
 TOPIC = "tides"
-PARTITIONS = 36
 NODES = 3
 SIZE = 1024
-WINDOW = 12
+WARM_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadCost:
-    """What the export's thread of one process used of it, over the busy seconds of the run."""
+class Load:
+    """What the clusters are asked to do, and how closely one of them looks at itself."""
 
-    thread_ms: int
-    process_ms: int
+    rounds: int
+    run_s: float
+    sample_ms: int
+    partitions: int
+    window: int
+    roll_s: int
 
-    @property
-    def percent(self) -> float:
-        """Its share."""
-        return round(100 * self.thread_ms / max(1, self.process_ms), 2)
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """CPU time in ns: of a process, and of its export's thread."""
+
+    process_ns: int
+    thread_ns: int
 
 
-def export_thread_ms(pid: int) -> int:
-    """CPU time of the export's thread so far."""
+def process_ns(pid: int) -> int:
+    """CPU time of a process so far, all threads: its CPU clock, as clock_getcpuclockid names it (Linux)."""
+    return time.clock_gettime_ns((~pid << 3) | 2)
+
+
+def export_thread_ns(pid: int) -> int:
+    """CPU time of the export's thread so far.
+
+    Raises:
+        LookupError: the process has no such thread.
+    """
     for task in Path(f"/proc/{pid}/task").iterdir():
         if (task / "comm").read_text().strip() == THREAD_NAME:
-            fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
-            return (int(fields[11]) + int(fields[12])) * TICK_MS
+            return int((task / "schedstat").read_text().split()[0])
     raise LookupError(f"process {pid} has no thread {THREAD_NAME}")
 
 
-async def start(directory: Path, settings: Mapping[str, str]) -> LocalCluster:
+def machine_s() -> tuple[float, float]:
+    """Seconds of CPU that the machine spent on anything, and that it had."""
+    numbers = [int(n) / os.sysconf("SC_CLK_TCK") for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(numbers) - numbers[3] - numbers[4], sum(numbers)
+
+
+async def start(directory: Path, settings: Mapping[str, str], partitions: int) -> LocalCluster:
     """A cluster with one topic."""
     cluster = LocalCluster(Plan(directory=directory, nodes=NODES, node_settings=settings))
     await cluster.start()
     async with Admin(cluster.bootstrap) as admin:
-        await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=NODES)
+        await admin.create_topic(TOPIC, partitions=partitions, replication_factor=NODES)
     return cluster
 
 
@@ -70,104 +95,111 @@ def pids(cluster: LocalCluster) -> dict[str, int]:
     return {f"node-{node_id}": address.pid for node_id, address in found.items() if address is not None}
 
 
-async def round_of(producer: Producer, cluster: LocalCluster, run_s: float) -> Figures:
+async def one_round(producer: Producer, cluster: LocalCluster, load: Load) -> Figures:
     """One round of load, spread over all partitions."""
     turn = itertools.count()
     value = bytes(SIZE)
 
     async def send() -> None:
-        await producer.send_and_wait(TOPIC, value, partition=next(turn) % PARTITIONS)
+        await producer.send_and_wait(TOPIC, value, partition=next(turn) % load.partitions)
 
-    return await measure(send, size_bytes=SIZE, window=WINDOW, warm_s=1.0, run_s=run_s, pids=pids(cluster))
+    return await measure(send, size_bytes=SIZE, window=load.window, warm_s=WARM_S, run_s=load.run_s, pids=pids(cluster))
 
 
-async def compare(work: Path, rounds: int, run_s: float, sample_ms: int) -> dict[str, object]:
-    """Both clusters, in turn."""
-    exporting = {"export_dir": str(work / "export"), "sample_interval_ms": str(sample_ms)}
-    on, off = await start(work / "on", exporting), await start(work / "off", {})
+class Comparison:
+    """Both clusters, in turn, and what was measured so far."""
+
+    def __init__(self, on: LocalCluster, off: LocalCluster, load: Load) -> None:
+        self._on, self._off, self._load = on, off, load
+        self.pairs: list[Pair] = []
+        self.used: list[dict[str, Used]] = []
+        self.busy: list[tuple[int, int]] = []
+
+    async def measure(self) -> None:
+        """All rounds."""
+        async with Producer(self._on.bootstrap, linger_ms=0) as on, Producer(self._off.bootstrap, linger_ms=0) as off:
+            for number in range(self._load.rounds):
+                spent = self._spent()
+                if number % 2:
+                    with_export, without = await self._exporting(on), await one_round(off, self._off, self._load)
+                else:
+                    without, with_export = await one_round(off, self._off, self._load), await self._exporting(on)
+                others = 100 * (1 - (self._spent()[1] - spent[1]) / max(1e-9, self._spent()[0] - spent[0]))
+                self.pairs.append(Pair(with_export, without, others_percent=round(others, 1)))
+                print(f"pair {number + 1}: p99 on {with_export.p99_ms} ms, off {without.p99_ms} ms", flush=True)
+
+    async def _exporting(self, producer: Producer) -> Figures:
+        before, began_us = self._used(), time.time_ns() // 1000
+        figures = await one_round(producer, self._on, self._load)
+        after = self._used()
+        self.busy.append((began_us, time.time_ns() // 1000))
+        self.used.append(
+            {
+                name: Used(after[name].process_ns - one.process_ns, after[name].thread_ns - one.thread_ns)
+                for name, one in before.items()
+            }
+        )
+        return figures
+
+    def _used(self) -> dict[str, Used]:
+        return {name: Used(process_ns(pid), export_thread_ns(pid)) for name, pid in pids(self._on).items()}
+
+    def _spent(self) -> tuple[float, float]:
+        """CPU seconds of the whole machine, and of what belongs to this measurement."""
+        ours = [os.getpid(), *pids(self._on).values(), *pids(self._off).values()]
+        ours += [service.pid for service in (self._on.controller, self._off.controller) if service.pid is not None]
+        return machine_s()[0], sum(process_ns(pid) for pid in ours) / 1e9
+
+
+async def compare(work: Path, load: Load) -> Run:
+    """Both clusters from their start to their end."""
+    loads = os.getloadavg()[0]
+    exporting = {
+        "export_dir": str(work / "export"),
+        "sample_interval_ms": str(load.sample_ms),
+        "export_roll_s": str(load.roll_s),
+    }
+    on = await start(work / "on", exporting, load.partitions)
+    off = await start(work / "off", {}, load.partitions)
+    comparison = Comparison(on, off, load)
     try:
-        async with Producer(on.bootstrap, linger_ms=0) as to_on, Producer(off.bootstrap, linger_ms=0) as to_off:
-            pairs, costs, busy = [], [], []
-            for number in range(rounds):
-                order = [(to_on, on), (to_off, off)]
-                figures = {}
-                for producer, cluster in order if number % 2 else reversed(order):
-                    thread_ms = {name: export_thread_ms(pid) for name, pid in pids(on).items()}
-                    process_ms = {name: cpu_ms(pid) for name, pid in pids(on).items()}
-                    began_us = time.time_ns() // 1000
-                    figures[cluster is on] = await round_of(producer, cluster, run_s)
-                    if cluster is on:
-                        busy.append((began_us, time.time_ns() // 1000))
-                        costs.append(_cost(on, thread_ms, process_ms))
-                pairs.append((figures[True], figures[False]))
-                print(f"pair {number + 1}: p99 on {pairs[-1][0].p99_ms} ms, off {pairs[-1][1].p99_ms} ms", flush=True)
+        await comparison.measure()
     finally:
         await asyncio.gather(on.stop(), off.stop())
-    return _report(work / "export", pairs, costs, busy)
-
-
-def _cost(cluster: LocalCluster, thread_ms: Mapping[str, int], process_ms: Mapping[str, int]) -> dict[str, ThreadCost]:
-    return {
-        name: ThreadCost(thread_ms=export_thread_ms(pid) - thread_ms[name], process_ms=cpu_ms(pid) - process_ms[name])
-        for name, pid in pids(cluster).items()
-    }
-
-
-def _report(
-    exported: Path,
-    pairs: list[tuple[Figures, Figures]],
-    costs: list[dict[str, ThreadCost]],
-    busy: list[tuple[int, int]],
-) -> dict[str, object]:
-    ratios = [round(on.p99_ms / off.p99_ms, 3) for on, off in pairs]
-    medians = [round(on.p50_ms / off.p50_ms, 3) for on, off in pairs]
-    return {
-        "rounds": len(pairs),
-        "p99_ms_on": [on.p99_ms for on, _ in pairs],
-        "p99_ms_off": [off.p99_ms for _, off in pairs],
-        "p99_ratio": ratios,
-        "p99_ratio_median": round(statistics.median(ratios), 3),
-        "p50_ratio_median": round(statistics.median(medians), 3),
-        "cpu_ms_per_request_on": _cpu(on for on, _ in pairs),
-        "cpu_ms_per_request_off": _cpu(off for _, off in pairs),
-        "requests_per_s_on": round(statistics.median(on.megabytes_per_s * 1e6 / SIZE for on, _ in pairs)),
-        "requests_per_s_off": round(statistics.median(off.megabytes_per_s * 1e6 / SIZE for _, off in pairs)),
-        "nodes": {name: _node(exported, name, costs, busy) for name in costs[0]},
-        "bytes_per_row": _bytes_per_row(exported),
-    }
-
-
-def _cpu(rounds: Iterable[Figures]) -> float:
-    """CPU of all data nodes for one request, median of the rounds."""
-    return round(statistics.median(sum(one.cpu_ms_per_mb.values()) * SIZE / 1e6 for one in rounds), 3)
-
-
-def _node(
-    exported: Path, name: str, costs: list[dict[str, ThreadCost]], busy: list[tuple[int, int]]
-) -> dict[str, object]:
-    total = ThreadCost(
-        thread_ms=sum(cost[name].thread_ms for cost in costs), process_ms=sum(cost[name].process_ms for cost in costs)
+    return Run(
+        pairs=comparison.pairs,
+        nodes=_nodes(work / "export", comparison),
+        bytes_per_row=_bytes_per_row(work / "export"),
+        load_before=loads,
+        load_after=os.getloadavg()[0],
+        about=f"{NODES} nodes, {load.partitions} partitions with three replicas, {load.window} requests of {SIZE} bytes"
+        f" outstanding, acks=all, fsync; {load.run_s} s a round after {WARM_S} s of warming; samples every"
+        f" {load.sample_ms} ms, files of {load.roll_s} s",
     )
-    times = _event_times(exported, int(name.removeprefix("node-")))
-    events = sum(began_us <= at_us < ended_us for began_us, ended_us in busy for at_us in times)
-    seconds = sum(ended_us - began_us for began_us, ended_us in busy) / 1e6
+
+
+def _nodes(exported: Path, comparison: Comparison) -> dict[str, NodeCost]:
+    seconds = sum(ended_us - began_us for began_us, ended_us in comparison.busy) / 1e6
     return {
-        "events_per_s": round(events / seconds),
-        "thread_ms": total.thread_ms,
-        "process_ms": total.process_ms,
-        "percent": total.percent,
+        name: NodeCost(
+            events_per_s=_events(exported, int(name.removeprefix("node-")), comparison.busy) / seconds,
+            thread_ms=sum(used[name].thread_ns for used in comparison.used) / 1e6,
+            process_ms=sum(used[name].process_ns for used in comparison.used) / 1e6,
+        )
+        for name in comparison.used[0]
     }
 
 
-def _event_times(exported: Path, node_id: int) -> list[int]:
+def _events(exported: Path, node_id: int, busy: list[tuple[int, int]]) -> int:
+    """How many events of a node's own lie in the busy stretches."""
     destination = LocalDirectory(exported)
     (cluster_id,) = clusters(destination)
-    return [
-        row["ts_wall_us"]
-        for file in find_files(destination, cluster_id)
-        for row in read_rows(file.path, destination.get(f"{cluster_id}/v1/{file.path}"))
-        if row["node_id"] == node_id
-    ]
+    count = 0
+    for file in find_files(destination, cluster_id):
+        table = read_parquet(destination.get(f"{cluster_id}/v1/{file.path}"), ["node_id", "ts_wall_us"])
+        times = table.filter(pc.equal(table["node_id"], node_id))["ts_wall_us"].to_pylist()
+        count += sum(began_us <= at_us < ended_us for at_us in times for began_us, ended_us in busy)
+    return count
 
 
 def _bytes_per_row(exported: Path) -> dict[str, float]:
@@ -175,22 +207,36 @@ def _bytes_per_row(exported: Path) -> dict[str, float]:
     (cluster_id,) = clusters(destination)
     manifests = [file.manifest for file in find_files(destination, cluster_id) if file.manifest is not None]
     return {
-        dataset: round(sum(m.size_bytes for m in found) / max(1, sum(m.rows for m in found)), 1)
+        dataset: sum(m.size_bytes for m in found) / max(1, sum(m.rows for m in found))
         for dataset in ("transitions", "samples")
         if (found := [m for m in manifests if m.path.startswith(dataset)])
     }
 
 
 def main() -> None:
-    """Run and print."""
+    """Run, print, and write the page's block."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=5.0, help="measured seconds of a round")
     parser.add_argument("--sample-ms", type=int, default=100)
-    arguments = parser.parse_args()
+    parser.add_argument("--partitions", type=int, default=60)
+    parser.add_argument("--window", type=int, default=24, help="requests outstanding")
+    parser.add_argument("--roll-s", type=int, default=30, help="seconds after which an exported file ends")
+    parser.add_argument("--dry", action="store_true", help="leave docs/BENCHMARKS.md as it is")
+    asked = parser.parse_args()
+    load = Load(
+        rounds=asked.rounds,
+        run_s=asked.seconds,
+        sample_ms=asked.sample_ms,
+        partitions=asked.partitions,
+        window=asked.window,
+        roll_s=asked.roll_s,
+    )
     with tempfile.TemporaryDirectory(prefix="strandline-export-cost-") as work:
-        report = asyncio.run(compare(Path(work), arguments.rounds, arguments.seconds, arguments.sample_ms))
-    print(json.dumps(report, indent=2))
+        text = report(asyncio.run(compare(Path(work), load)))
+    print(text)
+    if not asked.dry:
+        write_block(PAGE, "export", "make bench-export", text)
 
 
 if __name__ == "__main__":

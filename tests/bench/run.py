@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import report
+from page_blocks import blocks_of
 from parties import Pace, Party, Shape, Strandline, cluster, echo_server, nats_servers
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -118,8 +119,9 @@ def main() -> None:
     results = {"about": about(options, rows), **results}
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "benchmarks.json").write_text(json.dumps(results, indent=1) + "\n")
+    page = options.out / "BENCHMARKS.md"
     text = report.page(results)
-    (options.out / "BENCHMARKS.md").write_text(text)
+    page.write_text("\n".join(part for part in (text, blocks_of(page)) if part))
     print(text)
 
 

@@ -1,0 +1,27 @@
+"""Blocks of a page that a run writes: between two marks, each by the tool that its first mark names.
+
+Invariant: writing a block leaves the rest of the page as it was; writing the page anew keeps the blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_BLOCK = re.compile(r"<!-- (?P<name>[^:>]+): written by `[^`]+` -->\n.*?<!-- end of (?P=name) -->\n", re.DOTALL)
+
+
+def write_block(page: Path, name: str, tool: str, text: str) -> None:
+    """Put a block into a page: in its own place, or at the end of a page that has none of that name."""
+    block = f"<!-- {name}: written by `{tool}` -->\n{text.rstrip()}\n\n<!-- end of {name} -->\n"
+    before = page.read_text()
+    if any(found["name"] == name for found in _BLOCK.finditer(before)):
+        page.write_text(_BLOCK.sub(lambda found: block if found["name"] == name else found[0], before))
+    else:
+        page.write_text(f"{before.rstrip()}\n\n{block}")
+
+
+def blocks_of(page: Path) -> str:
+    """All blocks of a page, for whoever writes the page anew."""
+    found = _BLOCK.finditer(page.read_text()) if page.exists() else ()
+    return "\n".join(block[0] for block in found)
