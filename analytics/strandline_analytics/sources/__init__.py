@@ -1,0 +1,1 @@
+"""Finds what services exported, and reads it as it was written."""

@@ -1,0 +1,162 @@
+"""Decides which exported files are read for a question: by cluster, dataset and hour, from their paths alone.
+
+Invariant: a file that is not needed is not opened, nor is its manifest; the same files give the same ``input_hash``,
+wherever they lie and in whatever order they are named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from strandline.export import layout
+from strandline.export.layout import Manifest
+from strandline.export.schema import DATASETS
+from strandline_analytics.sources.places import Place, open_place
+from strandline_analytics.sources.trouble import DamagedFile, NothingThere
+
+_MARK = f"/{layout.VERSION_FOLDER}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedFile:
+    """One data file. ``path`` is relative to the folder of its cluster, as manifests name it."""
+
+    place: Place
+    cluster_id: str
+    folder: str
+    path: str
+    size_bytes: int
+    manifest: Manifest | None
+
+    @property
+    def dataset(self) -> str:
+        """``transitions`` or ``samples``."""
+        return self.path.partition("/")[0]
+
+    @property
+    def hour_path(self) -> str:
+        """``dt=.../hr=...``."""
+        return "/".join(self.path.split("/")[1:3])
+
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def shown(self) -> str:
+        """How messages name the file."""
+        return f"{self.place.root}/{self.folder}{self.path}"
+
+    @property
+    def uri(self) -> str:
+        """How Spark names the file."""
+        return self.place.uri(f"{self.folder}{self.path}")
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this file from others: the hash that its manifest has, else its size."""
+        content = self.manifest.sha256 if self.manifest else f"{self.size_bytes} bytes, unproven"
+        return f"{self.cluster_id}/{self.path} {content}"
+
+
+def input_hash(files: Iterable[ExportedFile]) -> str:
+    """A name for a set of files: 16 hexadecimal digits."""
+    lines = sorted({file.fingerprint for file in files})
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def find_exports(
+    spark: SparkSession,
+    inputs: Sequence[str],
+    *,
+    cluster_id: str | None = None,
+    wanted: Callable[[str, str], bool] = lambda dataset, hour_path: True,
+) -> list[ExportedFile]:
+    """The data files of all inputs, in order of cluster and path; each once, however often it was named.
+
+    Args:
+        inputs: roots of exports, folders of clusters, or their ``v1`` folders.
+        cluster_id: only this cluster.
+        wanted: whether files of a dataset and hour (``dt=.../hr=...``) are asked for.
+
+    Raises:
+        NothingThere: an input has no exported file at all, or none of that cluster.
+        DamagedFile: a manifest cannot be read, or the file that it names is missing.
+    """
+    found: dict[str, ExportedFile] = {}
+    present: set[str] = set()
+    for name in inputs:
+        place = open_place(spark, name)
+        clusters = _clusters(place)
+        if not clusters:
+            raise NothingThere(
+                f"nothing is exported in {name}: it has no CLUSTER_ID/v1/transitions folder with files; give the "
+                "directory that services have as export_dir, or export one: strandline up --export DIR"
+            )
+        present |= clusters.keys()
+        for cluster, (folder, paths) in clusters.items():
+            if cluster_id in (None, cluster):
+                found |= {file.uri: file for file in _files(place, cluster, folder, paths, wanted)}
+    if cluster_id is not None and cluster_id not in present:
+        raise NothingThere(
+            f"no cluster {cluster_id!r} in {', '.join(inputs)}; there is: {', '.join(sorted(present))}. "
+            "Give one of these with --cluster, or leave it out for all"
+        )
+    return sorted(found.values(), key=lambda file: (file.cluster_id, file.path, file.uri))
+
+
+def _clusters(place: Place) -> dict[str, tuple[str, dict[str, int]]]:
+    """Per cluster: its folder below the place (with a slash, or empty) and its files with their sizes."""
+    found: dict[str, tuple[str, dict[str, int]]] = {}
+    root = "/" + place.root.strip("/")
+    for listed in place.files():
+        whole = f"{root}/{listed.path}"
+        before, mark, path = whole.rpartition(_MARK)
+        cluster = before.rpartition("/")[2]
+        if not mark or not cluster or path.partition("/")[0] not in (*DATASETS, layout.MANIFEST_FOLDER):
+            continue
+        folder = listed.path.removesuffix(path)
+        known, paths = found.setdefault(cluster, (folder, {}))
+        if known == folder:
+            paths[path] = listed.size_bytes
+    return {cluster: parts for cluster, parts in found.items() if any(map(_is_data, parts[1]))}
+
+
+def _is_data(path: str) -> bool:
+    return path.partition("/")[0] in DATASETS and path.endswith(layout.SUFFIXES)
+
+
+def _files(
+    place: Place, cluster: str, folder: str, paths: dict[str, int], wanted: Callable[[str, str], bool]
+) -> Iterator[ExportedFile]:
+    for path in [*paths]:
+        dataset, _, rest = path.removeprefix(f"{layout.MANIFEST_FOLDER}/").partition("/")
+        if not wanted(dataset, rest.rpartition("/")[0]):
+            continue
+        if _is_data(path):
+            manifest = _manifest(place, folder, layout.manifest_path(path), paths)
+            yield ExportedFile(
+                place=place,
+                cluster_id=cluster,
+                folder=folder,
+                path=path,
+                size_bytes=paths[path],
+                manifest=manifest,
+            )
+
+
+def _manifest(place: Place, folder: str, path: str, paths: dict[str, int]) -> Manifest | None:
+    if path not in paths:
+        return None
+    try:
+        return Manifest.from_json(place.read(f"{folder}{path}").decode())
+    except ValueError as error:
+        raise DamagedFile(
+            f"{place.root}/{folder}{path} is no manifest: {error}. Rule: one JSON object per data file. Delete it; its "
+            "file then counts as not proven"
+        ) from error

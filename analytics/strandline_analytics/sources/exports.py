@@ -1,0 +1,90 @@
+"""Decides which rows of an export a question is answered from, and makes silver tables of them.
+
+Read are the hours of the window and, before them, as much as a state at its start can depend on: transitions of
+`TRANSITIONS_BEFORE_H` hours (every hour begins with a snapshot; stays and flaps reach further back), samples of the
+hour in which a sample may still be believed.
+
+Invariant: schemas are given, never inferred; samples are read only when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from strandline.export import layout
+from strandline.export.schema import COLUMNS, SAMPLES, TRANSITIONS, spark_ddl
+from strandline_analytics.silver.events import check_stories, distinct_events
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
+
+TRANSITIONS_BEFORE_H = 24
+"""Hours of transitions read before the window; what began earlier is told as begun at the first snapshot."""
+
+SAMPLES_BEFORE_US = 600_000_000
+"""How long before the window a sample may stand that is still believed in it, us."""
+
+
+def open_exports(
+    spark: SparkSession,
+    inputs: Sequence[str],
+    *,
+    start_us: int | None = None,
+    end_us: int | None = None,
+    cluster_id: str | None = None,
+    samples: bool = True,
+) -> Silver:
+    """Silver tables over one or more exports.
+
+    Args:
+        inputs: directories or URIs: roots of exports, or folders of clusters below them.
+        start_us: the first moment asked about, us since 1970; None: from the beginning.
+        end_us: the moment before which it ends; None: to the end.
+        cluster_id: only this cluster; None: all that are there, told apart by ``cluster_id``.
+        samples: whether statistics of samples will be asked for.
+
+    Raises:
+        InputTrouble: see `sources.trouble`.
+        ConflictingEvents: one event id tells two stories.
+    """
+    files = find_exports(spark, inputs, cluster_id=cluster_id, wanted=needed(start_us, end_us, samples=samples))
+    return read_exports(spark, files, samples=samples)
+
+
+def read_exports(spark: SparkSession, files: Sequence[ExportedFile], *, samples: bool = True) -> Silver:
+    """Silver tables over files that were found."""
+    events = distinct_events(read_rows(spark, [file for file in files if file.dataset == TRANSITIONS])).cache()
+    check_stories(events)
+    sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
+    return Silver(events, sampled, input_hash(files))
+
+
+def needed(start_us: int | None, end_us: int | None, *, samples: bool) -> Callable[[str, str], bool]:
+    """Whether files of a dataset and hour are needed for a window."""
+    last = "~" if end_us is None else layout.hour_folder(layout.hour_of(end_us - 1))
+    first = {TRANSITIONS: "", SAMPLES: ""}
+    if start_us is not None:
+        first[TRANSITIONS] = layout.hour_folder(layout.hour_of(start_us) - TRANSITIONS_BEFORE_H)
+        first[SAMPLES] = layout.hour_folder(layout.hour_of(start_us - SAMPLES_BEFORE_US))
+
+    def is_needed(dataset: str, hour_path: str) -> bool:
+        return (samples or dataset != SAMPLES) and first[dataset] <= hour_path <= last
+
+    return is_needed
+
+
+def read_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
+    """The rows of files of both formats, with all columns of the schema and no others."""
+    names = [column.name for column in COLUMNS]
+    parquet = [file.uri for file in files if file.path.endswith(layout.PARQUET)]
+    lines = [file.uri for file in files if file.path.endswith(layout.JSON_LINES)]
+    frames = []
+    if parquet:
+        frames.append(spark.read.schema(spark_ddl()).parquet(*parquet).select(*names))
+    if lines:
+        frames.append(spark.read.schema(spark_ddl()).json(lines).select(*names))
+    if not frames:
+        return spark.createDataFrame([], spark_ddl())
+    return reduce(DataFrame.unionByName, frames)

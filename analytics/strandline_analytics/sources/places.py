@@ -1,0 +1,138 @@
+"""Decides how files are listed and read before Spark reads them: directories of this machine, or what Hadoop reaches.
+
+Invariant: hidden files, whose names begin with a dot, are unfinished and are never listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+from strandline_analytics.sources.trouble import NothingThere
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Listed:
+    """A file below a root: its path from there, and its size in bytes."""
+
+    path: str
+    size_bytes: int
+
+
+class Place(Protocol):
+    """A root with files below it."""
+
+    root: str
+
+    def files(self, folder: str = "") -> Iterator[Listed]:
+        """Every file below a folder of the root; none if the folder is not there."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The content of a small file."""
+        ...
+
+    def ends(self, path: str, size_bytes: int, count: int) -> tuple[bytes, bytes]:
+        """The first and the last ``count`` bytes of a file."""
+        ...
+
+    def uri(self, path: str) -> str:
+        """How Spark names a file."""
+        ...
+
+
+class LocalPlace:
+    """A directory of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self._root = root
+
+    def files(self, folder: str = "") -> Iterator[Listed]:
+        """Files in order of their paths."""
+        for path in sorted((self._root / folder).rglob("*")):
+            if path.is_file() and not path.name.startswith("."):
+                yield Listed(path.relative_to(self._root).as_posix(), path.stat().st_size)
+
+    def read(self, path: str) -> bytes:
+        """Read a file."""
+        return (self._root / path).read_bytes()
+
+    def ends(self, path: str, size_bytes: int, count: int) -> tuple[bytes, bytes]:
+        """Read both ends of a file."""
+        with (self._root / path).open("rb") as file:
+            first = file.read(count)
+            file.seek(max(0, size_bytes - count))
+            return first, file.read(count)
+
+    def uri(self, path: str) -> str:
+        """An absolute file URI, as Hadoop reads it: nothing is escaped."""
+        return f"file://{(self._root / path).absolute()}"
+
+
+class HadoopPlace:
+    """A root behind a file system of Hadoop (`hdfs:`, `s3a:` and whatever jars were added)."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.root = root.rstrip("/")
+        self._jvm: Any = spark.sparkContext._jvm
+        path = self._path("")
+        self._fs = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        self._prefix = len(self._fs.makeQualified(path).toString().rstrip("/")) + 1
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{path}".rstrip("/"))
+
+    def files(self, folder: str = "") -> Iterator[Listed]:
+        """Files in order of their paths."""
+        start = self._path(folder)
+        if not self._fs.exists(start):
+            return
+        found, each = [], self._fs.listFiles(start, True)
+        while each.hasNext():
+            status = each.next()
+            found.append(Listed(status.getPath().toString()[self._prefix :], status.getLen()))
+        yield from sorted(one for one in found if not one.path.rpartition("/")[2].startswith("."))
+
+    def read(self, path: str) -> bytes:
+        """Read a file through the JVM."""
+        return self._bytes(path, 0, self._fs.getFileStatus(self._path(path)).getLen())
+
+    def ends(self, path: str, size_bytes: int, count: int) -> tuple[bytes, bytes]:
+        """Read both ends of a file."""
+        count = min(count, size_bytes)
+        return self._bytes(path, 0, count), self._bytes(path, size_bytes - count, count)
+
+    def _bytes(self, path: str, start: int, count: int) -> bytes:
+        stream = self._fs.open(self._path(path))
+        try:
+            stream.seek(start)
+            content = self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, count)
+            return bytes(content)
+        finally:
+            stream.close()
+
+    def uri(self, path: str) -> str:
+        """The URI as it was given."""
+        return f"{self.root}/{path}"
+
+
+def open_place(spark: SparkSession, name: str) -> Place:
+    """The place that a path or URI names; ``s3:`` is read by Hadoop's ``s3a:``.
+
+    Raises:
+        NothingThere: it is no directory of this machine, and no URI.
+    """
+    if name.startswith("file:"):
+        name = urlsplit(name).path
+    if "://" in name:
+        return HadoopPlace(spark, name.replace("s3://", "s3a://", 1))
+    root = Path(name)
+    if not root.is_dir():
+        raise NothingThere(f"{name} is no directory; give what services have as export_dir, or a URI such as s3a://...")
+    return LocalPlace(root)
