@@ -1,6 +1,7 @@
 """How fast the simulator is: whole runs of the swarm on one core, with every check on.
 
-Run by `make bench-sim`. Prints what it measured beside what is wanted of it, and writes nothing. The rate counts the
+Run by `make bench-sim`: the sources as they are, then the copy of `tests/sim/compiled.py`, whose hot modules are
+translated to C. Prints what it measured beside what is wanted of it, and writes nothing. The rate counts the
 events that cores were given (messages and timers that never reach a core are not counted), by processor time as well as
 by the clock, because a busy machine says little by the clock. The best of several rounds is what the machine can do.
 """
@@ -10,13 +11,17 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from rich.console import Console
 from rich.table import Table
 
+from strandline.core import node
 from strandline.sim.campaign import rare_collections
 from strandline.sim.run import run_seed
 
@@ -57,11 +62,25 @@ def main() -> None:
     parser.add_argument("--profile", default="swarm")
     parser.add_argument("--seeds", type=int, default=20, help="seeds of a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--this-only", action="store_true", help="measure what is imported here and nothing else")
     asked = parser.parse_args()
     run_seed(0, asked.profile)  # imports, and code that is compiled on its first use
     with rare_collections():
         rounds = [measure(round_ * asked.seeds, asked.seeds, asked.profile) for round_ in range(asked.rounds)]
     show(rounds, asked.profile, asked.seeds)
+    if not asked.this_only:
+        measure_compiled()
+
+
+def measure_compiled() -> None:
+    """Measure the same in a process of its own, with the copy whose hot modules are translated."""
+    print("\ntranslating (once for every change of the sources, about a minute)", flush=True)
+    maker = Path(__file__).parents[1] / "sim" / "compiled.py"
+    made = subprocess.run([sys.executable, str(maker)], stdout=subprocess.PIPE, text=True, check=False)
+    if made.returncode:
+        raise SystemExit(made.returncode)
+    environment = dict(os.environ, PYTHONPATH=made.stdout.strip())
+    subprocess.run([sys.executable, *sys.argv, "--this-only"], env=environment, check=True)
 
 
 def show(rounds: list[Round], profile: str, seeds: int) -> None:
@@ -77,6 +96,8 @@ def show(rounds: list[Round], profile: str, seeds: int) -> None:
         table.add_row(name, f"{max(found):,.0f}", f"{median(found):,.0f}", f"{WANTED_EVENTS_PER_S:,}")
     table.add_row("per simulated second", "", f"{density:,.0f}", f"{WANTED_EVENTS_PER_SIMULATED_S:,}")
     console = Console()
+    how = "hot modules translated to C" if node.__file__.endswith(".so") else "sources as they are"
+    console.print(how, highlight=False)
     console.print(table)
     console.print(
         f"{len(rounds)} rounds of {seeds} seeds of {profile!r}, {events:,} events, every check on, one process; "

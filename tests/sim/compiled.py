@@ -1,0 +1,110 @@
+"""Makes a copy of the package in which the hot modules of core and simulator are translated to C, and proves it.
+
+Run by `make bench-sim`, or by itself before long campaigns: `PYTHONPATH=.venv/compiled` then makes every command use
+the copy. The sources are the very same, assertions and checks included; the translator is mypyc, which comes with mypy,
+and a C compiler is needed. Modules that only define values stay as they are: mypyc knows not all of their annotations.
+
+Invariant: a copy is handed out only if it was made from exactly these sources, and after it did, effect by effect, what
+the sources do, on seeds that end well and on seeds that must be caught.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "services" / "strandline"
+COPY = ROOT / ".venv" / "compiled"
+
+CORE = (
+    "durability", "epochs", "fetch_counts", "fetch_serving", "fetcher", "follower", "high_watermark", "hw_advances",
+    "isr", "isr_channel", "leader", "metadata_follower", "node", "node_state", "offset_serving", "parked_fetches",
+    "produce_serving", "producers", "progress", "purgatory", "replica_log", "reporting", "samples", "sizes",
+    "truncation",
+)  # fmt: skip
+SIM = (
+    "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "history", "links", "machine",
+    "metadata_checks", "network", "process", "session", "timeline", "world",
+)  # fmt: skip
+MODULES = tuple(f"strandline/core/{name}.py" for name in CORE) + tuple(f"strandline/sim/{name}.py" for name in SIM)
+
+PROVEN_ON = (("swarm", 3), ("swarm", 17), ("page-cache", 1), ("rollback", 2), ("high-watermark", 0), ("kip-101", 2))
+
+_BUILD = """
+import sys
+from setuptools import setup
+from mypyc.build import mypycify
+checks = ["--strict", "--explicit-package-bases", "--config-file=", *sys.argv.pop().split()]
+setup(name="compiled", packages=[], ext_modules=mypycify(checks, opt_level="2", debug_level="0", multi_file=True))
+"""
+
+_DIGESTS = """
+import sys
+from strandline.sim.profiles import PROFILES
+from strandline.sim.run import run_world
+from strandline.sim.shape import draw_shape
+from strandline.sim.trace import Digest
+from strandline.sim.world import World
+for asked in sys.argv[1:]:
+    profile, _, seed = asked.partition("/")
+    digest = Digest()
+    ended = run_world(World(draw_shape(int(seed), PROFILES[profile]), recorder=digest))
+    print(asked, digest.hexdigest(), sorted(ended.counts.items()), ended.violation)
+"""
+
+
+def stamp(sources: Path = SOURCES) -> str:
+    """What a copy is made from: every source file of the package, which modules are translated, and this Python."""
+    digest = hashlib.sha256(f"{sys.version} {MODULES} {_BUILD}".encode())
+    for path in sorted(sources.rglob("*.py")):
+        digest.update(str(path.relative_to(sources)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def make(copy: Path = COPY) -> Path:
+    """Return the folder of a proven copy; translate and prove it first if there is none of these sources.
+
+    Raises:
+        SystemExit: it could not be translated, or it does not do what the sources do.
+    """
+    mark = copy / "made-from"
+    wanted = stamp()
+    if mark.exists() and mark.read_text() == wanted:
+        return copy
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(SOURCES, copy / "strandline", ignore=shutil.ignore_patterns("__pycache__"))
+    _translate(copy)
+    _prove(copy)
+    mark.write_text(wanted)
+    return copy
+
+
+def _translate(copy: Path) -> None:
+    command = [sys.executable, "-c", _BUILD, "build_ext", "--inplace", " ".join(MODULES)]
+    ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise SystemExit(f"mypyc could not translate the simulator:\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}")
+    shutil.rmtree(copy / "build")
+
+
+def _prove(copy: Path) -> None:
+    ours, theirs = _digests(SOURCES.parent), _digests(copy)
+    if ours != theirs:
+        raise SystemExit(f"the translated simulator does other things than its sources:\n{ours}\n{theirs}")
+
+
+def _digests(path: Path) -> str:
+    """What some seeds do, effect by effect, with the package that lies in ``path``."""
+    asked = [f"{profile}/{seed}" for profile, seed in PROVEN_ON]
+    command = [sys.executable, "-c", _DIGESTS, *asked]
+    environment = dict(os.environ, PYTHONPATH=str(path))
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    print(make())

@@ -1,0 +1,49 @@
+"""The translated copy of the simulator: when it is made anew, and that it names modules that there are."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def compiled() -> ModuleType:
+    """The script, which is not part of the package."""
+    spec = importlib.util.spec_from_file_location("compiled", Path(__file__).with_name("compiled.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault("compiled", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_module_that_is_translated_exists() -> None:
+    """A module that was renamed would be left out silently, and the copy would be slow."""
+    script = compiled()
+
+    assert [name for name in script.MODULES if not (script.SOURCES.parent / name).is_file()] == []
+
+
+def test_any_change_of_a_source_needs_a_new_copy(tmp_path: Path) -> None:
+    """One byte more, another name or one file less: the stamp of the sources is another."""
+    script = compiled()
+    (tmp_path / "one.py").write_text("1")
+    stamps = [script.stamp(tmp_path)]
+    (tmp_path / "one.py").write_text("12")
+    stamps.append(script.stamp(tmp_path))
+    (tmp_path / "one.py").rename(tmp_path / "two.py")
+    stamps.append(script.stamp(tmp_path))
+    (tmp_path / "two.py").unlink()
+    stamps.append(script.stamp(tmp_path))
+
+    assert len(set(stamps)) == 4
+
+
+def test_a_copy_of_these_sources_is_used_as_it_is(tmp_path: Path) -> None:
+    """Nothing is translated twice."""
+    script = compiled()
+    (tmp_path / "made-from").write_text(script.stamp())
+
+    assert script.make(tmp_path) == tmp_path
+    assert [path.name for path in tmp_path.iterdir()] == ["made-from"]
