@@ -22,6 +22,20 @@ def test_every_refusal_is_read_back_as_itself(code: ErrorCode) -> None:
     assert refusal_of(_failed(refusal)) == refusal
 
 
+def test_rule_and_remedy_of_a_refusal_reach_programs() -> None:
+    """A rule and a remedy that are the refusal's own come back beside the field."""
+    refusal = Refusal(
+        ErrorCode.INVALID_REQUEST, "one sentence", field="page_size", rule="at least 0", remedy="leave it out"
+    )
+
+    assert refusal_of(_failed(refusal)) == refusal
+
+
+def test_what_does_not_exist_is_told_as_not_found() -> None:
+    """A name that nothing has is NOT_FOUND, so that a client does not correct its question in vain."""
+    assert status_code(Refusal(ErrorCode.RESOURCE_NOT_FOUND)) is grpc.StatusCode.NOT_FOUND
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [

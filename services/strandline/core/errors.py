@@ -58,6 +58,7 @@ class ErrorCode(IntEnum):
     ELECTION_NOT_NEEDED = 84
     INVALID_RECORD = 87
     THROTTLING_QUOTA_EXCEEDED = 89
+    RESOURCE_NOT_FOUND = 91
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     DUPLICATE_BROKER_REGISTRATION = 101
@@ -132,6 +133,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.ELECTION_NOT_NEEDED: ErrorRule(False, "nothing to do; the partition has the leader asked for"),
     ErrorCode.INVALID_RECORD: ErrorRule(False, "correct the record or header field that the message names"),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorRule(True, "back off; the node's purgatory is full"),
+    ErrorCode.RESOURCE_NOT_FOUND: ErrorRule(False, "name one that exists; it may have been forgotten meanwhile"),
     ErrorCode.INVALID_UPDATE_VERSION: ErrorRule(False, "wait for new metadata; the partition epoch has moved on"),
     ErrorCode.UNKNOWN_TOPIC_ID: ErrorRule(True, "refresh metadata; no topic has this id"),
     ErrorCode.DUPLICATE_BROKER_REGISTRATION: ErrorRule(True, "give the node another id, or wait for the old session"),
@@ -153,6 +155,10 @@ class Refusal:
     outcome: Outcome | None = None
     field: str | None = None
     """The field or setting that is wrong, where programs need it apart from the sentence."""
+    rule: str | None = None
+    """The rule that the field breaks, likewise."""
+    remedy: str | None = None
+    """What to do, where it is more than what the code's rule says."""
 
     @property
     def retriable(self) -> bool:
@@ -175,4 +181,6 @@ class Refused(Exception):
     @classmethod
     def of(cls, refusal: Refusal) -> Refused:
         """The exception that carries just this refusal."""
-        return cls(refusal.code, refusal.message, refusal.outcome, refusal.field)
+        refused = cls(refusal.code, refusal.message, refusal.outcome, refusal.field)
+        refused.refusal = refusal
+        return refused

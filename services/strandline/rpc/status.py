@@ -29,6 +29,7 @@ _STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.STALE_CONTROLLER_EPOCH: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorCode.DUPLICATE_BROKER_REGISTRATION: grpc.StatusCode.ALREADY_EXISTS,
     ErrorCode.BROKER_ID_NOT_REGISTERED: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.RESOURCE_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     ErrorCode.NOT_CONTROLLER: grpc.StatusCode.UNAVAILABLE,
     ErrorCode.LEADER_NOT_AVAILABLE: grpc.StatusCode.UNAVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR: grpc.StatusCode.UNAVAILABLE,
@@ -61,13 +62,15 @@ def trailing_details(refusal: Refusal, *, extra: dict[str, str] | None = None) -
     """
     metadata = {
         "code": str(int(refusal.code)),
-        "remedy": RULES[refusal.code].remedy,
+        "remedy": refusal.remedy or RULES[refusal.code].remedy,
         "retriable": str(refusal.retriable).lower(),
     }
     if refusal.outcome is not None:
         metadata["outcome"] = refusal.outcome.value
     if refusal.field is not None:
         metadata["field"] = refusal.field
+    if refusal.rule is not None:
+        metadata["rule"] = refusal.rule
     metadata.update(extra or {})
     info = error_details_pb2.ErrorInfo(reason=refusal.code.name, domain=DOMAIN, metadata=metadata)
     status = status_pb2.Status(code=status_code(refusal).value[0], message=str(refusal))
@@ -85,7 +88,9 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     code = ErrorCode[info.reason]
     message = detail.removeprefix(f"{code.name}: ")
     known = Outcome(outcome) if outcome in set(Outcome) else None
-    return Refusal(code, message, known, info.metadata.get("field"))
+    remedy = info.metadata.get("remedy")
+    own = remedy if remedy != RULES[code].remedy else None
+    return Refusal(code, message, known, info.metadata.get("field"), info.metadata.get("rule"), own)
 
 
 def _error_info(metadata: Iterable[tuple[str, str | bytes]]) -> error_details_pb2.ErrorInfo | None:

@@ -114,6 +114,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """A record or a header field of the batch is not acceptable; record_errors or error_message say which."""
     ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     """The node is at one of its bounds; try again later."""
+    ERROR_CODE_RESOURCE_NOT_FOUND: _ErrorCode.ValueType  # 91
+    """What the request names by an id does not exist, or was forgotten."""
     ERROR_CODE_INVALID_UPDATE_VERSION: _ErrorCode.ValueType  # 95
     """The partition epoch of the request is not the current one (compare-and-set failed)."""
     ERROR_CODE_UNKNOWN_TOPIC_ID: _ErrorCode.ValueType  # 100
@@ -222,6 +224,8 @@ ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87
 """A record or a header field of the batch is not acceptable; record_errors or error_message say which."""
 ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 """The node is at one of its bounds; try again later."""
+ERROR_CODE_RESOURCE_NOT_FOUND: ErrorCode.ValueType  # 91
+"""What the request names by an id does not exist, or was forgotten."""
 ERROR_CODE_INVALID_UPDATE_VERSION: ErrorCode.ValueType  # 95
 """The partition epoch of the request is not the current one (compare-and-set failed)."""
 ERROR_CODE_UNKNOWN_TOPIC_ID: ErrorCode.ValueType  # 100
