@@ -142,6 +142,23 @@ def test_a_destination_that_cannot_be_meant_is_refused(name: str) -> None:
         open_destination(name)
 
 
+@pytest.mark.parametrize(
+    "uri", ["memory://{name}/state", "fsspec+memory://{name}/state", "fsspec+file://{place}/state"]
+)
+@pytest.mark.parametrize("kind", list(ExportFormat))
+def test_a_filesystem_of_fsspec_holds_the_same_export(tmp_path: Path, uri: str, kind: ExportFormat) -> None:
+    """Files, manifests, verification and compaction; a scheme that Arrow does not know is fsspec's."""
+    destination = open_destination(uri.format(name=tmp_path.name, place=tmp_path))
+    export(destination, every_type(60), kind=kind)
+    before = verify(destination, CLUSTER)
+    done = compact(destination, CLUSTER, before_hour=START_US // HOUR_US + 1, kind=kind)
+    after = verify(destination, CLUSTER)
+
+    assert (before.is_sound, before.rows, before.unproven) == (True, 60, [])
+    assert [one.files_after for one in done] == [1, 1]
+    assert (after.is_sound, after.rows, after.files) == (True, 60, 2)
+
+
 def test_a_file_uri_is_a_directory(tmp_path: Path) -> None:
     """file:// needs no pyarrow."""
     destination = open_destination(f"file://{tmp_path}/out")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.core.types import TopicPartition
+from strandline.export.counters import OutletStats
 from strandline.export.outlet import Lost
 from strandline.export.rows import Row
 from strandline.export.runs import Run
@@ -26,6 +27,7 @@ class Kept:
     def __init__(self, *, open_: bool = True) -> None:
         self.rows: list[Row] = []
         self.lost: list[Lost] = []
+        self.stats = OutletStats()
         self.gate = threading.Event()
         if open_:
             self.gate.set()
@@ -113,7 +115,7 @@ def test_samples_are_dropped_first_and_their_numbers_told(tmp_path: Path) -> Non
     sink.close()
 
     types = [row["event_type"] for row in kept.rows]
-    assert (types.count("REPLICA_SAMPLE"), types.count("LEADER_CHANGE"), sink.dropped) == (10, 15, 5)
+    assert (types.count("REPLICA_SAMPLE"), types.count("LEADER_CHANGE"), sink.counters().dropped_total) == (10, 15, 5)
     (gap,) = [row for row in kept.rows if row["event_type"] == "EXPORT_GAP"]
     missing = set(range(1, kept.rows[-1]["seq"] + 1)) - {row["seq"] for row in kept.rows}
     assert missing == set(range(gap["dropped_first_seq"], gap["dropped_last_seq"] + 1))
@@ -126,7 +128,7 @@ def test_even_transitions_are_bounded() -> None:
     for _ in range(100):
         sink.take("LEADER_CHANGE", TP, {})
 
-    assert (sink.waiting, sink.dropped) == (40, 60)
+    assert (sink.counters().waiting_events, sink.counters().dropped_total) == (40, 60)
 
 
 def test_taking_does_not_wait_for_a_stuck_writer() -> None:

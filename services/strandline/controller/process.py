@@ -36,7 +36,7 @@ from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
-from strandline.runtime.exporting import open_exports
+from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.hourly import at_each_hour
 
 ENDPOINT_NAME = "endpoint.json"
@@ -83,6 +83,8 @@ class ControllerProcess:
             settings.data_dir,
             {"role": "controller"},
             outlets=open_exports(settings, _log.warning),
+            ring_events=settings.export_ring_events,
+            said=_log.warning,
             topic_name=self._topic_name,
             begun=False,
         )
@@ -170,6 +172,8 @@ class ControllerProcess:
         await self.driver.perform_pending()
         await self._store.close()
         self.sink.close()
+        if exports(self.settings):
+            _log.info("export closed", **self.sink.counters().metrics())
         _log.info("stopped")
         return ExitCode.CLEAN
 

@@ -14,7 +14,16 @@ from strandline.core.controller_state import ControllerTimings
 from strandline.core.types import Durability, FetchHw, IsrJoin, Rules, Truncation
 from strandline.export.encoding import ExportFormat
 from strandline.rpc.limits import Keepalive
-from strandline.runtime.exporting import ExportDir, ExportUri, FileBytes, Format, RollS, WaitingBytes, check_export
+from strandline.runtime.exporting import (
+    ExportDir,
+    ExportUri,
+    FileBytes,
+    Format,
+    RingEvents,
+    RollS,
+    WaitingBytes,
+    check_export,
+)
 from strandline.runtime.settings import ServiceSettings
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
@@ -51,6 +60,7 @@ class ControllerSettings(ServiceSettings):
     export_roll_s: RollS = 300
     export_file_bytes: FileBytes = 64 << 20
     export_waiting_bytes: WaitingBytes = 64 << 20
+    export_ring_events: RingEvents = 50_000
 
     @model_validator(mode="after")
     def _timings_agree(self) -> ControllerSettings:

@@ -1,8 +1,8 @@
 """Decides how a file comes to its place whole: a directory of this machine, or any filesystem that Arrow reaches.
 
 A destination is named by a path or by a URI. ``s3://bucket/prefix?endpoint_override=host:port&scheme=http`` goes to
-an S3-compatible store with credentials from the environment, other schemes to `pyarrow.fs`, and ``fsspec+NAME://...``
-to the fsspec implementation of that name.
+an S3-compatible store with credentials from the environment, other schemes to `pyarrow.fs`, and what Arrow does not
+know to the fsspec implementation of that name; ``fsspec+NAME://...`` asks for that one by name.
 
 Invariant: a reader never sees half a file under its own name. Directories rename a file that begins with a dot;
 object stores put an object at once. Every failure is an `OSError`.
@@ -11,7 +11,10 @@ object stores put an object at once. Every failure is an `OSError`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -20,6 +23,9 @@ CONNECT_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 5.0
 """A store that does not answer holds only the writer thread, and for no longer than a few of these."""
 _ATTEMPTS = 2
+_ARROW_SCHEMES = frozenset({"gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "hf"})
+_OBJECT_STORES = frozenset({"s3", "s3a", "gcs", "gs", "abfs", "az", "memory"})
+"""Where an object appears at once; elsewhere a file is written beside its place and moved."""
 
 
 class Destination(Protocol):
@@ -92,14 +98,15 @@ class ArrowFileSystem:
     def put(self, path: str, content: bytes) -> None:
         """Put an object, which object stores do at once; elsewhere write beside it and move."""
         place = self._place(path)
-        if self._is_object_store:
-            self._write(place, content)
-            return
-        folder, _, name = place.rpartition("/")
-        self._filesystem.create_dir(folder, recursive=True)
-        fresh = f"{folder}/.{name}.new"
-        self._write(fresh, content)
-        self._filesystem.move(fresh, place)
+        with _failures_as_os_errors():
+            if self._is_object_store:
+                self._write(place, content)
+                return
+            folder, _, name = place.rpartition("/")
+            self._filesystem.create_dir(folder, recursive=True)
+            fresh = f"{folder}/.{name}.new"
+            self._write(fresh, content)
+            self._filesystem.move(fresh, place)
 
     def _write(self, place: str, content: bytes) -> None:
         with self._filesystem.open_output_stream(place) as stream:
@@ -107,18 +114,20 @@ class ArrowFileSystem:
 
     @property
     def _is_object_store(self) -> bool:
-        return self._filesystem.type_name in {"s3", "gcs", "abfs", "py::fsspec+s3", "py::fsspec+memory"}
+        # An fsspec filesystem of several protocols has all of them in its name.
+        return not _OBJECT_STORES.isdisjoint(re.findall(r"\w+", self._filesystem.type_name))
 
     def get(self, path: str) -> bytes:
         """Read an object."""
-        with self._filesystem.open_input_stream(self._place(path)) as stream:
+        with _failures_as_os_errors(), self._filesystem.open_input_stream(self._place(path)) as stream:
             content: bytes = stream.read()
             return content
 
     def delete(self, path: str) -> None:
         """Delete an object."""
         try:
-            self._filesystem.delete_file(self._place(path))
+            with _failures_as_os_errors():
+                self._filesystem.delete_file(self._place(path))
         except FileNotFoundError:
             return
 
@@ -127,7 +136,8 @@ class ArrowFileSystem:
         from pyarrow.fs import FileSelector, FileType
 
         selector = FileSelector(self._place(folder), recursive=True, allow_not_found=True)
-        found = [info.path for info in self._filesystem.get_file_info(selector) if info.type == FileType.File]
+        with _failures_as_os_errors():
+            found = [info.path for info in self._filesystem.get_file_info(selector) if info.type == FileType.File]
         prefix = len(self._root) + 1 if self._root else 0
         yield from sorted(path[prefix:] for path in found if not path.rpartition("/")[2].startswith("."))
 
@@ -136,6 +146,17 @@ class ArrowFileSystem:
 
     def __str__(self) -> str:
         return self._name
+
+
+@contextmanager
+def _failures_as_os_errors() -> Iterator[None]:
+    """Filesystems of others raise what they like; whoever exports has to know one kind of failure."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def open_destination(name: str) -> Destination:
@@ -157,10 +178,15 @@ def open_destination(name: str) -> Destination:
     if name.startswith("s3://"):
         return _s3(name, arrow_fs)
     try:
-        filesystem, root = arrow_fs.FileSystem.from_uri(name)
+        filesystem, root = arrow_fs.FileSystem.from_uri(name if _arrow_knows(name) else f"fsspec+{name}")
     except (ArrowInvalid, ImportError, ValueError) as error:
         raise ValueError(f"{name} is no destination: {error}") from error
     return ArrowFileSystem(filesystem, root, name)
+
+
+def _arrow_knows(name: str) -> bool:
+    scheme = name.partition("://")[0]
+    return scheme in _ARROW_SCHEMES or scheme.startswith("fsspec+") or find_spec("fsspec") is None
 
 
 def _s3(uri: str, arrow_fs: Any) -> ArrowFileSystem:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from strandline.export import layout
+from strandline.export.counters import OutletStats
 from strandline.export.destination import Destination
 from strandline.export.encoding import ExportFormat, Growing, growing, suffix_of
 from strandline.export.layout import Manifest, SeqRange
@@ -37,21 +38,6 @@ class FileLimits:
 
 
 @dataclass(slots=True)
-class ExportStats:
-    """What became of the rows so far; read by other threads, written by the writer alone."""
-
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
-    waiting_files: int = 0
-    waiting_bytes: int = 0
-    lost_rows: int = 0
-    failures: int = 0
-    last_failure: str = ""
-    is_failing: bool = False
-
-
-@dataclass(slots=True)
 class _Open:
     """A file that still grows."""
 
@@ -59,6 +45,7 @@ class _Open:
     emitter: Emitter
     hour: int
     opened_us: int
+    first_us: int
     first_seq: int
     last_seq: int = 0
 
@@ -71,6 +58,7 @@ class _Ready:
     manifest: Manifest
     content: bytes
     by_type: dict[str, int]
+    first_us: int
 
 
 class FileExport:
@@ -94,7 +82,7 @@ class FileExport:
         self._retry_at_us = 0
         self._retry_us = _FIRST_RETRY_US
         self._folder = ""
-        self.stats = ExportStats()
+        self.stats = OutletStats()
 
     # --- rows in --------------------------------------------------------------------------------------
 
@@ -112,9 +100,12 @@ class FileExport:
         if opened is None:
             self._folder = layout.cluster_folder(run.emitter.cluster_id)
             opened_us = self._now_us if self._now_us is not None else run.events[0].mono_us
-            opened = self._open[dataset] = _Open(growing(self._kind), run.emitter, hour, opened_us, run.seqs[0])
+            opened = self._open[dataset] = _Open(
+                growing(self._kind), run.emitter, hour, opened_us, run.events[0].mono_us, run.seqs[0]
+            )
         opened.events.add(run)
         opened.last_seq = run.seqs[-1]
+        self._count_waiting()
 
     # --- files out ------------------------------------------------------------------------------------
 
@@ -160,7 +151,7 @@ class FileExport:
             sha256=hashlib.sha256(finished.content).hexdigest(),
             schema_version=SCHEMA_VERSION,
         )
-        self._ready.append(_Ready(dataset, manifest, finished.content, finished.by_type))
+        self._ready.append(_Ready(dataset, manifest, finished.content, finished.by_type, opened.first_us))
         self._count_waiting()
 
     def _place(self, mono_us: int) -> None:
@@ -210,3 +201,5 @@ class FileExport:
     def _count_waiting(self) -> None:
         self.stats.waiting_files = len(self._ready)
         self.stats.waiting_bytes = sum(len(file.content) for file in self._ready)
+        taken = [opened.first_us for opened in self._open.values()] + [file.first_us for file in self._ready]
+        self.stats.oldest_us = min(taken, default=None)

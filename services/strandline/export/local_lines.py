@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import TextIO
 
+from strandline.export.counters import OutletStats
 from strandline.export.outlet import Lost
 from strandline.export.rows import Row
 from strandline.export.runs import Run
@@ -29,6 +30,8 @@ class LocalLines:
         self._max_file_bytes = max_file_bytes
         self._file: TextIO | None = None
         self.is_broken = False
+        self.stats = OutletStats()
+        """Empty: this record is no destination, and its rows are in the files as well."""
 
     def write(self, run: Run) -> None:
         """Append a line for each event that is no sample."""

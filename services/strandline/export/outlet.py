@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from strandline.export.counters import OutletStats
 from strandline.export.runs import Run
 
 
@@ -19,6 +20,11 @@ class Lost:
 
 class Outlet(Protocol):
     """Called by the writer thread only. Nothing here may raise for a destination that fails."""
+
+    @property
+    def stats(self) -> OutletStats:
+        """What became of the events so far."""
+        ...
 
     def write(self, run: Run) -> None:
         """Take events in the order of their numbers."""

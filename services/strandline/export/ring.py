@@ -44,6 +44,13 @@ class Ring:
     def _is_kept_beyond(self, event_type: str, waiting: int) -> bool:
         return waiting < self._room * TRANSITIONS_BEYOND and dataset_of(event_type) != SAMPLES
 
+    def oldest_us(self) -> int | None:
+        """When the event that waits longest was taken, by the monotonic clock; none if nothing waits."""
+        try:
+            return self._events[0].mono_us
+        except IndexError:
+            return None
+
     def take_dropped(self) -> dict[str, int]:
         """What was dropped since the last time, by event type."""
         if not self._dropped:

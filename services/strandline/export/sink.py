@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from strandline.core.types import TopicPartition
+from strandline.export.counters import ExportCounters
 from strandline.export.local_lines import EVENTS_NAME, MAX_FILE_BYTES, LocalLines
 from strandline.export.outlet import Outlet
 from strandline.export.pipeline import Clocks, Pipeline
@@ -47,6 +48,7 @@ class EventSink:
     nothing but itself.
     ``clocks``: likewise, with a time of day and a monotonic time of its own.
     ``begun`` False: events wait until `begin` says which incarnation reports them.
+    ``said`` hears, in a sentence, when events begin to find no room and how many found none once there is room again.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class EventSink:
         clocks: Clocks | None = None,
         topic_name: Callable[[str], str | None] = lambda _: None,
         begun: bool = True,
+        said: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._node_id = int(str(common.get("node_id", CONTROLLER_NODE_ID)))
         local = (LocalLines(directory, max_file_bytes),) if directory is not None else ()
@@ -76,9 +79,11 @@ class EventSink:
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write_forever, name=THREAD_NAME, daemon=True)
-        self.dropped = 0
-        self.cpu_ns = 0
-        """CPU time of the writer thread so far."""
+        self._said = said
+        self._is_dropping = False
+        self._kept = 0
+        self._dropped = 0
+        self._cpu_ns = 0
         if begun:
             self.begin(str(common.get("cluster_id", "")), int(str(common.get("incarnation", 0))))
 
@@ -103,18 +108,40 @@ class EventSink:
     def take(self, event_type: str, tp: TopicPartition | None, fields: Mapping[str, object]) -> None:
         """Keep an event for the writer, or drop it when there is no room."""
         wall_us, mono_us = self._clocks()
-        if not self._ring.put(Taken(wall_us, mono_us, event_type, tp, fields, self._controller_epoch)):
-            self.dropped += 1
+        if self._ring.put(Taken(wall_us, mono_us, event_type, tp, fields, self._controller_epoch)):
+            self._kept += 1
+        else:
+            self._drop()
         if self._is_virtual:
             if self._pipeline is not None:
                 self._drain(self._pipeline)
         elif not self._wake.is_set() and (len(self._ring) >= _MANY or dataset_of(event_type) != SAMPLES):
             self._wake.set()
 
-    @property
-    def waiting(self) -> int:
-        """How many events wait for the writer."""
-        return len(self._ring)
+    def _drop(self) -> None:
+        self._dropped += 1
+        if not self._is_dropping:
+            self._is_dropping = True
+            self._said(f"state events are dropped: {len(self._ring)} wait for the writer, which is behind")
+
+    def counters(self) -> ExportCounters:
+        """How the export stands. For any thread."""
+        stats = [outlet.stats for outlet in self._outlets]
+        taken_us = [at_us for at_us in (self._ring.oldest_us(), *(one.oldest_us for one in stats)) if at_us is not None]
+        return ExportCounters(
+            events_total=self._kept,
+            dropped_total=self._dropped,
+            lost_total=sum(one.lost_rows for one in stats),
+            rows_total=sum(one.rows for one in stats),
+            files_total=sum(one.files for one in stats),
+            bytes_total=sum(one.bytes for one in stats),
+            failures_total=sum(one.failures for one in stats),
+            waiting_events=len(self._ring),
+            waiting_files=sum(one.waiting_files for one in stats),
+            waiting_bytes=sum(one.waiting_bytes for one in stats),
+            lag_seconds=max(0, self._clocks()[1] - min(taken_us)) / 1e6 if taken_us else 0.0,
+            writer_cpu_seconds_total=self._cpu_ns / 1e9,
+        )
 
     def close(self) -> None:
         """Write what is left and end the thread."""
@@ -135,10 +162,10 @@ class EventSink:
             self._wake.clear()
             self._drain(self._pipeline)
             self._pipeline.tend()
-            self.cpu_ns = time.thread_time_ns()
+            self._cpu_ns = time.thread_time_ns()
         self._drain(self._pipeline)
         self._pipeline.close()
-        self.cpu_ns = time.thread_time_ns()
+        self._cpu_ns = time.thread_time_ns()
 
     def _drain(self, pipeline: Pipeline) -> None:
         # What waits now; whoever floods the ring meanwhile does not keep the writer from its other duties.
@@ -147,7 +174,11 @@ class EventSink:
             if left > _AT_ONCE and not self._is_virtual:
                 # Between two handfuls, let those have the GIL who serve.
                 time.sleep(_BREATH_S)
-        pipeline.report_dropped(self._ring.take_dropped())
+        dropped = self._ring.take_dropped()
+        pipeline.report_dropped(dropped)
+        if dropped and self._is_dropping:
+            self._is_dropping = False
+            self._said(f"state events have room again: {sum(dropped.values())} were dropped, {self._dropped} so far")
 
 
 def _name_this_thread() -> None:

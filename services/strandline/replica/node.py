@@ -41,7 +41,7 @@ from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
-from strandline.runtime.exporting import open_exports
+from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host
 from strandline.runtime.hourly import at_each_hour
@@ -144,6 +144,8 @@ class ReplicaNode:
             self.directory.path,
             {"node_id": settings.node_id},
             outlets=open_exports(settings, _log.warning),
+            ring_events=settings.export_ring_events,
+            said=_log.warning,
             topic_name=core.state.topic_names.get,
             begun=False,
         )
@@ -253,6 +255,8 @@ class ReplicaNode:
         is_durable = await self._flushed()
         self.flusher.close()
         self.sink.close()
+        if exports(self.settings):
+            _log.info("export closed", **self.sink.counters().metrics())
         self.logs.close(clean=is_durable)
         _log.info("stopped", node_id=self.settings.node_id, clean=is_durable)
         return ExitCode.CLEAN if is_durable else ExitCode.STOP_TOOK_TOO_LONG

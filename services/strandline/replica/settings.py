@@ -20,6 +20,7 @@ from strandline.runtime.exporting import (
     ExportUri,
     FileBytes,
     Format,
+    RingEvents,
     RollS,
     SampleMaxMs,
     SampleMs,
@@ -76,6 +77,7 @@ class ReplicaSettings(ServiceSettings):
     export_roll_s: RollS = 300
     export_file_bytes: FileBytes = 64 << 20
     export_waiting_bytes: WaitingBytes = 64 << 20
+    export_ring_events: RingEvents = 50_000
     sample_interval_ms: SampleMs = 1_000
     sample_max_interval_ms: SampleMaxMs = 10_000
 

@@ -22,6 +22,7 @@ Format = Annotated[ExportFormat, Field(description="what exported files are: par
 RollS = Annotated[int, Field(ge=1, le=3600, description="seconds after which an exported file ends")]
 FileBytes = Annotated[int, Field(ge=1 << 16, description="bytes in memory at which an exported file ends")]
 WaitingBytes = Annotated[int, Field(ge=1 << 16, description="bytes that may wait for a failing destination")]
+RingEvents = Annotated[int, Field(ge=100, description="events that may wait in memory for the export's thread")]
 SampleMs = Annotated[int, Field(ge=10, le=60_000, description="least time between two samples; with an export only")]
 SampleMaxMs = Annotated[int, Field(ge=100, le=600_000, description="time after which an idle partition is sampled")]
 
