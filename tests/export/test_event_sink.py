@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from strandline.core.types import TopicPartition
 from strandline.export.counters import OutletStats
 from strandline.export.outlet import Lost
@@ -205,4 +207,29 @@ def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:
     sink.begin("c", 1)
 
     assert done.wait(10)
+    sink.close()
+
+
+@pytest.mark.parametrize(("event_type", "count"), [("LEADER_CHANGE", 1), ("REPLICA_SAMPLE", 1_000)])
+def test_a_transition_and_a_crowd_do_not_wait_for_the_next_round(
+    monkeypatch: pytest.MonkeyPatch, event_type: str, count: int
+) -> None:
+    """With rounds an hour apart, what changed is written all the same, and so are samples that are many."""
+
+    class Heard(Kept):
+        heard = threading.Event()
+
+        def write(self, run: Run) -> None:
+            super().write(run)
+            if [row["event_type"] for row in self.rows].count(event_type) == count:
+                self.heard.set()
+
+    monkeypatch.setattr("strandline.export.sink.WRITE_EVERY_S", 3600.0)
+    outlet = Heard()
+    outlet.heard.clear()
+    sink = EventSink(None, {"node_id": 7}, outlets=[outlet])
+    for _ in range(count):
+        sink.take(event_type, TP, {})
+
+    assert outlet.heard.wait(10)
     sink.close()
