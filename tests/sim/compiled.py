@@ -29,7 +29,7 @@ CORE = (
 )  # fmt: skip
 SIM = (
     "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "history", "links", "machine",
-    "metadata_checks", "network", "process", "session", "timeline", "world",
+    "metadata_checks", "names", "network", "process", "session", "timeline", "world",
 )  # fmt: skip
 MODULES = tuple(f"strandline/core/{name}.py" for name in CORE) + tuple(f"strandline/sim/{name}.py" for name in SIM)
 

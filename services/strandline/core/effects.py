@@ -32,6 +32,7 @@ from strandline.core.types import (
     ProducerBatch,
     TopicPartition,
 )
+from strandline.core.values import value
 
 # --- files: performed at once, in order ------------------------------------------------------------
 
@@ -51,7 +52,7 @@ class DeleteLog:
     tp: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Append:
     """Write a batch as leader: stamp base offset and epoch (both outside the CRC), append."""
 
@@ -62,7 +63,7 @@ class Append:
     payload: object
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendReplicated:
     """Write the very bytes the leader sent; ``base_offset`` equals the LEO (M4)."""
 
@@ -141,14 +142,14 @@ class SaveMetadata:
 # --- asynchronous: each ends in exactly one event ---------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Flush:
     """Make what was appended up to now durable. Ends in `LogFlushed`; at most one per log is under way."""
 
     tp: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SendFetch:
     """Ask ``leader``. Ends in one or more `FetchAnswered` (a stream may answer in parts) or `FetchFailed`."""
 
@@ -198,7 +199,7 @@ class RefreshMetadata:
 # --- answers to callers -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnswerProduce:
     """Complete a produce call."""
 
@@ -206,7 +207,7 @@ class AnswerProduce:
     results: tuple[ProduceResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnswerFetch:
     """Complete a fetch call, or part of a stream's fetch: read the ranges now, then send.
 

@@ -21,11 +21,12 @@ from strandline.core.messages import (
     ReplicaState,
 )
 from strandline.core.types import Acks, EpochEntry, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
+from strandline.core.values import value
 
 # --- time, identity, metadata -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ticked:
     """Time passed. Deadlines come due by this event and by no other."""
 
@@ -67,7 +68,7 @@ class LogOpened:
     producers: tuple[ProducerBatch, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LogFlushed:
     """A commit that was issued when the log ended at ``issued_leo`` is complete (M55)."""
 
@@ -106,7 +107,7 @@ class RetentionFound:
 # --- callers -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProduceArrived:
     """A client wants records appended. ``request_id`` is the driver's own and unique in the process."""
 
@@ -119,7 +120,7 @@ class ProduceArrived:
     """What the caller's message holds in memory while it waits, if that is more than the batches."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchArrived:
     """A replica or a consumer fetches.
 
@@ -144,7 +145,7 @@ class FetchForgotten:
     partitions: tuple[TopicPartition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchServed:
     """What an answer to a replica really carried: ``ends`` holds the exclusive end sent per partition."""
 
@@ -193,7 +194,7 @@ class DeleteRecordsAsked:
 # --- answers from peers ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchAnswered:
     """The leader answered some or all partitions of a fetch."""
 

@@ -14,25 +14,18 @@ from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.types import Acks, BatchHeader, NodeId, Offset, TopicPartition
 from strandline.sim.draws import Draw, Purpose
-from strandline.sim.history import Send, SendOutcome, Value
+from strandline.sim.history import Send, SendOutcome
+from strandline.sim.names import VALUE_BITS
 from strandline.sim.network import Call
 
 if TYPE_CHECKING:
     from strandline.sim.world import World
 
 FIRST_CLIENT = -100
-VALUE_BITS = 24
-"""A value is client << VALUE_BITS | sequence of the record in this client."""
-
 DEADLINE_MS = 400
 PATIENCE_US = 2_500_000
 BACKOFF_US = (10_000, 120_000)
 OVERHEAD_BYTES, RECORD_BYTES = 61, 100
-
-
-def value_of(code: int) -> Value:
-    """The value that a number in a log stands for."""
-    return Value(f"p{code >> VALUE_BITS}", code & ((1 << VALUE_BITS) - 1))
 
 
 class Client:
@@ -202,10 +195,9 @@ class Producer(Client):
     def sends(self) -> Iterator[Send]:
         """Everything that was sent, record by record, in the order in which it was sent."""
         for batch in self._sent:
-            first = value_of(batch.code)
-            for index in range(batch.count):
+            for index, value in enumerate(self.world.names.values(batch.code, batch.count)):
                 yield Send(
-                    value=Value(first.client, first.seq + index),
+                    value=value,
                     partition=self.tp.partition,
                     invoked_s=batch.invoked_us / 1e6,
                     completed_s=None if batch.completed_us is None else batch.completed_us / 1e6,

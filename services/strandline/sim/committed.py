@@ -37,10 +37,11 @@ class Committed:
         """
         self.check(log, self.end, "I10", "a leader's log")
         index = log.index_of(self.end)
-        while index < len(log.headers) and log.headers[index].next_offset <= hw:
+        ends = log.ends
+        while index < len(ends) and ends[index] <= hw:
             header, value = log.headers[index], log.values[index]
             assert isinstance(value, int)
-            self._hash_at[header.next_offset] = log.hashes[index]
+            self._hash_at[ends[index]] = log.hashes[index]
             self._value_at[header.base_offset] = (value, header.record_count)
             self.records += header.record_count
             index += 1

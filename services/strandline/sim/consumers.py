@@ -12,8 +12,8 @@ from strandline.core import events
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import LATEST, FetchedPartition, FetchPartition, FetchRequest, OffsetQuestion
 from strandline.core.types import NodeId, Offset, TopicPartition
-from strandline.sim.clients import Client, value_of
-from strandline.sim.history import EndAnswer, Place, Read, Seek, Value
+from strandline.sim.clients import Client
+from strandline.sim.history import EndAnswer, Place, Read, Seek
 from strandline.sim.network import Call
 
 if TYPE_CHECKING:
@@ -88,15 +88,14 @@ class Consumer(Client):
             self.forget_leader()
             return
         now_s = self.world.timeline.now_us / 1e6
+        names, history, partition = self.world.names, self.world.history, self.tp.partition
         for header, code in zip(found.batches, self._codes(found), strict=True):
-            first = value_of(code)
-            for index in range(header.record_count):
-                offset = header.base_offset + index
+            offset: int = header.base_offset
+            for value in names.values(code, header.record_count):
                 if offset >= self.position:
-                    place = Place(self.tp.partition, offset)
-                    value = Value(first.client, first.seq + index)
-                    self.world.history.append(Read(consumer=self.name, place=place, value=value, at_s=now_s))
+                    history.append(Read(self.name, names.place(partition, offset), value, now_s))
                     self.position = offset + 1
+                offset += 1
 
     def _codes(self, found: FetchedPartition) -> tuple[int, ...]:
         payload: Any = found.payload

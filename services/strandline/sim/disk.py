@@ -30,12 +30,14 @@ class LogFile:
     """
 
     __slots__ = (
-        "epochs", "flushing", "hashes", "headers", "hw_cached", "hw_durable", "log_start", "root", "root_hash",
+        "ends", "epochs", "flushing", "hashes", "headers", "hw_cached", "hw_durable", "log_start", "root", "root_hash",
         "starts", "synced", "values",
     )  # fmt: skip
 
     def __init__(self, root: int = 0, root_hash: int = 0) -> None:
+        # First offset of every batch, and the offset behind it; batches are dense, but for the root.
         self.starts: list[int] = []
+        self.ends: list[int] = []
         self.headers: list[BatchHeader] = []
         self.values: list[object] = []
         self.hashes: list[int] = []
@@ -52,15 +54,16 @@ class LogFile:
     @property
     def leo(self) -> int:
         """Offset of the next record."""
-        return self.headers[-1].next_offset if self.headers else self.root
+        return self.ends[-1] if self.ends else self.root
 
     def append(self, header: BatchHeader, value: object, content: int) -> int:
         """Write a batch; ``content`` stands for its bytes. Returns the hash of the log that ends with it."""
         base = header.base_offset
-        assert base == self.leo, f"a batch at {base} on a log that ends at {self.leo}"
-        before = self.hashes[-1] if self.hashes else self.root_hash
+        before, leo = (self.hashes[-1], self.ends[-1]) if self.ends else (self.root_hash, self.root)
+        assert base == leo, f"a batch at {base} on a log that ends at {leo}"
         after = mix2(before ^ (header.leader_epoch << 40), content + base)
         self.starts.append(base)
+        self.ends.append(base + header.record_count)
         self.headers.append(header)
         self.values.append(value)
         self.hashes.append(after)
@@ -73,7 +76,7 @@ class LogFile:
     def border_below(self, offset: int) -> int:
         """The last end of a batch at or below ``offset``."""
         index = bisect_left(self.starts, offset)
-        if index and self.headers[index - 1].next_offset > offset:
+        if index and self.ends[index - 1] > offset:
             return self.starts[index - 1]
         return offset
 
@@ -82,21 +85,21 @@ class LogFile:
         if offset <= self.root:
             return self.root_hash if offset == self.root else None
         index = bisect_left(self.starts, offset) - 1
-        if index < 0 or self.headers[index].next_offset != offset:
+        if index < 0 or self.ends[index] != offset:
             return None
         return self.hashes[index]
 
     def cut(self, offset: int) -> None:
         """Drop every batch from ``offset`` on, the one that holds it included: batches are never split."""
         keep = bisect_left(self.starts, self.border_below(offset))
-        del self.starts[keep:], self.headers[keep:], self.values[keep:], self.hashes[keep:]
+        del self.starts[keep:], self.ends[keep:], self.headers[keep:], self.values[keep:], self.hashes[keep:]
         self.synced = min(self.synced, self.leo)
         if self.flushing is not None:
             self.flushing = min(self.flushing, self.leo)
 
     def restart(self, offset: int, root_hash: int) -> None:
         """Throw everything away and begin at ``offset``, durably."""
-        del self.starts[:], self.headers[:], self.values[:], self.hashes[:]
+        del self.starts[:], self.ends[:], self.headers[:], self.values[:], self.hashes[:]
         self.root = self.log_start = self.synced = offset
         self.root_hash, self.epochs = root_hash, ()
         if self.flushing is not None:
@@ -123,7 +126,7 @@ class LogFile:
     def lose_power(self, draw: Draw) -> int:
         """Keep what was synced and some prefix of what was not. Returns how many records were lost."""
         first = bisect_left(self.starts, self.synced)
-        borders = [self.synced, *(h.next_offset for h in self.headers[first:])]
+        borders = [self.synced, *self.ends[first:]]
         before, keep = self.leo, draw.choose(borders)
         self.cut(keep)
         self.hw_cached = self.hw_durable

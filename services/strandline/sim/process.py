@@ -301,10 +301,10 @@ class Process:
             log = self.disk.logs[result.tp]
             limit = min(limit, room)
             index = log.index_of(start + 1) - 1
-            headers = log.headers
-            while index < len(headers):
+            headers, ends = log.headers, log.ends
+            while index < len(ends) and ends[index] <= end:
                 header = headers[index]
-                if header.next_offset > end or (used and used + header.size_bytes > limit):
+                if used and used + header.size_bytes > limit:
                     break
                 batches.append(header)
                 values.append(log.values[index])

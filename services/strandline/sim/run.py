@@ -10,9 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from strandline.sim.build import PRODUCTION, Build
-from strandline.sim.clients import value_of
 from strandline.sim.committed import Broken
-from strandline.sim.history import Place, Read, Seek, Value, anomalies
+from strandline.sim.history import Place, Read, Seek, anomalies
 from strandline.sim.liveness import Convergence
 from strandline.sim.profiles import PROFILES
 from strandline.sim.shape import draw_shape
@@ -111,8 +110,6 @@ def _final_read(world: World) -> None:
         # Batches below the log start may still lie in a segment that is not gone; their records count as read.
         for header, code in zip(log.headers, log.values, strict=True):
             assert isinstance(code, int)
-            first = value_of(code)
-            for index in range(header.record_count):
-                place = Place(tp.partition, header.base_offset + index)
-                value = Value(first.client, first.seq + index)
-                world.history.append(Read(consumer=name, place=place, value=value, at_s=now_s))
+            for index, value in enumerate(world.names.values(code, header.record_count)):
+                place = world.names.place(tp.partition, header.base_offset + index)
+                world.history.append(Read(name, place, value, now_s))

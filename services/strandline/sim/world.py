@@ -27,6 +27,7 @@ from strandline.sim.draws import Draw, Purpose
 from strandline.sim.faults import Faults
 from strandline.sim.history import Operation
 from strandline.sim.machine import Machine
+from strandline.sim.names import Names
 from strandline.sim.network import Network
 from strandline.sim.process import Process
 from strandline.sim.shape import Shape
@@ -111,6 +112,7 @@ class World:
         self.events = 0
         self.coverage = Coverage()
         self.history: list[Operation] = []
+        self.names = Names()
         self.network = Network(
             self.timeline,
             shape.seed,
