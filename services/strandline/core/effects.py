@@ -244,7 +244,7 @@ class AnswerOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """A replication decision leaves the house as data (`export`)."""
+    """A replication decision leaves the house as data; `export` reads ``fields`` later, so nothing in them changes."""
 
     event_type: str
     tp: TopicPartition | None
