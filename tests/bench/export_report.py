@@ -64,7 +64,7 @@ def _about(run: Run) -> str:
         " that take turns at being first.",
         f"{run.about}.",
         f"Measured {now} on {os.cpu_count()} CPUs, {platform.system()} {platform.release()}, Python "
-        f"{platform.python_version()}; load average {run.load_before:.1f} before and {run.load_after:.1f} after; "
+        f"{platform.python_version()}, everybody at nice {os.nice(0)}; load average {run.load_before:.1f} before and {run.load_after:.1f} after; "
         f"others used {_span([pair.others_percent for pair in run.pairs])} % of the CPU time that was spent, and "
         f"{_span([steal for pair in run.pairs for steal in (pair.on.steal_percent, pair.off.steal_percent)])} % was"
         " stolen by the host.",
