@@ -1,0 +1,161 @@
+"""Decides the state of a partition from the controller's rows, in their own order, from where the last window ended.
+
+Order is that of partition epochs and of the metadata log; time is corrected along it. A row that was folded never comes
+again, so what is kept of all before is one `Held`.
+
+Invariant: times of a fold do not go back, also not from one fold to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strandline.export.schema import CONTROLLER_NODE_ID, NO_LEADER
+from strandline_analytics.stream.stories import CONTROL_TYPES, Story
+
+FOREVER_US = 2**62
+_DECIDING = ("ISR_CHANGE", "LEADER_CHANGE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Everything that the rows up to one of them told. ``order`` is the row's place, ``t`` its corrected time, us."""
+
+    t: int
+    order: tuple[int, int, int, int]
+    leader_epoch: int | None = None
+    leader: int | None = None
+    told_at: int | None = None
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    min_isr: int | None = None
+    is_deleted: bool = False
+
+    @property
+    def partition_epoch(self) -> int:
+        """The partition epoch of the row."""
+        return self.order[0]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether every part of the state was told; a leader of another epoch is not this one's."""
+        told = self.leader_epoch is not None and self.leader_epoch == self.told_at
+        return told and None not in (self.isr, self.replicas, self.min_isr)
+
+    @property
+    def kind(self) -> tuple[bool, int, int, int]:
+        """Whether somebody leads, |ISR|, RF, effective minimum; only of a state that is told."""
+        assert self.isr is not None and self.replicas is not None and self.min_isr is not None
+        rf = len(self.replicas)
+        return self.leader not in (None, NO_LEADER), len(self.isr), rf, min(rf, self.min_isr)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row, folded: what it told, the state from then on, and what was wrong before it."""
+
+    story: Story
+    held: Held
+    went_back: bool
+    lost_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What held from ``t0`` to before ``t1``, us."""
+
+    t0: int
+    t1: int
+    known: bool
+    held: Held
+
+
+def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
+    """The rows of the controller in order; rows whose place lies before ``before`` came too late and are left out."""
+    rows = [s for s in stories if s["event_type"] in CONTROL_TYPES and s["node_id"] == CONTROLLER_NODE_ID]
+    rows.sort(key=_order)
+    times: dict[int, int] = {}
+    for story in rows:
+        if story["event_type"] in _DECIDING:
+            epoch = story["partition_epoch"]
+            times[epoch] = min(times.get(epoch, FOREVER_US), story["ts_wall_us"])
+    steps: list[Step] = []
+    held = before
+    for story in rows:
+        if before is not None and _order(story) <= before.order:
+            continue
+        decides = story["event_type"] in _DECIDING
+        at = times[story["partition_epoch"]] if decides else story["ts_wall_us"]
+        # A snapshot tells of a state; the transition that made it should have come before it.
+        own = 0 if story["event_type"] == "STATE_SNAPSHOT" else 1
+        lost = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch - own)
+        t = at if held is None else max(at, held.t)
+        held = _told(held, story, t)
+        steps.append(Step(story, held, at < t, lost))
+    return steps
+
+
+def states(before: Held | None, steps: Sequence[Step]) -> list[State]:
+    """What held when; the last one for ever. A deleted partition has no state."""
+    told = [(before, 0)] if before is not None else []
+    told += [(step.held, step.lost_before) for step in steps]
+    found = []
+    for index, (held, _) in enumerate(told):
+        following = told[index + 1] if index + 1 < len(told) else None
+        t1 = following[0].t if following else FOREVER_US
+        is_whole = following is None or following[1] == 0
+        if t1 > held.t and not held.is_deleted:
+            found.append(State(held.t, t1, is_whole and held.is_told, held))
+    return found
+
+
+def _order(story: Story) -> tuple[int, int, int, int]:
+    return (story["partition_epoch"], story.get("meta_offset", -1), story["ts_wall_us"], story["seq"])
+
+
+def _told(held: Held | None, story: Story, t: int) -> Held:
+    news: dict[str, Any] = {"t": t, "order": _order(story)}
+    if "leader_epoch" in story:
+        news["leader_epoch"] = story["leader_epoch"]
+    if "new_leader" in story:
+        news["leader"] = story["new_leader"]
+        if "leader_epoch" in story:
+            news["told_at"] = story["leader_epoch"]
+    if "new_isr" in story:
+        news["isr"] = tuple(story["new_isr"])
+    if "replicas" in story:
+        news["replicas"] = tuple(story["replicas"])
+    if "min_isr" in story:
+        news["min_isr"] = story["min_isr"]
+    if "topic_deleted" in story:
+        news["is_deleted"] = story["topic_deleted"]
+    return replace(held, **news) if held is not None else Held(**news)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """When each leader epoch began by the controller, and when the topic was deleted, us."""
+
+    starts: dict[int, int]
+    deleted_us: int | None = None
+
+    def after(self, steps: Iterable[Step]) -> Terms:
+        """These and what further rows tell."""
+        starts, deleted = dict(self.starts), self.deleted_us
+        for step in steps:
+            epoch = step.story.get("leader_epoch")
+            if step.story.get("topic_deleted"):
+                deleted = step.held.t if deleted is None else min(deleted, step.held.t)
+            elif epoch is not None:
+                starts[epoch] = min(starts.get(epoch, FOREVER_US), step.held.t)
+        return Terms(starts, deleted)
+
+    def of(self, epoch: int | None) -> tuple[int | None, int | None]:
+        """Start and end of an epoch; (None, None) for one that the controller did not tell of."""
+        if epoch not in self.starts:
+            return None, None
+        later = [other for other in self.starts if other > epoch]
+        end = self.starts[min(later)] if later else self.deleted_us
+        return self.starts[epoch], FOREVER_US if end is None else end

@@ -1,0 +1,159 @@
+"""Decides what is counted in a window, and how a window's counts become the values of a row.
+
+Invariant: an interval is cut at the borders of windows and each piece counted once; integers stay integers, and the two
+quotients are those of the batch to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline_analytics.stream.control_fold import State
+from strandline_analytics.stream.look_fold import Look
+from strandline_analytics.stream.stall_fold import Episode
+
+FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
+_STATES = (
+    "full_us", "under_replicated_us", "under_replicated_led_us", "above_min_us", "at_min_us", "under_min_us",
+    "leaderless_us",
+)  # fmt: skip
+_PERCENTS = {"p50_records": 50, "p95_records": 95, "p99_records": 99}
+
+
+@dataclass(slots=True)
+class Removals:
+    """Of one replica in one window."""
+
+    removals: int = 0
+    flaps: int = 0
+    sessions: set[int] = field(default_factory=set)
+    flapping: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Figures:
+    """The counts of one window. ``known_us`` is of the control plane, ``looked_us`` of looks of leaders."""
+
+    known_us: int = 0
+    looked_us: int = 0
+    spent: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
+    removals: dict[int, Removals] = field(default_factory=dict)
+    lags: Counter[int] = field(default_factory=Counter)
+    n_negative: int = 0
+    flaws: Counter[str] = field(default_factory=Counter)
+    look_flaws: Counter[str] = field(default_factory=Counter)
+
+    def hold(self, state: State, dur: int) -> None:
+        """Count a state of the control plane."""
+        if not state.known:
+            return
+        self.known_us += dur
+        is_led, isr, rf, minimum = state.held.kind
+        holds = {
+            "full_us": is_led and isr >= rf,
+            "under_replicated_us": not is_led or isr < rf,
+            "under_replicated_led_us": is_led and isr < rf,
+            "above_min_us": is_led and isr > minimum,
+            "at_min_us": is_led and isr == minimum,
+            "under_min_us": is_led and isr < minimum,
+            "leaderless_us": not is_led,
+        }
+        self.spent.update({name: dur for name, is_so in holds.items() if is_so})
+
+    def look(self, look: Look, dur: int) -> None:
+        """Count a believed look of a leader at itself."""
+        self.looked_us += dur
+        lag = look.story["leader_leo"] - look.story["hw"]
+        if lag < 0:
+            self.n_negative += 1
+        else:
+            self.lags[lag] += dur
+
+
+def pieces(t0: int, t1: int, step: int, start: int) -> Iterator[tuple[int, int]]:
+    """The windows that an interval touches, as their numbers since 1970, and how long; nothing before ``start``, us."""
+    t0 = max(t0, start)
+    while t0 < t1:
+        number = t0 // step
+        border = min(t1, (number + 1) * step)
+        yield number, border - t0
+        t0 = border
+
+
+def lag_values(figures: Figures) -> dict[str, Any]:
+    """S1."""
+    values: dict[str, Any] = {"n_negative": figures.n_negative if figures.looked_us else None}
+    whole = sum(figures.lags.values())
+    if whole:
+        integral = sum(lag * dur for lag, dur in figures.lags.items())
+        values["mean_records"] = float(integral) / float(whole)
+        values["max_records"] = max(figures.lags)
+        values |= {name: _percentile(figures.lags, whole, percent) for name, percent in _PERCENTS.items()}
+    return values
+
+
+def change_values(figures: Figures) -> dict[str, Any]:
+    """S8."""
+    if not figures.changes["transitions"]:
+        return {}
+    return {name: figures.changes[name] for name in ("shrinks", "expands", "removals", "adds")}
+
+
+def state_values(figures: Figures) -> dict[str, Any]:
+    """S10."""
+    return {name: figures.spent[name] for name in _STATES} if figures.known_us else {}
+
+
+def flap_values(figures: Figures) -> list[dict[str, Any]]:
+    """S15: one row for each replica that was removed; one without values if none was."""
+    rows: list[dict[str, Any]] = [
+        {
+            "replica_id": replica,
+            "removals": one.removals,
+            "flaps": one.flaps,
+            "sessions": len(one.sessions),
+            "flapping_sessions": len(one.flapping),
+        }
+        for replica, one in sorted(figures.removals.items())
+    ]
+    return rows or [{}]
+
+
+def stall_values(
+    episodes: Iterable[Episode], under_min: Sequence[tuple[int, int]], start: int, end: int
+) -> dict[str, Any]:
+    """S18: the stalls that overlap a window."""
+    own = [one for one in episodes if one.t0 < end and one.t1 > start and one.t1 > one.t0]
+    if not own:
+        return {}
+    durs = [min(one.t1, end) - max(one.t0, start) for one in own]
+    blocked: Counter[int] = Counter()
+    n_under = 0
+    for one in own:
+        if any(u0 < one.t1 and u1 > one.t0 for u0, u1 in under_min):
+            n_under += 1
+        else:
+            blocked.update(one.blockers)
+    goes_on = [one.t1 >= end for one in own]
+    return {
+        "episodes": len(own),
+        "total_us": sum(durs),
+        "longest_us": max(durs),
+        "under_min_episodes": n_under,
+        "ended_by_epoch": sum(not on and one.ended_by == "epoch_end" for one, on in zip(own, goes_on, strict=True)),
+        "censored": sum(on or one.ended_by == "unknown" for one, on in zip(own, goes_on, strict=True)),
+        "blockers": dict(sorted(blocked.items())) or None,
+    }
+
+
+def _percentile(lags: Mapping[int, int], whole: int, percent: int) -> int:
+    so_far = 0
+    for lag in sorted(lags):
+        so_far += lags[lag]
+        if so_far * 100 >= whole * percent:
+            return lag
+    raise AssertionError("the shares add up to the whole")

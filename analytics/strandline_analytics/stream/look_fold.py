@@ -1,0 +1,92 @@
+"""Decides for how long each look of a leader is believed, from where the last window ended.
+
+A look holds to the next one of the same leader, three times the silence that it declared, or the end of its term,
+whichever comes first. What is kept of all before is the last look of every series, for its end is not known yet.
+
+Invariant: times of a series do not go back, also not from one fold to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from strandline_analytics.stream.control_fold import Terms
+from strandline_analytics.stream.stories import Story
+
+HOLD_INTERVALS = 3
+
+Series = tuple[int, int, int, int]
+"""Replica, leader epoch, leader, incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastLook:
+    """The last look of a series, with its corrected time, us."""
+
+    at: int
+    story: Story
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look that counts from ``t0`` to before ``t1``, us; ``at`` is when it was taken."""
+
+    story: Story
+    at: int
+    t0: int
+    t1: int
+    is_zombie: bool
+    is_last: bool
+    is_new: bool
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it is the leader's look at itself, which stands for the look as a whole."""
+        return bool(self.story["replica_id"] == self.story["node_id"])
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether figures use it."""
+        return not self.is_zombie and self.t1 > self.t0
+
+    @property
+    def went_back(self) -> bool:
+        """Whether its clock said an earlier time than the look before."""
+        return bool(self.story["ts_wall_us"] < self.at)
+
+
+def series_of(story: Story) -> Series:
+    """Whose look at whom it is."""
+    return (story["replica_id"], story["leader_epoch"], story["node_id"], story["incarnation"])
+
+
+def fold(before: dict[Series, LastLook], stories: Iterable[Story], terms: Terms) -> list[Look]:
+    """All looks, those of ``before`` first, each with its end as far as it can be told."""
+    rows: dict[Series, list[Story]] = {series: [] for series in before}
+    for story in stories:
+        if story["event_type"] == "REPLICA_SAMPLE":
+            rows.setdefault(series_of(story), []).append(story)
+    return [look for series, own in rows.items() for look in _fold_series(before.get(series), own, terms, series[1])]
+
+
+def _fold_series(last: LastLook | None, stories: list[Story], terms: Terms, epoch: int) -> list[Look]:
+    stories.sort(key=lambda story: int(story["seq"]))
+    told = [(last.at, last.story, False)] if last is not None else []
+    for story in stories:
+        if last is not None and story["seq"] <= last.story["seq"]:
+            continue
+        at = max(story["ts_wall_us"], told[-1][0]) if told else story["ts_wall_us"]
+        told.append((at, story, True))
+    start, end = terms.of(epoch)
+    looks = []
+    for index, (at, story, is_new) in enumerate(told):
+        borders = [at + story["interval_ms"] * HOLD_INTERVALS * 1_000]
+        if index + 1 < len(told):
+            borders.append(max(told[index + 1][1]["ts_wall_us"], at))
+        if end is not None:
+            borders.append(end)
+        t0 = at if start is None else max(at, start)
+        is_zombie = end is not None and at >= end
+        looks.append(Look(story, at, t0, min(borders), is_zombie, index + 1 == len(told), is_new))
+    return looks

@@ -1,0 +1,163 @@
+"""Decides which windows of a partition are closed, what their rows say, and what is kept for the open ones.
+
+`settle` is a pure function: what was kept and the events since go in, rows and what is to be kept come out. It does not
+matter how events were cut into calls, as long as none comes after the window that it belongs to was closed.
+
+A window is closed when the watermark has passed its end, and it is certain that no transition is missing in it: the
+next row of the controller was seen (each hour begins with a snapshot), the topic was deleted, or the controller has
+been silent for the horizon. Its stalls may still go on: then S18 alone stays provisional until they are settled.
+
+Invariant: a final row is told once, and not before everything that it says is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from strandline_analytics.stream.carry import Carry, Pending
+from strandline_analytics.stream.counting import Counted, count
+from strandline_analytics.stream.figures import (
+    FLAWS,
+    Figures,
+    change_values,
+    flap_values,
+    lag_values,
+    stall_values,
+    state_values,
+)
+from strandline_analytics.stream.leaving import leave
+from strandline_analytics.stream.scene import Scene, build
+from strandline_analytics.stream.stall_fold import STALL_US, Episode, StallKey, episode
+
+HOUR_US = 3_600_000_000
+
+Row = dict[str, Any]
+"""Values by column; columns that are absent are null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a window is, and how long a controller that is silent is waited for, us."""
+
+    step_us: int = HOUR_US
+    horizon_us: int = HOUR_US + 900_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of it. ``rest`` are events of open windows; ``wake_us``: look again when the watermark is there."""
+
+    rows: list[Row]
+    carry: Carry
+    rest: list[str]
+    wake_us: int | None
+
+
+def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Timing) -> Settled:
+    """Close what can be closed.
+
+    Args:
+        texts: every event of the open windows, as stories (`stories`).
+        watermark_us: everything before it has come, us since 1970.
+
+    Raises:
+        ConflictingEvents: one event id tells two stories.
+    """
+    if carry.is_done:
+        return Settled([], carry, [], None)
+    scene = build(carry, texts)
+    times = scene.times
+    if carry.start_us is None and not times:
+        return Settled([], carry, [], None)
+    step = timing.step_us
+    start = carry.start_us if carry.start_us is not None else min(times) // step * step
+    end = max(start, _closed_until(carry, scene, watermark_us, timing))
+    now = max([end, *times])
+    counted = count(carry, scene, start_us=start, end_us=end, now_us=now, step_us=step)
+    stalls = _stalls(carry, scene, watermark_us, timing)
+    topic = max(scene.topics | ({carry.topic} if carry.topic else set()), default=None)
+    is_told = carry.held is not None or bool(scene.steps)
+    rows, pending = _stall_rows(carry, scene, counted, stalls, end, step)
+    rows += [row for number in counted.numbers for row in _rows(number, counted.windows[number], end, step)]
+    left, rest = leave(carry, scene, stalls, pending, start_us=end, horizon_us=timing.horizon_us)
+    left.topic, left.moves = topic, counted.moves
+    if left.held is not None and left.held.is_deleted and not pending:
+        left, rest = Carry(is_done=True), []
+    rows = [row | {"topic": topic} for row in rows] if is_told else []
+    return Settled(rows, left, rest, None if left.is_done else _wake(end, watermark_us, timing))
+
+
+def _closed_until(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> int:
+    step = timing.step_us
+    passed = watermark // step * step
+    held = scene.steps[-1].held if scene.steps else carry.held
+    certain = (watermark - timing.horizon_us) // step * step
+    if held is not None and held.is_deleted:
+        return min(passed, (held.t // step + 1) * step)
+    if held is not None:
+        certain = max(certain, held.t // step * step)
+    return min(passed, certain)
+
+
+def _wake(end: int, watermark: int, timing: Timing) -> int:
+    following = end + timing.step_us
+    return following if watermark < following else following + timing.horizon_us
+
+
+def _stalls(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> dict[StallKey, Episode]:
+    beyond = scene.seen_beyond()
+    told = {}
+    for key, stall in scene.stalls(carry).items():
+        passed = beyond[key[:2]].after(key[2]) if key[:2] in beyond else None
+        one = episode(key, stall, scene.terms, passed, watermark, timing.horizon_us)
+        if one is not None:
+            told[key] = one
+    return told
+
+
+def _rows(number: int, figures: Figures, end: int, step: int) -> list[Row]:
+    window = {"window_start": number * step, "window_end": (number + 1) * step, "final": (number + 1) * step <= end}
+    known = {"known_us": figures.known_us, "coverage": float(figures.known_us) / float(step)}
+    known |= {name: figures.flaws[name] for name in FLAWS}
+    looked = {"known_us": figures.looked_us, "coverage": float(figures.looked_us) / float(step)}
+    looked |= {name: figures.flaws[name] + figures.look_flaws[name] for name in FLAWS}
+    return [
+        {"stat": "s01"} | window | looked | lag_values(figures),
+        {"stat": "s08"} | window | known | change_values(figures),
+        {"stat": "s10"} | window | known | state_values(figures),
+        *({"stat": "s15"} | window | known | values for values in flap_values(figures)),
+    ]
+
+
+def _stall_rows(
+    carry: Carry, scene: Scene, counted: Counted, stalls: dict[StallKey, Episode], end: int, step: int
+) -> tuple[list[Row], list[Pending]]:
+    under = [*carry.under_min, *scene.under_min()]
+    rows, pending = [], []
+    for window in [*carry.pending, *(_looked(number, counted.windows[number], step) for number in counted.numbers)]:
+        stop = window.start_us + step
+        own = [one for one in stalls.values() if one.t0 < stop and (one.t1 > window.start_us or not one.is_settled)]
+        is_settled = stop <= end and all(one.is_settled for one in own)
+        if stop <= end and not is_settled:
+            pending.append(window)
+        long = [one for one in own if one.t1 - one.t0 >= STALL_US]
+        rows.append(
+            {
+                "stat": "s18",
+                "window_start": window.start_us,
+                "window_end": stop,
+                "final": is_settled,
+                "known_us": window.looked_us,
+                "coverage": float(window.looked_us) / float(step),
+                **window.flaws,
+                **stall_values(long, under, window.start_us, stop),
+            }
+        )
+    return rows, pending
+
+
+def _looked(number: int, figures: Figures, step: int) -> Pending:
+    flaws = {name: figures.flaws[name] + figures.look_flaws[name] for name in FLAWS}
+    return Pending(number * step, figures.looked_us, flaws)

@@ -1,0 +1,147 @@
+"""The state machine of the live statistics, without Spark: worked histories, and any cut into calls is the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.analytics.random_history import SECOND, random_history, story_text
+
+from strandline_analytics.silver.events import ConflictingEvents
+from strandline_analytics.stream.carry import Carry, UnknownFormat
+from strandline_analytics.stream.machine import Row, Timing, settle
+
+HISTORIES = Path(__file__).parent / "histories"
+TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
+DELAY_US = 3 * SECOND
+"""How much disorder a history has, and so by how much a watermark stays behind."""
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    """Events of a worked history, as `conftest.history_rows` fills them in."""
+    rows = []
+    for line in (HISTORIES / name).read_text().splitlines():
+        if line.startswith("{"):
+            said = json.loads(line)
+            number = len(rows) + 1
+            defaults = {"node_id": -1, "incarnation": 1, "seq": number, "meta_offset": number, "leader_epoch": 0}
+            rows.append(defaults | {"topic": "t", "ts_wall_us": round(said.pop("t") * 1_000)} | said)
+    return rows
+
+
+def run(calls: list[tuple[list[str], int]], timing: Timing = TIMING) -> list[Row]:
+    """The rows of all calls, each with its new events and its watermark; what is kept goes through its text."""
+    carry, rest, rows = Carry(), list[str](), list[Row]()
+    for texts, watermark in calls:
+        done = settle(carry, rest + texts, watermark_us=watermark, timing=timing)
+        carry, rest = Carry.from_json(done.carry.to_json()), done.rest
+        rows += done.rows
+    return rows
+
+
+def final(rows: list[Row]) -> list[str]:
+    """The final rows, comparable."""
+    return sorted(json.dumps(row, sort_keys=True) for row in rows if row["final"])
+
+
+def cut(rows: list[dict[str, Any]], borders: list[int], end_us: int) -> list[tuple[list[str], int]]:
+    """A history in calls, each with the latest watermark that nothing to come is behind."""
+    calls, places = [], sorted({min(border, len(rows)) for border in borders} | {len(rows)})
+    for first, last in zip([0, *places], places, strict=False):
+        to_come = [row["ts_wall_us"] for row in rows[last:]]
+        watermark = min(to_come) - DELAY_US if to_come else end_us
+        calls.append(([story_text(row) for row in rows[first:last]], watermark))
+    return calls
+
+
+def test_w1_is_what_the_history_says() -> None:
+    """Two shrinks, one expand; 50 s under-replicated, 35 s at the minimum, 15 s under it; clipped at the window."""
+    timing = Timing(step_us=60 * SECOND, horizon_us=3_600 * SECOND)
+    texts = [story_text(row) for row in lines("w1_clipping.jsonl")]
+    rows = {row["stat"]: row for row in run([(texts, 60 * SECOND)], timing) if row["window_start"] == 0}
+
+    assert all(row["final"] for row in rows.values())
+    assert (rows["s08"]["shrinks"], rows["s08"]["expands"]) == (2, 1)
+    assert rows["s10"]["under_replicated_us"] == 50 * SECOND
+    assert (rows["s10"]["at_min_us"], rows["s10"]["under_min_us"]) == (35 * SECOND, 15 * SECOND)
+    assert rows["s10"]["full_us"] == 10 * SECOND
+    assert rows["s10"]["coverage"] == 1.0
+
+
+@pytest.mark.parametrize(("watermark_s", "is_final"), [(59, False), (60, True)])
+def test_a_window_closes_with_the_watermark(watermark_s: int, is_final: bool) -> None:
+    """Not before the watermark is at its end; before that its rows are provisional."""
+    timing = Timing(step_us=60 * SECOND, horizon_us=3_600 * SECOND)
+    texts = [story_text(row) for row in lines("w1_clipping.jsonl")]
+    rows = [row for row in run([(texts, watermark_s * SECOND)], timing) if row["window_start"] == 0]
+
+    assert {row["final"] for row in rows} == {is_final}
+
+
+def test_a_lost_transition_that_shows_later_is_waited_for() -> None:
+    """A window is not closed while the next row of the controller may tell that something is missing in it."""
+    first, _, third, *_ = lines("w1_clipping.jsonl")
+    early, late = story_text(first), story_text(third)
+    timing = Timing(step_us=10 * SECOND, horizon_us=100 * SECOND)
+    waiting = run([([early], 20 * SECOND)], timing)
+    closed = run([([early], 20 * SECOND), ([late], 26 * SECOND)], timing)
+
+    assert not any(row["final"] for row in waiting)
+    known = {row["window_start"]: row["coverage"] for row in closed if row["stat"] == "s10" and row["final"]}
+    assert known == {-10 * SECOND: 0.0, 0: 0.0, 10 * SECOND: 0.0}
+
+
+def test_a_silent_controller_is_waited_for_no_longer_than_the_horizon() -> None:
+    """Then what is known counts."""
+    texts = [story_text(lines("w1_clipping.jsonl")[0])]
+    timing = Timing(step_us=10 * SECOND, horizon_us=100 * SECOND)
+    rows = run([(texts, 110 * SECOND)], timing)
+
+    assert max(row["window_end"] for row in rows if row["final"]) == 10 * SECOND
+
+
+def test_two_stories_of_one_event_are_an_error() -> None:
+    """An id names one event."""
+    text = story_text(lines("w1_clipping.jsonl")[0])
+    other = json.dumps(json.loads(text) | {"digest": 1})
+
+    with pytest.raises(ConflictingEvents, match="event -1:1:1 is there with two different contents"):
+        run([([text, other], 0)])
+
+
+def test_a_checkpoint_of_another_format_is_refused() -> None:
+    """It is said what to do."""
+    with pytest.raises(UnknownFormat, match="begin with a new checkpoint"):
+        Carry.from_json('{"format": 0}')
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10**9), st.lists(st.integers(0, 400), max_size=12), st.randoms(use_true_random=False))
+def test_any_cut_into_calls_is_the_same(seed: int, borders: list[int], dice: Any) -> None:
+    """Final rows do not depend on when events came, in which order within a call, or how often was restarted."""
+    rows = random_history(seed)
+    end = rows[-1]["told_us"] + 600 * SECOND
+    calls = [(dice.sample(texts, len(texts)), watermark) for texts, watermark in cut(rows, borders, end)]
+    whole = final(run(cut(rows, [], end)))
+
+    assert whole
+    assert final(run(calls)) == whole
+    assert len(set(whole)) == len(whole)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**9))
+def test_what_is_kept_does_not_grow(seed: int) -> None:
+    """After everything is closed no event is kept, and no stall that is over."""
+    rows = random_history(seed)
+    ((texts, _),) = cut(rows, [], 0)
+    done = settle(Carry(), texts, watermark_us=rows[-1]["told_us"] + 10_000 * SECOND, timing=TIMING)
+
+    assert done.rest == []
+    assert done.carry.pending == []
+    assert all(row["final"] for row in done.rows)
+    assert len(done.carry.stalls) == 0

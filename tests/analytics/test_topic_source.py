@@ -1,0 +1,188 @@
+"""The topic source against a real cluster: what Spark reads is what the client reads, once, across failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.cluster.running_cluster import Probe, plan, started, stopped
+
+from strandline.cli.local_cluster import LocalCluster
+from strandline.client import Admin, Consumer, Producer
+from strandline_analytics.topic import register
+from strandline_analytics.topic.errors import TopicReadFailed
+from strandline_analytics.topic.options import read_options
+from strandline_analytics.topic.ranges import OffsetRange
+from strandline_analytics.topic.reading import read_range
+from strandline_analytics.topic.source import TopicStreamReader
+
+# The first query of a session starts the Python workers and real processes share two cores with them.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+PARTITIONS = 2
+COUNT = 400
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes and a controller, real processes."""
+    running = started(plan(tmp_path_factory.mktemp("cluster")))
+    try:
+        yield running
+        ends = stopped(running)
+    finally:
+        running.kill()
+    assert ends == []
+
+
+async def create(cluster: LocalCluster, topic: str, partitions: int = PARTITIONS) -> None:
+    """A topic whose replicas are all in sync."""
+    async with Probe(cluster) as probe:
+        await probe.everybody()
+        await probe.create_topic(topic, partitions=partitions, min_insync_replicas="2")
+
+
+async def write(
+    cluster: LocalCluster, topic: str, start: int, count: int, *, size: int = 10, partitions: int = PARTITIONS
+) -> None:
+    """Numbered records with keys, headers and times, over all partitions; all of them acknowledged."""
+    async with Producer(cluster.bootstrap) as producer:
+        for number in range(start, start + count):
+            await producer.send(
+                topic,
+                b"%d" % number + b"." * size,
+                key=None if number % 3 else b"k%d" % number,
+                partition=number % partitions,
+                headers=[("n", b"%d" % number), ("none", None)] if number % 2 else (),
+                timestamp_ms=1_790_000_000_000 + number,
+            )
+        await producer.flush()
+
+
+async def consumed(cluster: LocalCluster, topic: str) -> list[tuple[Any, ...]]:
+    """What the client reads, in the columns of the source but the epoch."""
+    async with Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        await consumer.assign([topic])
+        return sorted(
+            [(r.partition, r.offset, r.timestamp_ms, r.key, r.value, list(r.headers)) async for r in consumer]
+        )
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """The same of what Spark read."""
+    found = frame.selectExpr("*", "unix_millis(timestamp) ms").collect()
+    return sorted(
+        (r.partition, r.offset, r.ms, _bytes(r.key), _bytes(r.value), [(h.key, _bytes(h.value)) for h in r.headers])
+        for r in found
+    )
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def test_a_batch_is_what_the_client_consumes(spark: SparkSession, cluster: LocalCluster) -> None:
+    """Every record once with key, value, headers, time and epoch; ranges and offsets choose among them."""
+    asyncio.run(create(cluster, "batch"))
+    asyncio.run(write(cluster, "batch", 0, COUNT))
+    register(spark)
+    options = {"bootstrap": cluster.bootstrap, "topic": "batch"}
+    whole = spark.read.format("strandline").options(**options).load()
+    expected = asyncio.run(consumed(cluster, "batch"))
+
+    assert len(expected) == COUNT
+    assert rows(whole) == expected
+    assert {row.leader_epoch for row in whole.select("leader_epoch").distinct().collect()} == {0}
+    assert whole.rdd.getNumPartitions() == PARTITIONS
+
+    part = spark.read.format("strandline").options(**options, minPartitions="5")
+    part = part.option("startingOffsets", '{"batch": {"0": 7, "1": -2}}')
+    some = part.option("endingOffsets", '{"batch": {"0": 90, "1": 0}}').load()
+
+    assert [row[:2] for row in rows(some)] == [(0, offset) for offset in range(7, 90)]
+    assert some.rdd.getNumPartitions() >= 5
+
+
+def test_a_stream_gives_every_record_once(spark: SparkSession, cluster: LocalCluster, tmp_path: Path) -> None:
+    """Two runs of availableNow, the second from the checkpoint of the first: no record twice, none left out."""
+    asyncio.run(create(cluster, "stream"))
+    asyncio.run(write(cluster, "stream", 0, COUNT))
+    register(spark)
+
+    def run() -> int:
+        source = spark.readStream.format("strandline").option("bootstrap", cluster.bootstrap)
+        source = source.option("topic", "stream").option("startingOffsets", "earliest")
+        frame = source.option("maxOffsetsPerTrigger", COUNT // 3).load()
+        writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = writer.option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        return len([progress for progress in query.recentProgress if progress.numInputRows])
+
+    first = run()
+    asyncio.run(write(cluster, "stream", COUNT, COUNT // 4))
+    run()
+
+    assert first >= 3
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == asyncio.run(consumed(cluster, "stream"))
+
+
+def test_a_leader_that_dies_during_a_read_is_followed(cluster: LocalCluster) -> None:
+    """The rest of the range comes from the next leader, in the old epoch for what was written in it."""
+    count = 6_000
+    asyncio.run(create(cluster, "moved", 1))
+    asyncio.run(write(cluster, "moved", 0, count, size=1_000, partitions=1))
+    options = read_options({"bootstrap": cluster.bootstrap, "topic": "moved"}, streaming=False)
+    reading = read_range(options, OffsetRange(0, 0, count))
+    offsets = next(reading).column("offset").to_pylist()
+
+    async def kill_leader() -> None:
+        async with Probe(cluster) as probe:
+            cluster.nodes[await probe.leader("moved")].kill()
+
+    asyncio.run(kill_leader())
+    for batch in reading:
+        offsets += batch.column("offset").to_pylist()
+
+    assert offsets == list(range(count))
+
+
+def test_what_is_wrong_is_told_by_option(spark: SparkSession, cluster: LocalCluster) -> None:
+    """A wrong topic and a wrong address are told with the option that says so, and with what to do."""
+    register(spark)
+
+    def failure(**options: str) -> str:
+        with pytest.raises(Exception, match="option") as caught:
+            spark.read.format("strandline").options(**options).load().collect()
+        return str(caught.value)
+
+    assert "option topic: no topic is named 'absent'" in failure(bootstrap=cluster.bootstrap, topic="absent")
+    assert "option bootstrap: it is missing" in failure(topic="t")
+
+
+def test_a_topic_made_anew_is_not_continued(cluster: LocalCluster) -> None:
+    """An offset of a deleted topic is refused, although a topic of the same name is there."""
+    options = {"bootstrap": cluster.bootstrap, "topic": "again", "startingOffsets": "earliest"}
+    reader = TopicStreamReader(read_options(options, streaming=True))
+
+    async def delete() -> None:
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.delete_topic("again")
+
+    asyncio.run(create(cluster, "again", 1))
+    asyncio.run(write(cluster, "again", 0, 3, partitions=1))
+    start = reader.initialOffset()
+    before = reader.latestOffset(start, ReadAllAvailable())
+    asyncio.run(delete())
+    asyncio.run(create(cluster, "again", 1))
+    asyncio.run(write(cluster, "again", 0, 5, partitions=1))
+
+    assert before["offsets"] == {"0": 3}
+    with pytest.raises(TopicReadFailed, match="deleted and created again: begin with a new checkpointLocation"):
+        reader.latestOffset(before, ReadAllAvailable())
+    with pytest.raises(TopicReadFailed, match="deleted and created again: begin with a new checkpointLocation"):
+        reader.partitions(start, before)
