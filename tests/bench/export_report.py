@@ -63,13 +63,16 @@ def _about(run: Run) -> str:
         "Two clusters run side by side, one exports and one does not; one at a time is under load, in paired rounds"
         " that take turns at being first.",
         f"{run.about}.",
-        f"Measured {now} on {os.cpu_count()} CPUs, {platform.system()} {platform.release()}, Python "
-        f"{platform.python_version()}, everybody at nice {os.nice(0)}; load average {run.load_before:.1f} before and {run.load_after:.1f} after; "
-        f"others used {_span([pair.others_percent for pair in run.pairs])} % of the CPU time that was spent, and "
-        f"{_span([steal for pair in run.pairs for steal in (pair.on.steal_percent, pair.off.steal_percent)])} % was"
-        " stolen by the host.",
+        f"Measured {now} on {os.cpu_count()} CPUs, {platform.system()} {platform.release()}, Python"
+        f" {platform.python_version()}, everybody at nice {os.nice(0)}; load average {run.load_before:.1f} before and"
+        f" {run.load_after:.1f} after; others used {_span([pair.others_percent for pair in run.pairs])} % of the CPU"
+        f" time that was spent, and {_span(_stolen(run))} % was stolen by the host.",
     ]
     return "\n".join(lines)
+
+
+def _stolen(run: Run) -> list[float]:
+    return [figures.steal_percent for pair in run.pairs for figures in (pair.on, pair.off)]
 
 
 def _nodes(run: Run) -> list[str]:
