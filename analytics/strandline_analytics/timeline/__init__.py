@@ -1,0 +1,1 @@
+"""What happened, in the order in which it was decided."""

@@ -1,0 +1,95 @@
+"""Decides what one event of a timeline is once it has left Spark; imports no Spark.
+
+Invariant: ``fields`` has what the row carried beside the envelope, without nulls; what is absent stays absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline.export.schema import CONTROLLER_NODE_ID, PAYLOAD
+
+_PAYLOAD = tuple(column.name for column in PAYLOAD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event. Times are microseconds since 1970; ``t_us`` by the controller's clock, ``raw_us`` as written."""
+
+    cluster_id: str
+    event_type: str
+    node_id: int
+    incarnation: int
+    seq: int
+    t_us: int
+    raw_us: int
+    err_us: int | None = None
+    topic: str | None = None
+    topic_id: str | None = None
+    partition: int | None = None
+    leader_epoch: int | None = None
+    partition_epoch: int | None = None
+    ordinal: int = 0
+    plane: str = "data"
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def event_id(self) -> str:
+        """``node:incarnation:seq``, the identity of the event in its cluster."""
+        return f"{self.node_id}:{self.incarnation}:{self.seq}"
+
+    @property
+    def key(self) -> tuple[str, str | None, int | None]:
+        """Which partition it is about; None for events of whole nodes."""
+        return self.cluster_id, self.topic_id, self.partition
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a decision of the controller about a partition."""
+        return self.plane == "control"
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether the controller wrote it."""
+        return self.node_id == CONTROLLER_NODE_ID
+
+    @property
+    def cause(self) -> str:
+        """Why it happened, in the export's word for it; empty where it has none."""
+        for name in ("cause", "reason", "outcome", "phase"):
+            if self.fields.get(name):
+                return str(self.fields[name])
+        return ""
+
+    def get(self, name: str) -> Any:
+        """A field's value, None if the event has none."""
+        return self.fields.get(name)
+
+
+def events_from(rows: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """Rows of `order.timeline` (as mappings) as events, in their order."""
+    return [_event(row) for row in rows]
+
+
+def _event(row: Mapping[str, Any]) -> Event:
+    return Event(
+        cluster_id=row["cluster_id"],
+        event_type=row["event_type"],
+        node_id=row["node_id"],
+        incarnation=row["incarnation"],
+        seq=row["seq"],
+        t_us=row["t"],
+        raw_us=row["ts_wall_us"],
+        err_us=row["clock_err_us"],
+        topic=row["topic"],
+        topic_id=row["topic_id"],
+        partition=row["partition"],
+        leader_epoch=row["leader_epoch"],
+        # Where a row knows no partition epoch, the one that its place in the order follows from.
+        partition_epoch=row["partition_epoch"] if row["partition_epoch"] is not None else row["anchor_epoch"],
+        ordinal=row["ordinal"],
+        plane=row["plane"],
+        fields={name: row[name] for name in _PAYLOAD if row.get(name) is not None},
+    )

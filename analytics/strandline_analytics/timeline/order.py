@@ -1,0 +1,131 @@
+"""Decides the order of events, and their time, where several clocks wrote them (`state-events` 2.5).
+
+Within a partition, the controller's rows stand in the order of partition epochs; a row of a node stands after the
+newest decision that its writer knew (its own partition epoch, or the first one of its leader epoch) and, among the rows
+of that writer, by incarnation and seq. The wall clock decides only between nodes that knew the same.
+
+``t`` is a row's time by the controller's clock: the measured offset is subtracted, it does not go back along a writer's
+sequence, and it is not before the decision that the row knows of. ``ts_wall_us`` stays what was written.
+
+Invariant: sorting by (``merge_us``, partition, ``ordinal``) never turns two rows of one partition around.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID
+from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.control import CONTROL_TYPES
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.timeline.selection import QUIET_TYPES, Selection
+
+COMPUTED = ("ordinal", "merge_us", "t", "anchor_epoch", "plane", "clock_err_us")
+"""What a timeline has beside the columns of the export."""
+
+_NAMES = tuple(column.name for column in COLUMNS)
+
+
+def timeline(silver: Silver, selection: Selection) -> DataFrame:
+    """The selected events in logical order, with the columns of the export and `COMPUTED`.
+
+    ``ordinal`` counts the events of a partition from 1; ``plane`` is control, data or node; ``clock_err_us`` is null
+    where the writer's clock was never measured, and 0 for the controller itself.
+    """
+    rows = _of_keys(_rows(silver, selection), selection)
+    ordered = _ordered(_in_controller_time(_with_shifted(rows), silver))
+    return (
+        ordered.where(_wanted(selection))
+        .select(*COMPUTED, *_NAMES)
+        .orderBy("merge_us", F.col("topic").asc_nulls_first(), F.col("partition").asc_nulls_first(), "ordinal")
+    )
+
+
+def _rows(silver: Silver, selection: Selection) -> DataFrame:
+    rows = silver.transitions.select(*_NAMES)
+    if selection.sample_types:
+        rows = rows.unionByName(silver.samples_of_type(*selection.sample_types).select(*_NAMES))
+    return rows
+
+
+def _of_keys(rows: DataFrame, selection: Selection) -> DataFrame:
+    if selection.cluster_id is not None:
+        rows = rows.where(F.col("cluster_id") == selection.cluster_id)
+    of_node = F.col("partition").isNull()
+    if selection.topics:
+        rows = rows.where(of_node | F.col("topic").isin(*selection.topics))
+    if selection.partitions:
+        rows = rows.where(of_node | F.col("partition").isin(*selection.partitions))
+    return rows if selection.node_events else rows.where(~of_node)
+
+
+def _with_shifted(rows: DataFrame) -> DataFrame:
+    """Add ``plane`` and ``_shifted``: for now the time as written; rows of one decision happen at once."""
+    by_controller = F.col("node_id") == CONTROLLER_NODE_ID
+    control = by_controller & F.col("event_type").isin(*CONTROL_TYPES) & F.col("partition").isNotNull()
+    plane = F.when(control, "control").when(F.col("partition").isNotNull(), "data").otherwise(F.lit("node"))
+    decides = control & F.col("event_type").isin("ISR_CHANGE", "LEADER_CHANGE")
+    decision = Window.partitionBy(*PARTITION_KEY, "node_id", "partition_epoch", "_decides")
+    at = F.when(F.col("_decides"), F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
+    return rows.withColumns({"plane": plane, "_decides": decides}).withColumn("_shifted", at).drop("_decides")
+
+
+def _in_controller_time(rows: DataFrame, silver: Silver) -> DataFrame:
+    """Correct ``_shifted``; CLOCK_SAMPLE's own columns have the names of what is joined, and step aside for it."""
+    aside = {name: f"_{name}" for name in ("offset_us", "err_us")}
+    corrected = in_controller_time(rows.withColumnsRenamed(aside), silver.clock_offsets, "node_id", "_shifted")
+    return corrected.withColumnsRenamed({there: name for name, there in aside.items()})
+
+
+def _ordered(rows: DataFrame) -> DataFrame:
+    control = F.col("plane") == "control"
+
+    def of_control(name: str, otherwise: Column) -> Column:
+        return F.when(control, F.col(name)).otherwise(otherwise)
+
+    own = Window.partitionBy(*PARTITION_KEY, "node_id", "plane").orderBy(
+        of_control("partition_epoch", F.col("incarnation")), of_control("meta_offset", F.lit(0)), "seq"
+    )
+    own = own.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    of_term = Window.partitionBy(*PARTITION_KEY, "leader_epoch")
+    known = F.greatest(
+        F.max("partition_epoch").over(own), F.min(F.when(control, F.col("partition_epoch"))).over(of_term)
+    )
+    rows = rows.withColumns({"_own_us": F.max("_shifted").over(own), "anchor_epoch": known})
+    decided = F.min(F.when(control, F.col("_own_us"))).over(Window.partitionBy(*PARTITION_KEY, "anchor_epoch"))
+    rows = rows.withColumn("t", F.greatest("_own_us", F.when(F.col("plane") == "data", decided)))
+    error = F.when(F.col("node_id") == CONTROLLER_NODE_ID, F.lit(0).cast("bigint")).otherwise(F.col("clock_err_us"))
+    logical = Window.partitionBy(*PARTITION_KEY).orderBy(
+        F.col("anchor_epoch").asc_nulls_first(), "plane", "t", "node_id", "incarnation", "seq"
+    )
+    so_far = logical.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return rows.withColumns(
+        {"ordinal": F.row_number().over(logical), "merge_us": F.max("t").over(so_far), "clock_err_us": error}
+    )
+
+
+def _wanted(selection: Selection) -> Column:
+    wanted = F.lit(True)
+    if selection.types:
+        wanted = wanted & F.col("event_type").isin(*selection.types, *selection.sample_types)
+    else:
+        wanted = wanted & ~F.col("event_type").isin(*QUIET_TYPES)
+    if selection.start_us is not None:
+        wanted = wanted & (F.col("t") >= selection.start_us)
+    if selection.end_us is not None:
+        wanted = wanted & (F.col("t") < selection.end_us)
+    if selection.nodes:
+        wanted = wanted & _about(selection.nodes)
+    return wanted
+
+
+def _about(nodes: tuple[int, ...]) -> Column:
+    """Whether a node wrote the event, or is its subject, or came, went or leads by it."""
+    named = F.array(*(F.col(c) for c in ("node_id", "subject_node_id", "replica_id", "old_leader", "new_leader")))
+    came_or_went = F.array_union(F.array_except("old_isr", "new_isr"), F.array_except("new_isr", "old_isr"))
+    asked = F.array(*(F.lit(node) for node in nodes))
+    return F.coalesce(F.arrays_overlap(named, asked), F.lit(False)) | (
+        (F.col("event_type") == "ISR_CHANGE") & F.coalesce(F.arrays_overlap(came_or_went, asked), F.lit(False))
+    )

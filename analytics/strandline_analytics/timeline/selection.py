@@ -1,0 +1,33 @@
+"""Decides which events a timeline shows: of which partitions, nodes and types, in which window.
+
+Invariant: what is left out is left out after the order was made, so a filter never changes the order of what stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+QUIET_TYPES = frozenset({"EXPORT_HEARTBEAT", "CLOCK_SAMPLE", "STATE_SNAPSHOT", "CONTROLLER_DECISION"})
+"""Transitions that repeat what others say or tell of the export itself; shown when asked for by name."""
+
+MOVES = ("HW_ADVANCE",)
+"""The type of sample that tells a change; the others tell how things stood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What to show; an empty tuple or None means: all."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
+    """Events that these nodes wrote, or that are about them."""
+    types: tuple[str, ...] = ()
+    """Event types; empty: all but `QUIET_TYPES`."""
+    start_us: int | None = None
+    end_us: int | None = None
+    cluster_id: str | None = None
+    sample_types: tuple[str, ...] = ()
+    """Types of samples to show besides; they need tables that were opened with samples."""
+    node_events: bool = True
+    """Whether events of whole nodes (sessions, settings) are shown with those of partitions."""

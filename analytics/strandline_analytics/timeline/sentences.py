@@ -1,0 +1,149 @@
+"""Decides how an event reads in plain words: one short sentence, the same in tables, chains and pages.
+
+Invariant: every figure of a sentence is a field of the event; a type that is not known here is told by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from strandline.export.schema import CONTROLLER_NODE_ID
+from strandline_analytics.timeline.event import Event
+
+
+def sentence(event: Event) -> str:
+    """What happened, without time, partition and writer."""
+    told = _SENTENCES.get(event.event_type)
+    return told(event) if told else event.event_type.lower().replace("_", " ")
+
+
+def writer(node_id: int) -> str:
+    """``controller`` or ``node 2``."""
+    return "controller" if node_id == CONTROLLER_NODE_ID else f"node {node_id}"
+
+
+def nodes_text(nodes: Iterable[int]) -> str:
+    """``{1,2}``, sorted."""
+    return "{" + ",".join(str(node) for node in sorted(nodes)) + "}"
+
+
+def _isr_change(event: Event) -> str:
+    old, new = set(event.get("old_isr") or ()), set(event.get("new_isr") or ())
+    told = f"ISR {nodes_text(old)} -> {nodes_text(new)}"
+    if gone := sorted(old - new):
+        told += f", {_list(gone)} removed"
+    if came := sorted(new - old):
+        told += f", {_list(came)} added"
+    return told
+
+
+def _leader_change(event: Event) -> str:
+    old, new = event.get("old_leader"), event.get("new_leader")
+    epoch = event.get("new_leader_epoch")
+    who = "no leader" if new is None or new < 0 else f"node {new} leads"
+    after = "" if old is None or old < 0 else f" after node {old}"
+    kind = f", {event.get('election_type')} election" if event.get("election_type") else ""
+    return f"{who}{after}, epoch {epoch}{kind}"
+
+
+def _epoch_start(event: Event) -> str:
+    return f"epoch {event.leader_epoch} starts at offset {_n(event.get('start_offset'))}, HW {_n(event.get('hw'))}"
+
+
+def _truncation(event: Event) -> str:
+    cut = event.get("from_leo") - event.get("to_leo")
+    told = f"log cut from {_n(event.get('from_leo'))} to {_n(event.get('to_leo'))} ({_n(cut)} records)"
+    committed = event.get("committed_cut") or 0
+    return told + (f", {_n(committed)} of them below its HW" if committed else ", none below its HW")
+
+
+def _alter_partition(event: Event) -> str:
+    phase, isr = event.get("phase"), nodes_text(event.get("proposed_isr") or ())
+    if phase == "proposed":
+        return f"asks for ISR {isr} at partition epoch {event.get('expected_partition_epoch')}"
+    code = event.get("error_code")
+    took = f" after {event.get('latency_us') / 1000:,.1f} ms" if event.get("latency_us") is not None else ""
+    return f"ISR {isr} {'granted' if phase == 'result' and not code else f'{phase} with error {code}'}{took}"
+
+
+def _hw_advance(event: Event) -> str:
+    many = event.get("n_coalesced") or 1
+    steps = f" in {_n(many)} steps" if many > 1 else ""
+    waited = event.get("blocking_replicas")
+    for_whom = f", had waited for {_list(sorted(waited))}" if waited else ""
+    return f"HW {_n(event.get('old_hw'))} -> {_n(event.get('new_hw'))}{steps}{for_whom}"
+
+
+def _node_session(event: Event) -> str:
+    verb = {"register": "registers", "unfence": "is unfenced", "fence": "is fenced", "unregister": "is unregistered"}
+    phase = str(event.get("phase"))
+    return f"node {event.get('subject_node_id')} {verb.get(phase, phase)}"
+
+
+def _config_change(event: Event) -> str:
+    if event.get("topic_created"):
+        return f"topic created on {nodes_text(event.get('replicas') or ())}, min ISR {event.get('min_isr')}"
+    if event.get("topic_deleted"):
+        return "topic deleted"
+    if event.get("lag_time_max_ms") is not None:
+        return f"replica.lag.time.max.ms is {event.get('lag_time_max_ms'):,}"
+    return f"min ISR {event.get('min_isr')}, replicas {nodes_text(event.get('replicas') or ())}"
+
+
+def _partition_failed(event: Event) -> str:
+    return f"replica stopped at LEO {_n(event.get('leo'))}, HW {_n(event.get('hw'))}"
+
+
+def _replica_sample(event: Event) -> str:
+    return (
+        f"replica {event.get('replica_id')} LEO {_n(event.get('leo'))} of {_n(event.get('leader_leo'))}, "
+        f"HW {_n(event.get('hw'))}, {event.get('expected_state')}"
+    )
+
+
+def _local_sample(event: Event) -> str:
+    return f"own LEO {_n(event.get('leo'))}, HW {_n(event.get('hw'))}, follows node {event.get('fetch_leader_id')}"
+
+
+def _clock_sample(event: Event) -> str:
+    err = (event.get("err_us") or 0) / 1000
+    return f"clock of node {event.get('subject_node_id')} is {event.get('offset_us') / 1000:+,.1f} ms (±{err:,.1f})"
+
+
+def _export_gap(event: Event) -> str:
+    return f"events {event.get('dropped_first_seq')} to {event.get('dropped_last_seq')} were dropped"
+
+
+def _decision(event: Event) -> str:
+    return f"decides: {event.get('decision')}"
+
+
+def _snapshot(event: Event) -> str:
+    return f"stands: ISR {nodes_text(event.get('new_isr') or ())}, leader {event.get('new_leader')}"
+
+
+def _n(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def _list(nodes: list[int]) -> str:
+    return ("node " if len(nodes) == 1 else "nodes ") + ", ".join(map(str, nodes))
+
+
+_SENTENCES: dict[str, Callable[[Event], str]] = {
+    "ISR_CHANGE": _isr_change,
+    "LEADER_CHANGE": _leader_change,
+    "EPOCH_START": _epoch_start,
+    "TRUNCATION": _truncation,
+    "ALTER_PARTITION": _alter_partition,
+    "HW_ADVANCE": _hw_advance,
+    "NODE_SESSION": _node_session,
+    "CONFIG_CHANGE": _config_change,
+    "PARTITION_FAILED": _partition_failed,
+    "REPLICA_SAMPLE": _replica_sample,
+    "LOCAL_SAMPLE": _local_sample,
+    "CLOCK_SAMPLE": _clock_sample,
+    "EXPORT_GAP": _export_gap,
+    "CONTROLLER_DECISION": _decision,
+    "STATE_SNAPSHOT": _snapshot,
+}

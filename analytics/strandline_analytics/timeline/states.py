@@ -1,0 +1,96 @@
+"""Decides what a partition's state was when, from its events: leader, ISR, replicas, and which nodes were down.
+
+The same step functions as `silver.control`, made from events that have left Spark already; for pictures and chains of
+a few partitions, never for figures.
+
+Invariant: before a hole in the partition epochs, and before the first row, the state is unknown and not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from strandline_analytics.timeline.event import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What held in [t0, t1), us; ``known`` is false where a transition was lost."""
+
+    t0: int
+    t1: int
+    partition_epoch: int
+    leader_epoch: int | None
+    leader: int | None
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    min_isr: int | None
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Down:
+    """A node was fenced in [t0, t1), us."""
+
+    node_id: int
+    t0: int
+    t1: int
+    cause: str
+
+
+def states(events: Sequence[Event], end_us: int) -> list[State]:
+    """The states of one partition, in order; the last one lasts until ``end_us``."""
+    rows = [event for event in events if event.is_control]
+    found: list[State] = []
+    leader: int | None = None
+    isr: tuple[int, ...] = ()
+    replicas: tuple[int, ...] = ()
+    min_isr: int | None = None
+    epoch: int | None = None
+    for number, row in enumerate(rows):
+        if row.get("new_leader") is not None:
+            leader = row.get("new_leader") if row.get("new_leader") >= 0 else None
+        isr = tuple(sorted(row.get("new_isr"))) if row.get("new_isr") is not None else isr
+        replicas = tuple(row.get("replicas")) or replicas if row.get("replicas") is not None else replicas
+        min_isr = row.get("min_isr") if row.get("min_isr") is not None else min_isr
+        epoch = row.leader_epoch if row.leader_epoch is not None else epoch
+        following = rows[number + 1] if number + 1 < len(rows) else None
+        t1 = following.t_us if following else max(end_us, row.t_us)
+        hole = bool(following) and _epoch(following) - _epoch(row) > 1
+        if t1 > row.t_us and not row.get("topic_deleted"):
+            found.append(
+                State(
+                    t0=row.t_us,
+                    t1=t1,
+                    partition_epoch=_epoch(row),
+                    leader_epoch=epoch,
+                    leader=leader,
+                    isr=isr,
+                    replicas=replicas,
+                    min_isr=min_isr,
+                    known=not hole,
+                )
+            )
+    return found
+
+
+def downs(events: Iterable[Event], end_us: int) -> list[Down]:
+    """When each node was fenced, by the controller's rows about sessions; still down lasts until ``end_us``."""
+    open_at: dict[int, Event] = {}
+    found: list[Down] = []
+    for event in events:
+        if event.event_type != "NODE_SESSION":
+            continue
+        node, phase = event.get("subject_node_id"), event.get("phase")
+        if phase == "fence":
+            open_at.setdefault(node, event)
+        elif phase == "unfence" and node in open_at:
+            fence = open_at.pop(node)
+            found.append(Down(node_id=node, t0=fence.t_us, t1=event.t_us, cause=fence.cause))
+    found += [Down(node_id=n, t0=e.t_us, t1=max(end_us, e.t_us), cause=e.cause) for n, e in open_at.items()]
+    return sorted(found, key=lambda down: (down.t0, down.node_id))
+
+
+def _epoch(event: Event | None) -> int:
+    return event.partition_epoch if event is not None and event.partition_epoch is not None else 0
