@@ -44,6 +44,7 @@ class Load:
     rounds: int
     run_s: float
     sample_ms: int
+    forced_ms: int
     partitions: int
     window: int
     roll_s: int
@@ -157,6 +158,7 @@ async def compare(work: Path, load: Load) -> Run:
     exporting = {
         "export_dir": str(work / "export"),
         "sample_interval_ms": str(load.sample_ms),
+        "sample_max_interval_ms": str(load.forced_ms),
         "export_roll_s": str(load.roll_s),
     }
     on = await start(work / "on", exporting, load.partitions)
@@ -172,9 +174,10 @@ async def compare(work: Path, load: Load) -> Run:
         bytes_per_row=_bytes_per_row(work / "export"),
         load_before=loads,
         load_after=os.getloadavg()[0],
+        run_s=load.run_s,
         about=f"{NODES} nodes, {load.partitions} partitions with three replicas, {load.window} requests of {SIZE} bytes"
         f" outstanding, acks=all, fsync; {load.run_s} s a round after {WARM_S} s of warming; samples every"
-        f" {load.sample_ms} ms, files of {load.roll_s} s",
+        f" {load.sample_ms} ms, of what did not change every {load.forced_ms} ms, files of {load.roll_s} s",
     )
 
 
@@ -219,6 +222,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=5.0, help="measured seconds of a round")
     parser.add_argument("--sample-ms", type=int, default=100)
+    parser.add_argument("--forced-ms", type=int, default=10_000, help="100 makes events whatever the machine can serve")
     parser.add_argument("--partitions", type=int, default=60)
     parser.add_argument("--window", type=int, default=24, help="requests outstanding")
     parser.add_argument("--roll-s", type=int, default=30, help="seconds after which an exported file ends")
@@ -228,6 +232,7 @@ def main() -> None:
         rounds=asked.rounds,
         run_s=asked.seconds,
         sample_ms=asked.sample_ms,
+        forced_ms=asked.forced_ms,
         partitions=asked.partitions,
         window=asked.window,
         roll_s=asked.roll_s,

@@ -49,6 +49,7 @@ class Run:
     bytes_per_row: Mapping[str, float]
     load_before: float
     load_after: float
+    run_s: float
     about: str
 
 
@@ -99,7 +100,7 @@ def _rounds(run: Run) -> list[str]:
     middle = [one.p50_ms / other.p50_ms for one, other in zip(on, off, strict=True)]
     lines = ["| | p50 ms | p99 ms | requests per s | CPU ms per request, all nodes |", "|---|---|---|---|---|"]
     for name, rounds in (("with export", on), ("without", off)):
-        rates = [one.megabytes_per_s * 1e6 / SIZE_OF_A_REQUEST for one in rounds]
+        rates = [one.requests / run.run_s for one in rounds]
         cpu = [sum(one.cpu_ms_per_mb.values()) * SIZE_OF_A_REQUEST / 1e6 for one in rounds]
         p50, p99 = [one.p50_ms for one in rounds], [one.p99_ms for one in rounds]
         lines.append(f"| {name} | {_span(p50)} | {_span(p99)} | {_span(rates, 0)} | {_span(cpu, 2)} |")
