@@ -1,0 +1,117 @@
+"""The generated day, from which measurements are taken, is one that a cluster could have had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from day.shape import Shape
+from day.written import write_day
+
+from strandline.export.destination import LocalDirectory
+from strandline.export.reading import find_files
+
+SHAPE = Shape(events=6_000, partitions=8, hours=2, nodes=5)
+IDENTITY = "node_id, incarnation, seq"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small day."""
+    folder = tmp_path_factory.mktemp("day")
+    write_day(SHAPE, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def day(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Its rows as a table ``events``, doubles removed."""
+    connection = duckdb.connect()
+    connection.execute(
+        f"CREATE TABLE events AS SELECT DISTINCT ON ({IDENTITY}) * "
+        f"FROM read_parquet('{root}/*/v1/*/*/*/*.parquet', hive_partitioning=false)"
+    )
+    yield connection
+    connection.close()
+
+
+def _number(day: duckdb.DuckDBPyConnection, query: str) -> int:
+    (row,) = day.execute(query).fetchall()
+    return int(row[0])
+
+
+def test_the_same_seed_gives_the_same_bytes(root: Path, tmp_path: Path) -> None:
+    """A measurement can be repeated on the same files."""
+    write_day(SHAPE, tmp_path)
+
+    first, second = ({p.relative_to(r): p.read_bytes() for p in r.rglob("*.parquet")} for r in (root, tmp_path))
+    assert first == second
+
+
+def test_it_has_about_as_many_events_as_asked_for(day: duckdb.DuckDBPyConnection) -> None:
+    """Within a tenth."""
+    assert abs(_number(day, "SELECT count(*) FROM events") - SHAPE.events) < SHAPE.events / 10
+
+
+def test_every_file_has_a_manifest_that_is_true(root: Path) -> None:
+    """The layout is the exporter's own."""
+    files = find_files(LocalDirectory(root), SHAPE.cluster_id)
+
+    assert files
+    for file in files:
+        assert file.manifest is not None
+        content = (root / SHAPE.cluster_id / "v1" / file.path).read_bytes()
+        assert len(content) == file.manifest.size_bytes
+
+
+def test_part_of_it_is_there_twice(root: Path, day: duckdb.DuckDBPyConnection) -> None:
+    """As a compaction leaves it that was cut off."""
+    written = _number(day, f"SELECT count(*) FROM read_parquet('{root}/*/v1/*/*/*/*.parquet', hive_partitioning=false)")
+
+    assert written > _number(day, "SELECT count(*) FROM events")
+
+
+def test_high_watermarks_stay_below_what_members_have(day: duckdb.DuckDBPyConnection) -> None:
+    """HW <= LEO of every member of the ISR, and of the leader."""
+    wrong = """
+        SELECT count(*) FROM events
+        WHERE event_type = 'REPLICA_SAMPLE' AND (hw > leader_leo OR (in_isr AND leo < hw))"""
+
+    assert _number(day, wrong) == 0
+
+
+def test_high_watermarks_do_not_go_back_within_an_epoch(day: duckdb.DuckDBPyConnection) -> None:
+    """Of two looks of one leader epoch the later has at least the HW of the earlier."""
+    wrong = """
+        SELECT count(*) FROM (
+          SELECT hw, lag(hw) OVER (PARTITION BY topic_id, partition, leader_epoch, node_id
+            ORDER BY ts_mono_us, seq) AS was
+          FROM events WHERE event_type = 'REPLICA_SAMPLE' AND replica_id = node_id
+        ) WHERE hw < was"""
+
+    assert _number(day, wrong) == 0
+
+
+def test_only_what_was_lost_is_missing_in_the_partition_epochs(day: duckdb.DuckDBPyConnection) -> None:
+    """Decisions were numbered without gaps; one of them was lost on purpose."""
+    holes = """
+        SELECT count(*) FROM (
+          SELECT partition_epoch - lag(partition_epoch) OVER (PARTITION BY topic_id, partition
+            ORDER BY partition_epoch) AS d
+          FROM (SELECT DISTINCT topic_id, partition, partition_epoch FROM events
+                WHERE event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'CONFIG_CHANGE') AND node_id = -1)
+        ) WHERE d > 1"""
+
+    assert _number(day, holes) <= 1
+
+
+def test_a_leader_is_a_member_of_the_isr(day: duckdb.DuckDBPyConnection) -> None:
+    """Whoever is elected stands in the ISR that was committed with it."""
+    wrong = """
+        SELECT count(*) FROM events l JOIN events i USING (topic_id, partition, partition_epoch)
+        WHERE l.event_type = 'LEADER_CHANGE' AND i.event_type = 'ISR_CHANGE' AND i.node_id = -1
+          AND l.new_leader >= 0 AND NOT list_contains(i.new_isr, l.new_leader)"""
+
+    assert _number(day, wrong) == 0
