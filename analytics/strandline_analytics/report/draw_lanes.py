@@ -1,0 +1,210 @@
+"""Decides how a partition's picture looks: lanes of replicas, markers, curves of LEO and HW, one time axis for all.
+
+Pure: a `Picture` in, a `Drawing` out.
+
+Invariant: one instant has one x in every row of the drawing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from strandline_analytics.report.pictures import Lane, Picture, Step
+from strandline_analytics.report.shapes import Drawing, steps_path
+
+WIDTH = 860
+_LEFT, _RIGHT, _TOP = 78, 14, 8
+_MARKS, _LANE, _LANE_GAP = 22, 18, 6
+_CURVES, _ABOVE, _AXIS = 108, 42, 26
+_MARKER_APART = 17.0
+_NICE_US = tuple(n * 10**p for p in range(12) for n in (1, 2, 5)) + tuple(n * 60_000_000 for n in (1, 2, 5, 10, 30, 60))
+
+
+def draw_lanes(picture: Picture) -> Drawing:
+    """The drawing of one partition."""
+    rows = _marker_rows(picture)
+    marks = _MARKS * (max(rows, default=0) + 1)
+    lanes_at = _TOP + marks + 14
+    curves_at = lanes_at + len(picture.lanes) * (_LANE + _LANE_GAP) + 14
+    above_at = curves_at + _CURVES + 12
+    height = above_at + _ABOVE + _AXIS
+    drawing = Drawing(width=WIDTH, height=height, title=picture.title, told=_told(picture))
+    _draw_epochs(drawing, picture, lanes_at - 4, above_at + _ABOVE)
+    _draw_markers(drawing, picture, rows, above_at + _ABOVE)
+    for number, lane in enumerate(picture.lanes):
+        _draw_lane(drawing, picture, lane, lanes_at + number * (_LANE + _LANE_GAP))
+    _draw_unknown(drawing, picture, curves_at, above_at + _ABOVE)
+    _draw_curves(drawing, picture, curves_at)
+    _draw_above(drawing, picture, above_at)
+    _draw_axis(drawing, picture, above_at + _ABOVE)
+    return drawing
+
+
+def _x(picture: Picture, t_us: int) -> float:
+    return _LEFT + (WIDTH - _LEFT - _RIGHT) * (t_us - picture.t0) / max(1, picture.t1 - picture.t0)
+
+
+def _told(picture: Picture) -> str:
+    led = ", ".join(f"replica {lane.replica_id}" for lane in picture.lanes if lane.led)
+    return f"Led by {led or 'nobody'}; {len(picture.markers)} events, listed below the picture."
+
+
+def _marker_rows(picture: Picture) -> list[int]:
+    """In which row each marker stands, so that none covers another."""
+    ends: list[float] = []
+    rows = []
+    for marker in picture.markers:
+        x = _x(picture, marker.t_us)
+        row = next((number for number, end in enumerate(ends) if x - end >= _MARKER_APART), len(ends))
+        if row == len(ends):
+            ends.append(x)
+        ends[row] = x
+        rows.append(row)
+    return rows
+
+
+def _draw_markers(drawing: Drawing, picture: Picture, rows: list[int], bottom: float) -> None:
+    for marker, row in zip(picture.markers, rows, strict=True):
+        x, y = _x(picture, marker.t_us), _TOP + 10 + row * _MARKS
+        kind = marker.kind.lower().replace("_", "-")
+        drawing.line(f"stem {kind}", x, y + 8, x, bottom)
+        title = (
+            f"{marker.number}. {clock_text(marker.t_us)} {marker.who}: {marker.sentence} {_in_brackets(marker.cause)}"
+        )
+        drawing.circle(f"marker {kind}", x, y, 8, title.strip())
+        drawing.text("marker-number", x, y + 3.5, str(marker.number), "middle")
+
+
+def _in_brackets(cause: str) -> str:
+    return f"({cause})" if cause else ""
+
+
+def _draw_epochs(drawing: Drawing, picture: Picture, top: float, bottom: float) -> None:
+    for number, (t_us, epoch) in enumerate(picture.epochs):
+        x = _x(picture, t_us)
+        if number:
+            drawing.line("epoch", x, top, x, bottom)
+        following = picture.epochs[number + 1][0] if number + 1 < len(picture.epochs) else picture.t1
+        if _x(picture, following) - x > 24:
+            drawing.text("small", x + 3, top, f"epoch {epoch}" if _x(picture, following) - x > 52 else f"e{epoch}")
+
+
+def _draw_lane(drawing: Drawing, picture: Picture, lane: Lane, y: float) -> None:
+    drawing.text("label", _LEFT - 8, y + _LANE - 5, f"node {lane.replica_id}", "end")
+    for span in lane.spans:
+        x0, x1 = _x(picture, span.t0), _x(picture, span.t1)
+        title = f"node {lane.replica_id} {span.state} for {length_text(span.t1 - span.t0)}"
+        drawing.rect(f"span {span.state}", x0, y, x1 - x0, _LANE, title)
+        # Words beside colours: a print in grey and an eye that tells red from green badly see the same.
+        if span.state != "member" and x1 - x0 > 46:
+            drawing.text("span-word", (x0 + x1) / 2, y + _LANE - 5, span.state, "middle")
+    for start, end in lane.led:
+        x0, x1 = _x(picture, start), _x(picture, end)
+        drawing.rect("leads", x0, y, x1 - x0, 5, f"node {lane.replica_id} leads for {length_text(end - start)}")
+        if x1 - x0 > 70:
+            drawing.text("leads-word", (x0 + x1) / 2, y + _LANE - 4, "♛ leader", "middle")
+        elif x1 - x0 > 14:
+            drawing.text("leads-word", (x0 + x1) / 2, y + _LANE - 4, "♛", "middle")
+
+
+def _draw_unknown(drawing: Drawing, picture: Picture, top: float, bottom: float) -> None:
+    for start, end in picture.unknown:
+        x0, x1 = _x(picture, start), _x(picture, end)
+        drawing.rect("unknown", x0, top, x1 - x0, bottom - top, f"nothing known for {length_text(end - start)}")
+        if x1 - x0 > 60:
+            drawing.text("unknown-word", (x0 + x1) / 2, top + 14, "not known", "middle")
+
+
+def _draw_curves(drawing: Drawing, picture: Picture, top: float) -> None:
+    others = [step for steps in picture.others_leo.values() for step in steps]
+    values = [step.value for step in (*picture.leader_leo, *picture.hw, *others)]
+    drawing.text("label", _LEFT - 8, top + 10, "offsets", "end")
+    if not values:
+        return
+    low, high = min(values), max(values)
+
+    def y(value: int) -> float:
+        return top + 4 + (_CURVES - 8) * (1 - (value - low) / max(1, high - low))
+
+    drawing.text("small", _LEFT - 8, top + 24, f"{high:,}", "end")
+    drawing.text("small", _LEFT - 8, top + _CURVES, f"{low:,}", "end")
+    drawing.line("frame", _LEFT, top + _CURVES, WIDTH - _RIGHT, top + _CURVES)
+    for number, (replica, steps) in enumerate(sorted(picture.others_leo.items())):
+        drawing.path(
+            f"curve other o{number % 4}", _steps(picture, steps, y), f"LEO of node {replica}, as its leader saw it"
+        )
+    drawing.path("curve leo", _steps(picture, picture.leader_leo, y), "LEO of the leader")
+    drawing.path("curve hw", _steps(picture, picture.hw, y), "high watermark")
+    for t_us, value in picture.zombies:
+        if low <= value <= high:
+            drawing.circle("zombie", _x(picture, t_us), y(value), 2.5, "told by a leader whose term was over")
+
+
+def _steps(picture: Picture, steps: tuple[Step, ...], y: Callable[[int], float]) -> str:
+    return steps_path((_x(picture, step.t0), _x(picture, step.t1), y(step.value)) for step in steps)
+
+
+def _draw_above(drawing: Drawing, picture: Picture, top: float) -> None:
+    """LEO - HW of the leader: what a clean failover could still cut."""
+    pieces = above_hw(picture)
+    most = max((value for _, _, value in pieces), default=0)
+    bottom = top + _ABOVE
+    drawing.text("label", _LEFT - 8, top + 10, "LEO − HW", "end")
+    drawing.text("small", _LEFT - 8, top + 24, f"{most:,}" if pieces else "", "end")
+    drawing.line("frame", _LEFT, bottom, WIDTH - _RIGHT, bottom)
+    for t0, t1, value in pieces:
+        if value:
+            height = (_ABOVE - 4) * value / most
+            x0, x1 = _x(picture, t0), _x(picture, t1)
+            drawing.rect("above", x0, bottom - height, x1 - x0, height, f"{value:,} records above the HW")
+
+
+def above_hw(picture: Picture) -> list[tuple[int, int, int]]:
+    """(t0, t1, LEO - HW) wherever both are known; a HW that is seen before its LEO counts as 0."""
+    edges = sorted({t for step in (*picture.leader_leo, *picture.hw) for t in (step.t0, step.t1)})
+    found = []
+    ends, marks = list(picture.leader_leo), list(picture.hw)
+    for start, end in itertools.pairwise(edges):
+        while ends and ends[0].t1 <= start:
+            ends.pop(0)
+        while marks and marks[0].t1 <= start:
+            marks.pop(0)
+        if ends and marks and ends[0].t0 <= start and marks[0].t0 <= start:
+            found.append((start, end, max(0, ends[0].value - marks[0].value)))
+    return found
+
+
+def _draw_axis(drawing: Drawing, picture: Picture, top: float) -> None:
+    length = picture.t1 - picture.t0
+    step = next((nice for nice in sorted(_NICE_US) if length / nice <= 8), length)
+    at = -(-picture.t0 // step) * step
+    while at < picture.t1:
+        x = _x(picture, at)
+        drawing.line("tick", x, top, x, top + 4)
+        if _LEFT + 16 < x < WIDTH - 40:
+            drawing.text("small", x, top + 16, clock_text(at, step), "middle")
+        at += step
+    drawing.text("small", _LEFT - 8, top + 16, "UTC", "end")
+
+
+def clock_text(us: int, step_us: int = 1_000) -> str:
+    """``14:03:07.120``: the time of day in UTC, with digits as the step needs them."""
+    text = datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%H:%M:%S")
+    if step_us >= 1_000_000:
+        return text
+    return f"{text}.{us % 1_000_000 // 1_000:03d}" if step_us >= 1_000 else f"{text}.{us % 1_000_000:06d}"
+
+
+def length_text(us: float) -> str:
+    """``850 µs``, ``12.4 ms``, ``3.25 s``, ``4 min 10 s``."""
+    if abs(us) < 1_000:
+        return f"{us:.0f} µs"
+    if abs(us) < 1_000_000:
+        return f"{us / 1_000:.3g} ms" if abs(us) < 100_000 else f"{us / 1_000:.0f} ms"
+    if abs(us) < 120_000_000:
+        return f"{us / 1_000_000:.3g} s" if abs(us) < 100_000_000 else f"{us / 1_000_000:.0f} s"
+    minutes, seconds = divmod(round(us / 1_000_000), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

@@ -1,0 +1,184 @@
+"""Decides what a report asks Spark: transitions and stalls once, each statistic twice, samples of what is drawn.
+
+Invariant: the only file of the report that knows Spark. Silver tables are shared by all questions; statistics are asked
+for by a few threads at once, since planning a query costs more than running it on what fits one report.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from strandline import __version__
+from strandline.export.schema import EVENT_TYPES, TRANSITIONS
+from strandline_analytics.report.incidents import Stall
+from strandline_analytics.report.material import Declared, Material, Result, incidents_of
+from strandline_analytics.report.scenes import scenes
+from strandline_analytics.scope import Grouping, Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.sources.exports import SAMPLES_BEFORE_US
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import Statistic, result
+from strandline_analytics.stats.s18_stalls import stalls
+from strandline_analytics.timeline.event import Event, events_from
+from strandline_analytics.timeline.order import timeline
+from strandline_analytics.timeline.selection import Selection
+
+STEPS = 40
+"""Into how many steps the window is cut for the course of a figure."""
+
+CURVE_TYPES = ("REPLICA_SAMPLE", "HW_ADVANCE")
+MOST_EVENTS = 200_000
+"""More rows than a page can tell; a narrower window is asked for instead."""
+
+_AT_ONCE = 3
+
+Told = Callable[[str, int, int], None]
+"""What is being done, how many parts are done, and how many there are."""
+
+
+class TooMuch(Exception):
+    """The window holds more events than one page can tell."""
+
+
+def gather(
+    silver: Silver,
+    inputs: Sequence[str],
+    *,
+    start_us: int | None = None,
+    end_us: int | None = None,
+    steps: int = STEPS,
+    told: Told = lambda what, done, parts: None,
+) -> Material:
+    """Everything that a page tells of a window; without bounds, of all that is there.
+
+    Raises:
+        TooMuch: there are more events than a page can tell.
+        ValueError: nothing is there.
+    """
+    parts = 3 + 2 * len(ALL)
+    told("transitions", 0, parts)
+    # From the beginning of what was read: the state at the start of the window follows from what came before.
+    kinds = tuple(name for name, kind in EVENT_TYPES.items() if kind.dataset == TRANSITIONS)
+    events = _events(silver, Selection(types=kinds, end_us=end_us))
+    if not events:
+        raise ValueError("the input holds no event of the window; see: strandline analytics coverage")
+    first = min(event.t_us for event in events) if start_us is None else start_us
+    last = max(event.t_us for event in events) + 1 if end_us is None else end_us
+    scope = Scope(start_us=first, end_us=max(last, first + 1))
+    told("stalls", 1, parts)
+    episodes = [stall for row in _rows(stalls(silver)) if (stall := _stall(row)).t1 > first and stall.t0 < last]
+    step_us = max(1, -(-(scope.end_us - scope.start_us) // steps))
+    material = Material(
+        inputs=inputs,
+        input_hash=silver.input_hash,
+        version=__version__,
+        made_us=time.time_ns() // 1_000,
+        start_us=scope.start_us,
+        end_us=scope.end_us,
+        step_us=step_us,
+        events=events,
+        stalls=episodes,
+        results=_results(silver, scope, step_us, told, parts),
+    )
+    told("samples", parts - 1, parts)
+    material = replace(material, samples=_samples(silver, material))
+    told("page", parts, parts)
+    return material
+
+
+def _samples(silver: Silver, material: Material) -> list[Event]:
+    """Samples of what is drawn, and of nothing else: they are the large part of an export."""
+    drawn = [scene for incident in incidents_of(material) for scene in scenes(incident, material)]
+    if not drawn:
+        return []
+    topics = {(event.cluster_id, event.topic_id): event.topic for event in material.events}
+    selection = Selection(
+        topics=tuple(sorted({str(topics.get(scene.key[:2])) for scene in drawn})),
+        partitions=tuple(sorted({scene.key[2] for scene in drawn if scene.key[2] is not None})),
+        types=("HW_ADVANCE",),
+        sample_types=CURVE_TYPES,
+        # A look before the window may still be believed in it.
+        start_us=min(scene.t0 for scene in drawn) - SAMPLES_BEFORE_US,
+        end_us=max(scene.t1 for scene in drawn),
+        node_events=False,
+    )
+    return _events(silver, selection)
+
+
+def _events(silver: Silver, selection: Selection) -> list[Event]:
+    rows = _rows(timeline(silver, selection).limit(MOST_EVENTS + 1))
+    if len(rows) > MOST_EVENTS:
+        raise TooMuch(f"more than {MOST_EVENTS:,} events in the window; give a narrower one with --from and --to")
+    return events_from(rows)
+
+
+def _results(silver: Silver, scope: Scope, step_us: int, told: Told, parts: int) -> dict[str, Result]:
+    stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=step_us, grouping=Grouping.CLUSTER)
+    asked = [(statistic, frame) for statistic in ALL.values() for frame in (scope, stepped)]
+    # Made before the threads start: a lazy table that two of them ask for at once would be made twice.
+    for table in (silver.control_rows, silver.control, silver.terms, silver.clock_offsets, silver.keys):
+        _ = table.schema
+    rows: dict[str, list[list[dict[str, Any]]]] = {}
+    trouble: dict[str, str] = {}
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="statistic") as pool:
+        for number, ((statistic, _), found) in enumerate(
+            zip(asked, pool.map(lambda each: _computed(each[0], silver, each[1]), asked), strict=True), 1
+        ):
+            told(f"{statistic.id} {statistic.title}", 1 + number, parts)
+            if isinstance(found, str):
+                trouble[statistic.id] = found
+                found = []
+            rows.setdefault(statistic.id, []).append(found)
+    return {
+        name: _described(ALL[name], whole, steps, trouble.get(name, "")) for name, (whole, steps) in rows.items()
+    }  # fmt: skip
+
+
+def _computed(statistic: Statistic, silver: Silver, scope: Scope) -> list[dict[str, Any]] | str:
+    """A statistic's rows, or why there are none: one that fails leaves the others on the page."""
+    try:
+        return _rows(result(statistic, silver, scope))
+    except PySparkException as error:
+        return f"not computed: {(error.getErrorClass() or str(error).splitlines()[0])[:200]}"
+
+
+def _described(
+    statistic: Statistic, rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], trouble: str
+) -> Result:
+    declared = [(value, True) for value in statistic.extra] + [(value, False) for value in statistic.values]
+    return Result(
+        id=statistic.id,
+        title=statistic.title,
+        definition=sys.modules[statistic.compute.__module__].__doc__ or "",
+        declared=[Declared(name=v.name, unit=v.unit, meaning=v.meaning, is_extra=extra) for v, extra in declared],
+        rows=rows,
+        steps=steps,
+        trouble=trouble,
+    )
+
+
+def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def _stall(row: dict[str, Any]) -> Stall:
+    return Stall(
+        cluster_id=row["cluster_id"],
+        topic_id=row["topic_id"],
+        topic=row["topic"],
+        partition=row["partition"],
+        t0=row["t0"],
+        t1=row["t1"],
+        hw=row["hw"],
+        ended_by=row["ended_by"],
+        blockers=tuple(row["blockers"] or ()),
+        is_under_min=row["is_under_min"],
+    )

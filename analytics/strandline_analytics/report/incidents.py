@@ -1,0 +1,197 @@
+"""Decides what an incident is: a chain of shrinks (S17) with the elections and stalls around it, or those on their own.
+
+Chains are those that Spark found, never found anew. A leader change belongs to the chain that it is at most G from; a
+stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap.
+
+Invariant: every chain, every leader change that is no creation, and every stall is in exactly one incident.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline_analytics.scope import FOREVER_US
+from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.states import states
+
+GAP_US = 5_000_000
+"""G of S17."""
+
+PLANNED = frozenset({"controlled_shutdown", "reassign", "preferred", "created"})
+
+Key = tuple[str, str | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """One episode of S18."""
+
+    cluster_id: str
+    topic_id: str
+    topic: str
+    partition: int
+    t0: int
+    t1: int
+    hw: int
+    ended_by: str
+    blockers: tuple[int, ...]
+    is_under_min: bool
+
+    @property
+    def key(self) -> Key:
+        """The partition it happened to."""
+        return self.cluster_id, self.topic_id, self.partition
+
+
+@dataclass(slots=True, kw_only=True)
+class Incident:
+    """What belongs together. ``began_us`` to ``ended_us`` are its first and last decision; recovery comes after."""
+
+    number: int
+    cluster_id: str
+    began_us: int
+    ended_us: int
+    chain: Mapping[str, Any] | None = None
+    shrinks: list[Event] = field(default_factory=list)
+    leader_changes: list[Event] = field(default_factory=list)
+    truncations: list[Event] = field(default_factory=list)
+    stalls: list[Stall] = field(default_factory=list)
+    recovered_us: int | None = None
+    """When the last of its partitions had its ISR back; None: not within what was read."""
+
+    @property
+    def id(self) -> str:
+        """What a link names it by."""
+        return f"incident-{self.number}"
+
+    @property
+    def keys(self) -> list[Key]:
+        """The partitions it touched."""
+        return sorted({e.key for e in [*self.shrinks, *self.leader_changes]} | {s.key for s in self.stalls}, key=str)
+
+    @property
+    def causes(self) -> Counter[str]:
+        """How often each cause was given."""
+        return Counter(event.cause or "unknown" for event in [*self.shrinks, *self.leader_changes])
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether somebody asked for all of it."""
+        return bool(self.causes) and set(self.causes) <= PLANNED
+
+    @property
+    def elections(self) -> list[Event]:
+        """Leader changes that gave a partition a leader."""
+        return [event for event in self.leader_changes if (event.get("new_leader") or 0) >= 0]
+
+    @property
+    def removed_nodes(self) -> Counter[int]:
+        """How often each node was removed from an ISR."""
+        gone = (set(e.get("old_isr") or ()) - set(e.get("new_isr") or ()) for e in self.shrinks)
+        return Counter(node for nodes in gone for node in nodes)
+
+    @property
+    def cut_records(self) -> int:
+        """Records cut from logs, over all copies."""
+        return sum(event.get("from_leo") - event.get("to_leo") for event in self.truncations)
+
+    @property
+    def committed_cut(self) -> int:
+        """Of them below the replica's own HW."""
+        return sum(event.get("committed_cut") or 0 for event in self.truncations)
+
+
+def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], events: Sequence[Event]) -> list[Incident]:
+    """All incidents, by time.
+
+    Args:
+        chains: rows of S17.
+        stalls: episodes of S18.
+        events: the timeline's transitions.
+    """
+    found = [_of_chain(chain, events) for chain in chains]
+    changes = [e for e in events if e.event_type == "LEADER_CHANGE" and e.is_control and e.cause != "created"]
+    for change in changes:
+        home = _home(found, change.cluster_id, change.t_us, change.t_us)
+        if home is None:
+            home = _new(found, change.cluster_id, change.t_us, change.t_us)
+        home.leader_changes.append(change)
+        home.began_us, home.ended_us = min(home.began_us, change.t_us), max(home.ended_us, change.t_us)
+    _recover(found, events)
+    for stall in sorted(stalls, key=lambda s: s.t0):
+        home = _home([i for i in found if stall.key in i.keys], stall.cluster_id, stall.t0, stall.t1)
+        home = home or _home([i for i in found if not i.shrinks], stall.cluster_id, stall.t0, stall.t1)
+        home = home or _new(found, stall.cluster_id, stall.t0, stall.t1)
+        home.stalls.append(stall)
+        if not home.shrinks and not home.leader_changes:
+            home.recovered_us = home.ended_us = max(home.ended_us, stall.t1)
+    found.sort(key=lambda incident: (incident.began_us, incident.cluster_id))
+    for number, incident in enumerate(found, 1):
+        incident.number = number
+    return found
+
+
+def _of_chain(chain: Mapping[str, Any], events: Sequence[Event]) -> Incident:
+    began, ended = chain["began_us"], chain["ended_us"]
+    shrinks = [
+        e
+        for e in events
+        if e.event_type == "ISR_CHANGE"
+        and e.is_control
+        and e.cluster_id == chain["cluster_id"]
+        and began <= e.t_us <= ended
+        and set(e.get("old_isr") or ()) - set(e.get("new_isr") or ())
+    ]
+    return Incident(
+        number=0, cluster_id=chain["cluster_id"], began_us=began, ended_us=ended, chain=chain, shrinks=shrinks
+    )
+
+
+def _home(found: Iterable[Incident], cluster_id: str, t0: int, t1: int) -> Incident | None:
+    """The nearest incident that is at most G away; the earlier one of two."""
+
+    def away(incident: Incident) -> int:
+        end = max(incident.ended_us, incident.recovered_us or 0) if t1 > t0 else incident.ended_us
+        return max(0, incident.began_us - t1, t0 - end)
+
+    near = [i for i in found if i.cluster_id == cluster_id and away(i) <= GAP_US]
+    return min(near, key=lambda i: (away(i), i.began_us), default=None)
+
+
+def _new(found: list[Incident], cluster_id: str, t0: int, t1: int) -> Incident:
+    incident = Incident(number=0, cluster_id=cluster_id, began_us=t0, ended_us=t1)
+    found.append(incident)
+    return incident
+
+
+def _recover(found: Sequence[Incident], events: Sequence[Event]) -> None:
+    """When each incident was over, and what was cut until then."""
+    by_key: dict[Key, list[Event]] = {}
+    for event in events:
+        by_key.setdefault(event.key, []).append(event)
+    for incident in found:
+        ends = [_back(by_key[key], incident) for key in incident.keys]
+        told = [end for end in ends if end is not None]
+        incident.recovered_us = max([incident.ended_us, *told]) if len(told) == len(ends) else None
+    for number, incident in enumerate(sorted(found, key=lambda i: i.began_us)):
+        later = [other.began_us for other in found if other.began_us > incident.began_us]
+        until = min(later, default=FOREVER_US)
+        incident.truncations = [
+            e
+            for e in events
+            if e.event_type == "TRUNCATION"
+            and e.cluster_id == incident.cluster_id
+            and (incident.began_us <= e.t_us < until or (number == 0 and e.t_us < until))
+        ]
+
+
+def _back(events: Sequence[Event], incident: Incident) -> int | None:
+    """When the partition's ISR was as large as before the incident, and it had a leader; None if it never was."""
+    held = states(events, FOREVER_US)
+    before = [s for s in held if s.t0 < incident.began_us]
+    size = len(before[-1].isr) if before else max((len(s.isr) for s in held), default=0)
+    after = [s for s in held if s.t0 >= incident.ended_us and s.known]
+    return next((max(s.t0, incident.ended_us) for s in after if len(s.isr) >= size and s.leader is not None), None)

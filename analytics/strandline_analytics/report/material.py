@@ -1,0 +1,72 @@
+"""Decides what a report is made from: everything that left Spark for it, and nothing of Spark itself.
+
+Invariant: the page is a function of this material alone, so it can be made, tested and looked at without a JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline_analytics.report.incidents import Incident, Stall, incidents
+from strandline_analytics.timeline.event import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A column of a result, as its statistic declares it."""
+
+    name: str
+    unit: str
+    meaning: str
+    is_extra: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one statistic came to: over the whole window per partition, and step by step over the cluster."""
+
+    id: str
+    title: str
+    definition: str
+    declared: Sequence[Declared]
+    rows: Sequence[Mapping[str, Any]] = ()
+    steps: Sequence[Mapping[str, Any]] = ()
+    trouble: str = ""
+    """Why there are no rows, where the computation failed."""
+
+    def total(self, name: str) -> int:
+        """The sum of a count over all rows; 0 where nothing was counted."""
+        return sum(row[name] for row in self.rows if row.get(name) is not None)
+
+    def most(self, name: str) -> float | None:
+        """The largest value of all rows; None if none is known."""
+        return max((row[name] for row in self.rows if row.get(name) is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """All that a page tells. Times in us since 1970."""
+
+    inputs: Sequence[str]
+    input_hash: str
+    version: str
+    made_us: int
+    start_us: int
+    end_us: int
+    step_us: int
+    events: Sequence[Event]
+    """Transitions of all partitions and nodes, in logical order."""
+    samples: Sequence[Event] = ()
+    """What is drawn as curves, of the partitions that are drawn."""
+    stalls: Sequence[Stall] = ()
+    results: Mapping[str, Result] = field(default_factory=dict)
+
+
+def incidents_of(material: Material) -> list[Incident]:
+    """The incidents of the window, by time."""
+    chains = material.results["s17"].rows if "s17" in material.results else []
+    inside = [event for event in material.events if event.t_us < material.end_us]
+    found = incidents([row for row in chains if row.get("began_us") is not None], material.stalls, inside)
+    return [incident for incident in found if incident.ended_us >= material.start_us]

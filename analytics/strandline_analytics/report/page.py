@@ -1,0 +1,259 @@
+"""Decides what stands on the page, and makes the one file of it: material in, HTML out.
+
+Invariant: the file refers to nothing outside itself, and every figure on it is in the material.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from strandline_analytics.report.draw_lanes import clock_text, draw_lanes, length_text
+from strandline_analytics.report.incidents import Incident
+from strandline_analytics.report.material import Material, incidents_of
+from strandline_analytics.report.moments import moment_text
+from strandline_analytics.report.pictures import picture
+from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
+from strandline_analytics.report.tables import share_text, stat_tables
+from strandline_analytics.report.verdict import verdict
+from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.sentences import nodes_text
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A name and a figure; ``anchor`` leads to how the figure was computed."""
+
+    name: str
+    shown: str
+    anchor: str = ""
+
+
+def render(material: Material) -> str:
+    """The page."""
+    environment = Environment(
+        loader=PackageLoader("strandline_analytics.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(page=page(material))
+
+
+def page(material: Material) -> dict[str, Any]:
+    """What the template shows."""
+    found = incidents_of(material)
+    share = coverage(material)
+    figures = data(material, found)
+    return {
+        "verdict": verdict(material, found, share),
+        "start": moment_text(material.start_us),
+        "end": moment_text(material.end_us),
+        "length": length_text(material.end_us - material.start_us),
+        "partitions": len({event.key for event in material.events if event.partition is not None}),
+        "clusters": sorted({event.cluster_id for event in material.events}),
+        "facts": _linked(_facts(material, figures), material),
+        "incidents": [_incident(incident, material) for incident in found],
+        "coverage": _coverage(material, share),
+        "steps": -(-(material.end_us - material.start_us) // material.step_us),
+        "step_length": length_text(material.step_us),
+        "stats": stat_tables(material),
+        "made": moment_text(material.made_us),
+        "version": material.version,
+        "inputs": material.inputs,
+        "input_hash": material.input_hash,
+        "data": figures,
+    }
+
+
+def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
+    """The page's figures for programs, as they stand in it under ``report-data``."""
+    results = material.results
+
+    def total(statistic: str, name: str) -> int | None:
+        return results[statistic].total(name) if statistic in results and not results[statistic].trouble else None
+
+    elections = [e for i in incidents for e in i.elections if e.t_us >= material.start_us]
+    return {
+        "start_us": material.start_us,
+        "end_us": material.end_us,
+        "incidents": len(incidents),
+        "faults": sum(not incident.is_planned for incident in incidents),
+        "elections": len(elections),
+        "shrinks": total("s08", "shrinks"),
+        "expands": total("s08", "expands"),
+        "truncated_records": total("s07", "truncated_records"),
+        "committed_cut_records": total("s07", "committed_cut_records"),
+        "committed_lost_records": total("s07", "committed_lost_records"),
+        "coverage": coverage(material),
+        "troubles": {name: found.trouble for name, found in results.items() if found.trouble},
+    }
+
+
+def coverage(material: Material) -> float | None:
+    """The share of the window in which the control plane is known, over all partitions; None: nothing to tell by."""
+    rows = material.results["s10"].rows if "s10" in material.results else []
+    shares = [row["coverage"] for row in rows if row.get("coverage") is not None]
+    return sum(shares) / len(shares) if shares else None
+
+
+def _linked(facts: Sequence[Fact], material: Material) -> list[Fact]:
+    """The facts, without links to statistics that were not asked for."""
+    there = {"incidents"} | {f"def-{name}" for name in material.results}
+    there |= {f"def-{name}-{column.name}" for name, found in material.results.items() for column in found.declared}
+    return [fact if fact.anchor in there else replace(fact, anchor="") for fact in facts]
+
+
+def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
+    results = material.results
+
+    def longest(statistic: str, name: str) -> str:
+        value = results[statistic].most(name) if statistic in results else None
+        return "–" if value is None else length_text(value)
+
+    def count(name: str) -> str:
+        return "–" if figures[name] is None else f"{figures[name]:,}"
+
+    lag = results["s01"].most("max_records") if "s01" in results else None
+    return [
+        Fact("incidents", f"{figures['incidents']:,}", "incidents"),
+        Fact("elections", count("elections"), "def-s19"),
+        Fact("ISR shrinks", count("shrinks"), "def-s08-shrinks"),
+        Fact("ISR expands", count("expands"), "def-s08-expands"),
+        Fact("records cut from logs", count("truncated_records"), "def-s07-truncated_records"),
+        Fact("committed records lost", count("committed_lost_records"), "def-s07-committed_lost_records"),
+        Fact("longest without writes", longest("s11", "write_unavailable_us"), "def-s11-write_unavailable_us"),
+        Fact("largest HW lag", "–" if lag is None else f"{lag:,.0f} records", "def-s01-max_records"),
+    ]
+
+
+def _incident(incident: Incident, material: Material) -> dict[str, Any]:
+    drawn = scenes(incident, material)
+    of_nodes = [e for e in material.events if e.partition is None and e.cluster_id == incident.cluster_id]
+    pictures = []
+    for scene in drawn:
+        own = _ordered([e for e in (*material.events, *material.samples) if e.key == scene.key])
+        title = f"{own[0].topic}-{scene.key[2]}" if own else str(scene.key)
+        shown = picture(title, own, of_nodes, scene.t0, scene.t1)
+        marks = [
+            {"clock": clock_text(m.t_us), "who": m.who, "sentence": m.sentence, "cause": m.cause}
+            for m in shown.markers
+        ]  # fmt: skip
+        pictures.append({"drawing": draw_lanes(shown), "markers": marks})
+    tag, tone = _tag(incident)
+    left = len(incident.keys) - len(drawn)
+    why = "" if incident.number <= MOST_INCIDENTS else f" (drawn are the first {MOST_INCIDENTS} incidents)"
+    return {
+        "id": incident.id,
+        "number": incident.number,
+        "began": moment_text(incident.began_us),
+        "began_short": moment_text(incident.began_us).replace("T", " ").removesuffix("Z"),
+        "sentence": incident_sentence(incident),
+        "tag": tag,
+        "tone": tone,
+        "took": length_text(incident.ended_us - incident.began_us),
+        "recovered": _recovered(incident),
+        "facts": _linked(_incident_facts(incident), material),
+        "pictures": pictures,
+        "left_out": f"{len(drawn)} of {len(incident.keys)} partitions are drawn{why}." if left else "",
+    }
+
+
+def _ordered(events: Sequence[Event]) -> list[Event]:
+    return sorted(events, key=lambda e: (e.partition_epoch or 0, e.plane, e.t_us, e.node_id, e.incarnation, e.seq))
+
+
+def incident_sentence(incident: Incident) -> str:
+    """What an incident was, in one line."""
+    parts = []
+    if incident.shrinks:
+        nodes = incident.removed_nodes
+        of = len({event.key for event in incident.shrinks})
+        label = (incident.chain or {}).get("label")
+        who = f"node {next(iter(nodes))}" if len(nodes) == 1 else f"nodes {nodes_text(nodes)}"
+        parts.append(f"{who} removed from the ISR of {of} partition{'' if of == 1 else 's'}")
+        if label:
+            parts[-1] += f", {label.replace('_', ' ')}"
+    if incident.elections:
+        parts.append(f"{len(incident.elections)} election{'' if len(incident.elections) == 1 else 's'}")
+    leaderless = len(incident.leader_changes) - len(incident.elections)
+    if leaderless:
+        parts.append(f"{leaderless} partition{'' if leaderless == 1 else 's'} without a leader")
+    if incident.stalls:
+        longest = max(stall.t1 - stall.t0 for stall in incident.stalls)
+        count = len(incident.stalls)
+        parts.append(f"{count} stalled high watermark{'' if count == 1 else 's'}, up to {length_text(longest)}")
+    return "; ".join(parts)
+
+
+def _tag(incident: Incident) -> tuple[str, str]:
+    if incident.committed_cut:
+        return "committed records cut", "bad"
+    if incident.is_planned:
+        return "planned", "good"
+    return ("over", "warn") if incident.recovered_us is not None else ("not over", "bad")
+
+
+def _recovered(incident: Incident) -> str:
+    if incident.recovered_us is None:
+        return "not within the window"
+    return f"after {length_text(incident.recovered_us - incident.began_us)}"
+
+
+def _incident_facts(incident: Incident) -> list[Fact]:
+    causes: Counter[str] = incident.causes
+    facts = [
+        Fact("began", moment_text(incident.began_us)),
+        Fact(
+            "cause",
+            ", ".join(f"{cause.replace('_', ' ')} ({n})" for cause, n in causes.most_common()) or "–",
+            "def-s09",
+        ),
+        Fact("shrinks", f"{len(incident.shrinks):,}", "def-s17"),
+        Fact("elections", f"{len(incident.elections):,}", "def-s19"),
+        Fact("ISRs whole again", _recovered(incident), "def-s12"),
+        Fact("cut from logs", f"{incident.cut_records:,} records", "def-s07"),
+        Fact("of them below an HW", f"{incident.committed_cut:,}", "def-s07-committed_cut_records"),
+    ]
+    if incident.stalls:
+        blockers = sorted({node for stall in incident.stalls for node in stall.blockers})
+        under = " (under min ISR)" if any(stall.is_under_min for stall in incident.stalls) else ""
+        facts.append(Fact("HW held up by", f"{nodes_text(blockers)}{under}", "def-s18"))
+    return facts
+
+
+def _coverage(material: Material, share: float | None) -> dict[str, Any]:
+    results = material.results
+    looked = [
+        row["coverage"] for row in (results["s01"].rows if "s01" in results else []) if row.get("coverage") is not None
+    ]
+
+    def flaws(name: str) -> str:
+        rows = results["s01"].rows if "s01" in results else []
+        return f"{sum(row.get(name) or 0 for row in rows):,}"
+
+    if share is None:
+        sentence = "Nothing says how much of the window is known."
+    elif share >= 1:
+        sentence = "Every decision of the controller is there: who led and who was in sync is known at every moment."
+    else:
+        sentence = f"Who led and who was in sync is known for {share_text(share)} of the time; the rest is not guessed."
+    kinds = Counter(event.event_type for event in material.events)
+    return {
+        "sentence": sentence,
+        "facts": [
+            Fact("decisions known", "–" if share is None else share_text(share)),
+            Fact("HW and LEO known", share_text(sum(looked) / len(looked)) if looked else "–"),
+            Fact("events read", f"{len(material.events):,} transitions"),
+            Fact("transitions missing", flaws("n_gap")),
+            Fact("doubles removed", flaws("n_duplicate")),
+            Fact("zombie samples left out", flaws("n_zombie")),
+            Fact("clocks that went back", flaws("clock_regressions")),
+            Fact("told as dropped by exporters", f"{kinds['EXPORT_GAP']:,}"),
+        ],
+    }

@@ -1,0 +1,266 @@
+"""Decides what the lanes of a partition show: who was a member when, who led, how far the log and its HW had come.
+
+No Spark and no drawing here: events in, spans and curves out.
+
+Invariant: a span or a piece of a curve exists only where something is known; the rest is told as unknown. A leader's
+look is believed as long as `silver.looks` believes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strandline_analytics.silver.looks import HOLD_INTERVALS
+from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.sentences import sentence, writer
+from strandline_analytics.timeline.states import Down, State, downs, states
+
+MARKED = frozenset({"ISR_CHANGE", "LEADER_CHANGE", "EPOCH_START", "TRUNCATION", "PARTITION_FAILED", "NODE_SESSION"})
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A replica's state in [t0, t1): member, joining, out, down or unknown."""
+
+    t0: int
+    t1: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A replica: its states, and the times in which it led."""
+
+    replica_id: int
+    spans: tuple[Span, ...]
+    led: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A value that is believed in [t0, t1)."""
+
+    t0: int
+    t1: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Something that happened, numbered for the list below the picture."""
+
+    number: int
+    t_us: int
+    kind: str
+    who: str
+    sentence: str
+    cause: str
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything that is drawn of one partition in [t0, t1)."""
+
+    title: str
+    t0: int
+    t1: int
+    lanes: tuple[Lane, ...]
+    epochs: tuple[tuple[int, int], ...]
+    leader_leo: tuple[Step, ...]
+    hw: tuple[Step, ...]
+    others_leo: dict[int, tuple[Step, ...]] = field(default_factory=dict)
+    zombies: tuple[tuple[int, int], ...] = ()
+    unknown: tuple[tuple[int, int], ...] = ()
+    markers: tuple[Marker, ...] = ()
+
+
+def picture(title: str, of_partition: Sequence[Event], of_nodes: Sequence[Event], t0: int, t1: int) -> Picture:
+    """The picture of one partition.
+
+    Args:
+        title: as it stands above it.
+        of_partition: all events of the partition, samples too, in their order.
+        of_nodes: events of whole nodes.
+        t0: start of what is drawn, us.
+        t1: its end, us.
+    """
+    held = states(of_partition, t1)
+    replicas = sorted({replica for state in held for replica in state.replicas} | {r for s in held for r in s.isr})
+    fenced = downs(of_nodes, t1)
+    leo, hw, others, zombies = _curves(of_partition, held, t0, t1)
+    began = held[0].t0 if held and _is_birth(of_partition) else t0
+    return Picture(
+        title=title,
+        t0=t0,
+        t1=t1,
+        lanes=tuple(_lane(replica, held, fenced, t0, t1) for replica in replicas),
+        epochs=tuple(_epochs(held, t0, t1)),
+        leader_leo=leo,
+        hw=hw,
+        others_leo=others,
+        zombies=zombies,
+        unknown=tuple(_gaps(hw, max(t0, began), t1)),
+        markers=tuple(_markers(of_partition, of_nodes, replicas, t0, t1)),
+    )
+
+
+def _is_birth(events: Sequence[Event]) -> bool:
+    first = next((event for event in events if event.is_control), None)
+    return first is not None and bool(first.get("topic_created"))
+
+
+def _lane(replica: int, held: Sequence[State], fenced: Sequence[Down], t0: int, t1: int) -> Lane:
+    own = [down for down in fenced if down.node_id == replica]
+    spans: list[Span] = []
+    for state in held:
+        if not state.known:
+            spans.append(Span(state.t0, state.t1, "unknown"))
+        elif replica in state.isr:
+            spans.append(Span(state.t0, state.t1, "member"))
+        elif replica in state.replicas:
+            spans += _outside(state, own)
+    led = [(s.t0, s.t1) for s in held if s.leader == replica and s.known]
+    clipped = [Span(max(s.t0, t0), min(s.t1, t1), s.state) for s in _joined(spans) if s.t0 < t1 and s.t1 > t0]
+    if held and held[0].t0 > t0 and held[0].partition_epoch > 0:
+        clipped.insert(0, Span(t0, min(held[0].t0, t1), "unknown"))
+    return Lane(replica, tuple(clipped), tuple((max(a, t0), min(b, t1)) for a, b in _merged(led) if a < t1 and b > t0))
+
+
+def _outside(state: State, own: Sequence[Down]) -> list[Span]:
+    """A stay outside the ISR, cut where the node went down and came up: out, down, joining."""
+    spans: list[Span] = []
+    at = state.t0
+    was_down = any(down.t1 <= state.t0 for down in own if down.t0 >= state.t0 - 1)
+    for down in own:
+        if down.t1 <= at or down.t0 >= state.t1:
+            was_down = was_down or down.t1 <= at
+            continue
+        if down.t0 > at:
+            spans.append(Span(at, down.t0, "joining" if was_down else "out"))
+        spans.append(Span(max(at, down.t0), min(down.t1, state.t1), "down"))
+        at, was_down = min(down.t1, state.t1), True
+    if at < state.t1:
+        spans.append(Span(at, state.t1, "joining" if was_down and spans else "out"))
+    return spans
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    found: list[Span] = []
+    for span in spans:
+        if found and found[-1].state == span.state and found[-1].t1 == span.t0:
+            found[-1] = Span(found[-1].t0, span.t1, span.state)
+        else:
+            found.append(span)
+    return found
+
+
+def _merged(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for start, end in pieces:
+        if found and found[-1][1] >= start:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _epochs(held: Sequence[State], t0: int, t1: int) -> list[tuple[int, int]]:
+    """(when, leader epoch), for each epoch that was in force in the window."""
+    found: list[tuple[int, int]] = []
+    for state in held:
+        if state.leader_epoch is None or state.t0 >= t1 or state.t1 <= t0:
+            continue
+        if not found or found[-1][1] != state.leader_epoch:
+            found.append((max(state.t0, t0), state.leader_epoch))
+    return found
+
+
+Curves = tuple[tuple[Step, ...], tuple[Step, ...], dict[int, tuple[Step, ...]], tuple[tuple[int, int], ...]]
+
+
+def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) -> Curves:
+    """LEO and HW of leaders, LEOs of the others as leaders knew them, and what zombies said."""
+    ends: dict[int, int] = {}
+    for state in held:
+        if state.leader_epoch is not None:
+            ends[state.leader_epoch] = max(ends.get(state.leader_epoch, 0), state.t1)
+    leo: list[tuple[int, int, int]] = []
+    hw: list[tuple[int, int, int]] = []
+    others: dict[int, list[tuple[int, int, int]]] = {}
+    zombies: list[tuple[int, int]] = []
+    interval_us = 10_000_000
+    for event in sorted(events, key=lambda e: e.t_us):
+        kind, term_end = event.event_type, ends.get(event.leader_epoch if event.leader_epoch is not None else -1, t1)
+        if kind not in ("REPLICA_SAMPLE", "HW_ADVANCE", "EPOCH_START"):
+            continue
+        interval_us = (event.get("interval_ms") or interval_us // 1000) * 1000
+        until = min(event.t_us + HOLD_INTERVALS * interval_us, term_end)
+        if event.t_us >= term_end and term_end < t1:
+            if event.get("leader_leo") is not None:
+                zombies.append((event.t_us, event.get("leader_leo")))
+        elif kind == "HW_ADVANCE":
+            hw.append((event.t_us, until, event.get("new_hw")))
+            # HWs are told as they happen and LEOs are sampled: a log that has this HW is at least as long.
+            leo.append((event.t_us, until, max(event.get("new_hw"), leo[-1][2] if leo else 0)))
+        elif kind == "EPOCH_START":
+            leo.append((event.t_us, until, event.get("start_offset")))
+            hw.append((event.t_us, until, event.get("hw")))
+        elif event.get("replica_id") == event.node_id:
+            leo.append((event.t_us, until, event.get("leader_leo")))
+            hw.append((event.t_us, until, event.get("hw")))
+        elif event.get("leo") is not None:
+            others.setdefault(event.get("replica_id"), []).append((event.t_us, until, event.get("leo")))
+    found = {replica: _steps(points, t0, t1) for replica, points in others.items()}
+    return _steps(leo, t0, t1), _steps(hw, t0, t1), found, tuple(z for z in zombies if t0 <= z[0] < t1)
+
+
+def _steps(points: Sequence[tuple[int, int, int]], t0: int, t1: int) -> tuple[Step, ...]:
+    """Each value from its time to the next one's, no longer than it is believed; cut to the window."""
+    found = []
+    for number, (start, until, value) in enumerate(points):
+        end = min(until, points[number + 1][0]) if number + 1 < len(points) else until
+        if end > start and end > t0 and start < t1:
+            found.append(Step(max(start, t0), min(end, t1), value))
+    return tuple(found)
+
+
+def _gaps(known: Sequence[Step], t0: int, t1: int) -> list[tuple[int, int]]:
+    """Where nothing is known, as far as it can be seen: the complement of the steps."""
+    found, at = [], t0
+    for step in known:
+        if step.t0 > at:
+            found.append((at, step.t0))
+        at = max(at, step.t1)
+    if at < t1:
+        found.append((at, t1))
+    return found
+
+
+def _markers(
+    of_partition: Sequence[Event], of_nodes: Sequence[Event], replicas: Sequence[int], t0: int, t1: int
+) -> list[Marker]:
+    """What happened in the window, in logical order; the leader's echoes of ISR changes are left out."""
+    about = [e for e in of_nodes if e.event_type == "NODE_SESSION" and e.get("subject_node_id") in replicas]
+    own = [e for e in of_partition if e.event_type in MARKED and (e.is_control or e.event_type != "ISR_CHANGE")]
+    refused = [e for e in of_partition if e.event_type == "ALTER_PARTITION" and e.get("phase") not in ("proposed",)]
+    own += [e for e in refused if e.get("error_code") or e.get("phase") == "timeout"]
+    own.sort(key=lambda e: e.ordinal)
+    merged = _merge(own, about)
+    inside = [event for event in merged if t0 <= event.t_us < t1]
+    return [
+        Marker(
+            number, e.t_us, e.event_type, writer(e.node_id), sentence(e), e.cause.replace("_", " "), e.event_id
+        )
+        for number, e in enumerate(inside, 1)
+    ]  # fmt: skip
+
+
+def _merge(own: Sequence[Event], about: Sequence[Event]) -> list[Event]:
+    """Two ordered lists as one, by the time of their heads: neither is turned around."""
+    found: list[Event] = []
+    left, right = list(own), list(about)
+    while left and right:
+        found.append(left.pop(0) if left[0].t_us < right[0].t_us else right.pop(0))
+    return [*found, *left, *right]

@@ -1,0 +1,161 @@
+"""Decides how a statistic's result stands on the page: which columns, which rows first, in which units, with which bar.
+
+Invariant: a column leads to the place where its declaration is written; rows that are left out are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strandline_analytics.report.draw_lanes import length_text
+from strandline_analytics.report.draw_sparkline import draw_sparkline
+from strandline_analytics.report.material import Declared, Material, Result
+from strandline_analytics.report.moments import moment_text
+from strandline_analytics.report.shapes import Drawing
+
+MOST_ROWS = 24
+
+HEADLINES = {
+    "s01": "mean_records", "s02": "max_records", "s03": "max_us", "s04": "max_bytes", "s05": "max_records",
+    "s06": "clean_worst_max_records", "s07": "truncated_records", "s08": "shrinks", "s09": "removals",
+    "s10": "under_replicated_us", "s11": "write_unavailable_us", "s12": "out_us", "s13": "max_us", "s14": "max_us",
+    "s15": "removals", "s16": "leader_changes", "s17": "shrinks", "s18": "total_us", "s19": "total_max_us",
+    "s20": "max_us",
+}  # fmt: skip
+"""The value whose course is drawn, and by which rows are sorted where not all fit."""
+
+_SUMMED = frozenset({"removals", "out_us", "shrinks"})
+"""Of several rows in one step, these are added up; of all others the largest counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHead:
+    """The head of a column; ``anchor`` is where it is defined."""
+
+    name: str
+    anchor: str
+    number: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDeclared:
+    """A column's line among the definitions."""
+
+    name: str
+    unit: str
+    meaning: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatTable:
+    """A statistic as the page shows it."""
+
+    id: str
+    title: str
+    columns: Sequence[ColumnHead]
+    rows: Sequence[Sequence[str]]
+    left_out: str
+    spark: Drawing | None
+    definition: Sequence[str]
+    declared: Sequence[ColumnDeclared]
+    trouble: str
+
+
+def stat_tables(material: Material) -> list[StatTable]:
+    """Every statistic, in order."""
+    return [stat_table(found, material) for _, found in sorted(material.results.items())]
+
+
+def stat_table(found: Result, material: Material) -> StatTable:
+    """One statistic's table, bar and definition."""
+    extra = [declared for declared in found.declared if declared.is_extra]
+    values = [declared for declared in found.declared if not declared.is_extra]
+    rows = [row for row in found.rows if not extra or row.get(extra[0].name) is not None]
+    by_partition = any("partition" in row for row in rows)
+    headline = HEADLINES.get(found.id, values[0].name)
+    shown = sorted(rows, key=lambda row: _place(row, extra))
+    if len(rows) > MOST_ROWS:
+        shown = sorted(rows, key=lambda row: -(row.get(headline) or 0))[:MOST_ROWS]
+    heads = [ColumnHead("partition", "", False)] if by_partition else []
+    heads += [ColumnHead(_name(d), f"def-{found.id}-{d.name}", d.unit not in ("",)) for d in (*extra, *values)]
+    heads.append(ColumnHead("coverage", "coverage", True))
+    left_out = ""
+    if len(rows) > MOST_ROWS:
+        left_out = f"{MOST_ROWS} of {len(rows):,} rows, those with the largest {headline}; all of them: "
+        left_out += f"strandline analytics stats --stat {found.id}"
+    return StatTable(
+        id=found.id,
+        title=found.title,
+        columns=heads,
+        rows=[_cells(row, extra, values, by_partition=by_partition) for row in shown],
+        left_out=left_out,
+        spark=_spark(found, headline, material),
+        definition=paragraphs(found.definition),
+        declared=[ColumnDeclared(d.name, d.unit, d.meaning, f"def-{found.id}-{d.name}") for d in found.declared],
+        trouble=found.trouble,
+    )
+
+
+def _place(row: Mapping[str, Any], extra: Sequence[Declared]) -> tuple[str, int, str]:
+    return str(row.get("topic")), row.get("partition") or 0, str([row.get(d.name) for d in extra])
+
+
+def _name(declared: Declared) -> str:
+    for ending in ("_us", "_records", "_bytes"):
+        if declared.name.endswith(ending):
+            return declared.name.removesuffix(ending).replace("_", " ")
+    return declared.name.replace("_", " ")
+
+
+def _cells(
+    row: Mapping[str, Any], extra: Sequence[Declared], values: Sequence[Declared], *, by_partition: bool
+) -> list[str]:
+    where = [f"{row.get('topic')}-{row.get('partition')}"] if by_partition else []
+    coverage = row.get("coverage")
+    cells = [cell(row.get(d.name), d) for d in (*extra, *values)]
+    return [*where, *cells, "–" if coverage is None else share_text(coverage)]
+
+
+def cell(value: Any, declared: Declared) -> str:
+    """A value in readable units; a dash where nothing is known."""
+    if value is None:
+        return "–"
+    if declared.unit == "us":
+        return moment_text(value) if declared.name in ("began_us", "ended_us") else length_text(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {number:,}" for key, number in sorted(value.items())) or "none"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1_000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and declared.unit != "node" else str(value)
+
+
+def share_text(share: float) -> str:
+    """``99.7 %``; 100 only where nothing at all is missing."""
+    if share >= 1:
+        return "100 %"
+    return f"{min(99.9, 100 * share):.1f} %"
+
+
+def _spark(found: Result, headline: str, material: Material) -> Drawing | None:
+    if not found.steps:
+        return None
+    n_steps = -(-(material.end_us - material.start_us) // material.step_us)
+    values: list[float | None] = [None] * n_steps
+    for row in found.steps:
+        place, value = (row["window_start"] - material.start_us) // material.step_us, row.get(headline)
+        if value is None or not 0 <= place < n_steps:
+            continue
+        before = values[place]
+        values[place] = (before or 0) + value if headline in _SUMMED else max(value, before or 0)
+    unit = next((d.unit for d in found.declared if d.name == headline), "")
+    most = max((value for value in values if value is not None), default=None)
+    told = "" if most is None else f", at most {length_text(most) if unit == 'us' else f'{most:,.4g} {unit}'} in a step"
+    return draw_sparkline(f"{headline.removesuffix('_us').replace('_', ' ')}{told}", values)
+
+
+def paragraphs(text: str) -> list[str]:
+    """A docstring's paragraphs, its line breaks taken out."""
+    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]

@@ -1,0 +1,213 @@
+"""What a report says of given material: incidents, pictures, verdict, and that the page needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from told_material import BEGIN_US, event, failover, material, samples, stall
+
+from strandline_analytics.report.draw_lanes import above_hw, draw_lanes
+from strandline_analytics.report.material import incidents_of
+from strandline_analytics.report.page import page, render
+from strandline_analytics.report.pictures import Picture, picture
+from strandline_analytics.report.verdict import verdict
+
+
+def _ms(t_us: int) -> float:
+    return (t_us - BEGIN_US) / 1000
+
+
+def _picture() -> Picture:
+    told = failover()
+    own = [e for e in (*told, *samples()) if e.partition is not None]
+    nodes = [e for e in told if e.partition is None]
+    return picture("t-0", own, nodes, BEGIN_US, BEGIN_US + 10_000_000)
+
+
+def test_a_failover_is_one_incident_with_its_cut_and_its_recovery() -> None:
+    """Shrink and election of one decision belong together; creation is no incident; recovery is the last return."""
+    (incident,) = incidents_of(material())
+
+    assert len(incident.shrinks) == 1
+    assert len(incident.elections) == 1
+    assert incident.cut_records == 2
+    assert incident.committed_cut == 0
+    assert incident.recovered_us is not None
+    assert _ms(incident.recovered_us) == 5_000
+    assert not incident.is_planned
+
+
+def test_a_stall_joins_the_incident_it_overlaps_or_stands_alone() -> None:
+    """Each stall is in exactly one incident, wherever it lies."""
+    with_both = incidents_of(material(stalls=(stall(2_100, 3_500),)))
+    apart = incidents_of(replace(material(stalls=(stall(60_000, 63_000),)), end_us=BEGIN_US + 90_000_000))
+
+    assert [len(incident.stalls) for incident in with_both] == [1]
+    assert [len(incident.stalls) for incident in apart] == [0, 1]
+
+
+def test_an_isr_that_is_not_whole_again_is_told() -> None:
+    """Without the return the incident is open, and the verdict says so."""
+    told = material(events=[e for e in failover() if e.cause != "catch_up"])
+    (incident,) = incidents_of(told)
+
+    assert incident.recovered_us is None
+    assert "not over" in verdict(told, [incident], 1.0).sentence
+
+
+def test_lanes_tell_down_from_joining_from_member() -> None:
+    """Down until unfenced, joining until admitted; the others are members all along."""
+    first, second, third = _picture().lanes
+
+    assert [(_ms(s.t0), _ms(s.t1), s.state) for s in first.spans] == [
+        (0, 2_000, "member"),
+        (2_000, 4_000, "down"),
+        (4_000, 5_000, "joining"),
+        (5_000, 10_000, "member"),
+    ]
+    assert [(_ms(a), _ms(b)) for a, b in first.led] == [(0, 2_000)]
+    assert [(_ms(a), _ms(b)) for a, b in second.led] == [(2_000, 10_000)]
+    assert {s.state for s in third.spans} == {"member"}
+
+
+def test_a_look_is_believed_for_three_intervals_within_its_term() -> None:
+    """Curves end with the term or after three intervals; the rest is unknown, and a zombie's look is no curve."""
+    shown = _picture()
+
+    assert [(_ms(s.t0), _ms(s.t1), s.value) for s in shown.hw if s.t0 < BEGIN_US + 2_000_000] == [
+        (1_000, 1_500, 8),
+        (1_500, 2_000, 8),
+    ]
+    assert [(_ms(a), _ms(b)) for a, b in shown.unknown] == [
+        (0, 1_000),
+        (2_000, 2_020),
+        (4_100, 5_200),
+        (6_700, 10_000),
+    ]
+    assert [(_ms(t), leo) for t, leo in shown.zombies] == [(2_100, 12)]
+
+
+def test_the_log_is_at_least_as_long_as_its_high_watermark() -> None:
+    """An HW told between two samples lifts the LEO with it: nothing negative stands above the HW."""
+    pieces = above_hw(_picture())
+
+    assert pieces
+    assert all(value >= 0 for _, _, value in pieces)
+    assert (BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2) in pieces
+
+
+def test_before_a_lost_transition_the_state_is_unknown() -> None:
+    """A hole in the partition epochs is not guessed over."""
+    told = [e for e in failover() if e.partition_epoch != 1]
+    shown = picture("t-0", [e for e in told if e.partition is not None], [], BEGIN_US, BEGIN_US + 10_000_000)
+
+    assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[0].spans] == [
+        ("unknown", 0, 5_000),
+        ("member", 5_000, 10_000),
+    ]
+
+
+def test_markers_stand_in_logical_order_and_do_not_cover_each_other() -> None:
+    """Every decision, epoch start, truncation and session once; rows are made where they would overlap."""
+    shown = _picture()
+    circles = [s for s in draw_lanes(shown).shapes if s.kind == "circle" and s.css.startswith("marker")]
+
+    assert [m.kind for m in shown.markers] == [
+        "LEADER_CHANGE",
+        "NODE_SESSION",
+        "ISR_CHANGE",
+        "LEADER_CHANGE",
+        "EPOCH_START",
+        "NODE_SESSION",
+        "TRUNCATION",
+        "ISR_CHANGE",
+    ]
+    assert [m.number for m in shown.markers] == list(range(1, len(shown.markers) + 1))
+    assert [m.t_us for m in shown.markers] == sorted(m.t_us for m in shown.markers)
+    assert len(circles) == len(shown.markers)
+    for number, one in enumerate(circles):
+        for other in circles[number + 1 :]:
+            assert abs(one.x - other.x) >= 16 or abs(one.y - other.y) >= 16
+
+
+def test_the_verdict_names_loss_before_everything_else() -> None:
+    """Committed records that are gone make the first words of the page."""
+    told = material(lost=3)
+    said = verdict(told, incidents_of(told), 1.0)
+
+    assert said.tone == "bad"
+    assert said.sentence.startswith("Committed records were lost: 3")
+
+
+def test_calm_is_not_claimed_of_what_is_not_known() -> None:
+    """Without incidents and with gaps in the record the verdict is about what is known."""
+    calm = material(events=failover()[:3])
+
+    assert verdict(calm, [], 1.0).tone == "good"
+    assert "in what is known (50 %)" in verdict(calm, [], 0.5).sentence
+
+
+class _Seen(HTMLParser):
+    """Collects ids, references within the page, and everything that would be loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = dict(attrs)
+        if said.get("id"):
+            self.ids.append(str(said["id"]))
+        href = said.get("href") or ""
+        if tag == "a" and href.startswith("#"):
+            self.targets.append(href[1:])
+        elif (href and not href.startswith("data:")) or "src" in said:
+            self.loaded.append(f"{tag} {href}{said.get('src') or ''}")
+
+
+def test_the_page_is_complete_in_itself() -> None:
+    """No address outside is loaded, every link within the page has its target, and no id is there twice."""
+    html = render(material(stalls=(stall(2_100, 3_500),)))
+    seen = _Seen()
+    seen.feed(html)
+
+    assert seen.loaded == []
+    assert not re.search(r"https?://", html.replace("http://www.w3.org/", ""))
+    assert "@import" not in html
+    assert set(seen.targets) <= set(seen.ids)
+    assert len(seen.ids) == len(set(seen.ids))
+
+
+def test_names_of_users_are_text_and_never_markup() -> None:
+    """A topic may be named as it likes."""
+    sly = [replace(e, topic="<b>&t") if e.topic else e for e in failover()]
+    html = render(replace(material(events=sly), samples=[]))
+
+    assert "<b>&t" not in html
+    assert "&lt;b&gt;&amp;t-0" in html
+
+
+def test_the_figures_for_programs_are_those_of_the_page() -> None:
+    """Counts of incidents, elections, shrinks and cut records as the page shows them."""
+    shown = page(material())
+
+    assert shown["data"]["incidents"] == len(shown["incidents"]) == 1
+    assert shown["data"]["elections"] == 1
+    assert (shown["data"]["shrinks"], shown["data"]["expands"]) == (1, 1)
+    assert shown["data"]["truncated_records"] == 2
+    facts = {fact.name: fact.shown for fact in shown["facts"]}
+    assert facts["records cut from logs"] == "2"
+
+
+def test_a_leader_change_alone_is_an_incident() -> None:
+    """An election without a shrink is shown too, and a preferred one counts as planned."""
+    later = event("LEADER_CHANGE", 9_000, partition_epoch=3, leader_epoch=2, old_leader=2, new_leader=1,
+                  new_leader_epoch=2, reason="preferred", election_type="preferred")  # fmt: skip
+    told = replace(material(events=[*failover(), later]), end_us=BEGIN_US + 20_000_000)
+    found = incidents_of(told)
+
+    assert [incident.is_planned for incident in found] == [False, True]

@@ -1,0 +1,135 @@
+"""Material of reports, written by hand: what a page is told, without a JVM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strandline_analytics.report.incidents import Stall
+from strandline_analytics.report.material import Declared, Material, Result
+from strandline_analytics.timeline.event import Event
+
+BEGIN_US = 1_795_284_510_000_000
+_COUNTS = {
+    "s07": ("truncated_records", "committed_cut_records", "committed_lost_records"),
+    "s08": ("shrinks", "expands"),
+}
+
+
+def event(kind: str, at_ms: float, *, plane: str = "control", node: int = -1, seq: int = 0, **said: Any) -> Event:
+    """An event at so many ms after the beginning; of topic t, partition 0, unless it is one of a whole node."""
+    of_node = plane == "node"
+    t_us = BEGIN_US + round(at_ms * 1000)
+    return Event(
+        cluster_id="c",
+        event_type=kind,
+        node_id=node,
+        incarnation=1,
+        seq=seq or round(at_ms * 10) + 1,
+        t_us=t_us,
+        raw_us=t_us,
+        topic=None if of_node else "t",
+        topic_id=None if of_node else "T",
+        partition=None if of_node else said.pop("partition", 0),
+        leader_epoch=said.pop("leader_epoch", None),
+        partition_epoch=said.pop("partition_epoch", None),
+        ordinal=said.pop("ordinal", 0),
+        plane=plane,
+        fields=said,
+    )
+
+
+def failover() -> list[Event]:
+    """Node 1 leads, is fenced at 2 s, cut at 4.2 s and back in the ISR at 5 s; 2 uncommitted records were cut."""
+    everybody, left = [1, 2, 3], [2, 3]
+    found = [
+        event("CONFIG_CHANGE", 0, partition_epoch=0, topic_created=True, replicas=everybody, min_isr=2),
+        event("STATE_SNAPSHOT", 0, partition_epoch=0, leader_epoch=0, new_leader=1, new_isr=everybody),
+        event("LEADER_CHANGE", 0, partition_epoch=0, leader_epoch=0, old_leader=-1, new_leader=1, new_leader_epoch=0,
+              reason="created"),
+        event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
+              last_heartbeat_us=BEGIN_US + 500_000),
+        event("ISR_CHANGE", 2_000, partition_epoch=1, leader_epoch=1, old_isr=everybody, new_isr=left,
+              cause="node_fenced", initiator="controller"),
+        event("LEADER_CHANGE", 2_000, partition_epoch=1, leader_epoch=1, old_leader=1, new_leader=2,
+              old_leader_epoch=0, new_leader_epoch=1, reason="node_fenced", election_type="isr"),
+        event("EPOCH_START", 2_020, plane="data", node=2, partition_epoch=1, leader_epoch=1, start_offset=10, hw=9,
+              new_isr=left),
+        event("NODE_SESSION", 4_000, plane="node", subject_node_id=1, phase="unfence", cause="heartbeat"),
+        event("TRUNCATION", 4_200, plane="data", node=1, partition_epoch=1, leader_epoch=1, from_leo=12, to_leo=10,
+              hw_before=9, committed_cut=0, reason="epoch_end_offset"),
+        event("ALTER_PARTITION", 4_990, plane="data", node=2, partition_epoch=1, leader_epoch=1, phase="proposed",
+              request_id=3, expected_partition_epoch=1, proposed_isr=everybody),
+        event("ISR_CHANGE", 5_000, partition_epoch=2, leader_epoch=1, old_isr=left, new_isr=everybody,
+              cause="catch_up", initiator="leader"),
+    ]  # fmt: skip
+    return found
+
+
+def samples() -> list[Event]:
+    """Looks of both leaders: at 1 s and 1.5 s of the first, at 2.05 s and later of the second, one of a zombie."""
+
+    def look(at_ms: float, node: int, epoch: int, leo: int, hw: int) -> Event:
+        return event(
+            "REPLICA_SAMPLE", at_ms, plane="data", node=node, partition_epoch=epoch, leader_epoch=epoch,
+            interval_ms=500, replica_id=node, leo=leo, leader_leo=leo, hw=hw,
+        )  # fmt: skip
+
+    advance = event("HW_ADVANCE", 2_600, plane="data", node=2, partition_epoch=1, leader_epoch=1, old_hw=9, new_hw=11,
+                    cause="fetch", blocking_replicas=[3])  # fmt: skip
+    first = [look(1_000, 1, 0, 8, 8), look(1_500, 1, 0, 10, 8)]
+    second = [look(2_050, 2, 1, 10, 9), advance, look(5_200, 2, 1, 20, 20)]
+    return [*first, *second, look(2_100, 1, 0, 12, 9)]
+
+
+def material(*, events: list[Event] | None = None, stalls: tuple[Stall, ...] = (), lost: int = 0) -> Material:
+    """A report's material, with as many results as the page's figures need."""
+    told = failover() if events is None else events
+    shrinks = [e for e in told if e.event_type == "ISR_CHANGE" and len(e.get("new_isr")) < len(e.get("old_isr"))]
+    chains = [{"cluster_id": "c", "began_us": e.t_us, "ended_us": e.t_us, "shrinks": 1, "label": None} for e in shrinks]
+    expands = sum(e.event_type == "ISR_CHANGE" for e in told) - len(shrinks)
+    cut = sum(e.get("from_leo") - e.get("to_leo") for e in told if e.event_type == "TRUNCATION")
+    values = {"truncated_records": cut, "committed_cut_records": 0, "committed_lost_records": lost,
+              "shrinks": len(shrinks), "expands": expands}  # fmt: skip
+    results = {name: _result(name, names, [_row(values, names)]) for name, names in _COUNTS.items()}
+    results["s17"] = _result("s17", ("began_us", "ended_us", "shrinks"), chains)
+    results["s10"] = _result(
+        "s10", ("under_replicated_us",), [_row({"under_replicated_us": 3_000_000}, ("under_replicated_us",))]
+    )
+    return Material(
+        inputs=["/export"],
+        input_hash="abc",
+        version="1",
+        made_us=BEGIN_US,
+        start_us=BEGIN_US,
+        end_us=BEGIN_US + 10_000_000,
+        step_us=1_000_000,
+        events=told,
+        samples=samples(),
+        stalls=stalls,
+        results=results,
+    )
+
+
+def stall(t0_ms: float, t1_ms: float) -> Stall:
+    """An episode of S18 in t-0, held up by replica 3."""
+    t0, t1 = BEGIN_US + round(t0_ms * 1000), BEGIN_US + round(t1_ms * 1000)
+    return Stall(cluster_id="c", topic_id="T", topic="t", partition=0, t0=t0, t1=t1, hw=9, ended_by="advance",
+                 blockers=(3,), is_under_min=False)  # fmt: skip
+
+
+def _row(values: dict[str, int], names: tuple[str, ...]) -> dict[str, Any]:
+    row = {"cluster_id": "c", "topic_id": "T", "topic": "t", "partition": 0, "coverage": 1.0}
+    return row | {name: values[name] for name in names}
+
+
+def _result(name: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Result:
+    declared = [
+        Declared(
+            name=c, unit="us" if c.endswith("_us") else "records", meaning=f"what {c} means", is_extra=c == "began_us"
+        )
+        for c in columns
+    ]
+    steps = [{"window_start": BEGIN_US, "cluster_id": "c"} | dict.fromkeys(columns, 1)]
+    return Result(
+        id=name, title=f"Title of {name}", definition="First.\n\nSecond.", declared=declared, rows=rows, steps=steps
+    )
