@@ -35,6 +35,7 @@ from strandline.sim.history import SendOutcome, Value
 
 REQUEST_MS = 5_000
 DELIVERY_MS = 15_000
+_SEEKER_PAUSE_S = 0.1
 _SEEK_EVERY_S = 1.0
 _ASK_END_EVERY_S = 0.2
 _POLL_MS = 200
@@ -191,7 +192,10 @@ class Worker:
             self.history.read(name, batch.topic, batch.partition, found)
 
     async def _seek_about(self, name: str) -> None:
-        """Goes to a random committed offset of a random partition every now and then, and reads on from there."""
+        """Goes to a random committed offset of a random partition every now and then, and reads a little from there.
+
+        A little, because all of it again and again is a history that takes longer to judge than the run took.
+        """
         async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS) as consumer:
             await consumer.assign(list(self.topics))
             for topic, partitions in self.topics.items():
@@ -203,6 +207,8 @@ class Worker:
                 if time.monotonic() >= due_s:
                     due_s = time.monotonic() + _SEEK_EVERY_S
                     self._seek(name, consumer)
+                await asyncio.sleep(_SEEKER_PAUSE_S)
+                await self.going.wait()
 
     def _seek(self, name: str, consumer: Consumer) -> None:
         topic = self.draw.choice(sorted(self.topics))
