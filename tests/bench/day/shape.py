@@ -1,5 +1,9 @@
 """Decides how large a generated day is, and what all its parts have in common.
 
+The generator in order: `shape` says how large, `nodes` who was down when, `decisions` what the controller made of it,
+`looks` what leaders and followers saw meanwhile, `numbered` gives every row its place in its emitter's sequence and
+loses some, `written` puts it all down as the exporter does.
+
 Times inside the generator are microseconds since the start of the day by the controller's clock; they become times of
 day, by the clock of whoever tells them, when rows are numbered.
 """
