@@ -991,19 +991,23 @@ class RunOutput(_message.Message):
 
     STAT_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
     stat: _builtins.str
     """Id of the statistic."""
     path: _builtins.str
     """Where its Parquet files are, on the server."""
+    rows: _builtins.int
+    """How many rows it wrote."""
     def __init__(
         self,
         *,
         stat: _builtins.str = ...,
         path: _builtins.str = ...,
+        rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "stat", b"stat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "rows", b"rows", "stat", b"stat"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1024,6 +1028,7 @@ class Run(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Its id."""
@@ -1054,8 +1059,12 @@ class Run(_message.Message):
         """What it wrote."""
 
     @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___HourCoverage]:
+        """Hours that were not written: open, or nothing is there of them."""
+
+    @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What it has to say beside its tables, for instance which hours it left out; a line each."""
+        """What has to be known of the input, a line each."""
 
     def __init__(
         self,
@@ -1069,11 +1078,12 @@ class Run(_message.Message):
         ended: _timestamp_pb2.Timestamp | None = ...,
         error_message: _builtins.str = ...,
         outputs: _abc.Iterable[Global___RunOutput] | None = ...,
+        left_out: _abc.Iterable[Global___HourCoverage] | None = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "started", b"started", "submitted", b"submitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "error_message", b"error_message", "notes", b"notes", "outputs", b"outputs", "run_id", b"run_id", "started", b"started", "state", b"state", "stats", b"stats", "submitted", b"submitted", "waiting_behind", b"waiting_behind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "error_message", b"error_message", "left_out", b"left_out", "notes", b"notes", "outputs", b"outputs", "run_id", b"run_id", "started", b"started", "state", b"state", "stats", b"stats", "submitted", b"submitted", "waiting_behind", b"waiting_behind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1099,7 +1109,7 @@ class SubmitRunRequest(_message.Message):
 
     @_builtins.property
     def range(self) -> Global___TimeRange:
-        """The window; whole hours within it are written."""
+        """The window; the whole hours that it touches are meant."""
 
     def __init__(
         self,
@@ -1271,20 +1281,37 @@ class HourCoverage(_message.Message):
     HOUR_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     COVERAGE_FIELD_NUMBER: _builtins.int
+    EMITTERS_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    TOLD_LOST_FIELD_NUMBER: _builtins.int
+    UNPROVEN_NODES_FIELD_NUMBER: _builtins.int
+    RESTARTED_NODES_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
     state: _builtins.str
-    """How complete it is: closed, closed_incomplete or open."""
+    """How complete it is: closed, closed_incomplete, open or empty."""
     coverage: _builtins.float
-    """Which part of what emitters wrote in it is there, 0 to 1; absent if nothing is known of it."""
+    """Which part of what emitters wrote in it is there, 0 to 1; absent if nobody was heard."""
+    emitters: _builtins.int
+    """How many incarnations of nodes and controllers were alive in it."""
+    events: _builtins.int
+    """How many events are there."""
+    missing: _builtins.int
+    """How many are missing, told by holes in their numbers."""
+    told_lost: _builtins.int
+    """How many of these the emitters told that they dropped."""
     @_builtins.property
     def hour(self) -> _timestamp_pb2.Timestamp:
         """First moment of the hour."""
 
     @_builtins.property
-    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What is missing, a line each; empty when nothing is."""
+    def unproven_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Nodes that were heard in it, not after it, and did not tell their end; -1 is the controller."""
+
+    @_builtins.property
+    def restarted_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Nodes that ended in it without a word and came back; -1 is the controller."""
 
     def __init__(
         self,
@@ -1293,11 +1320,16 @@ class HourCoverage(_message.Message):
         hour: _timestamp_pb2.Timestamp | None = ...,
         state: _builtins.str = ...,
         coverage: _builtins.float | None = ...,
-        missing: _abc.Iterable[_builtins.str] | None = ...,
+        emitters: _builtins.int = ...,
+        events: _builtins.int = ...,
+        missing: _builtins.int = ...,
+        told_lost: _builtins.int = ...,
+        unproven_nodes: _abc.Iterable[_builtins.int] | None = ...,
+        restarted_nodes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_coverage", b"_coverage", "coverage", b"coverage", "hour", b"hour"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coverage", b"_coverage", "cluster_id", b"cluster_id", "coverage", b"coverage", "hour", b"hour", "missing", b"missing", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coverage", b"_coverage", "cluster_id", b"cluster_id", "coverage", b"coverage", "emitters", b"emitters", "events", b"events", "hour", b"hour", "missing", b"missing", "restarted_nodes", b"restarted_nodes", "state", b"state", "told_lost", b"told_lost", "unproven_nodes", b"unproven_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__coverage: _TypeAlias = _typing.Literal["coverage"]  # noqa: Y015
     _WhichOneofArgType__coverage: _TypeAlias = _typing.Literal["_coverage", b"_coverage"]  # noqa: Y015

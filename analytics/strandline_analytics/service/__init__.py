@@ -1,0 +1,1 @@
+"""Serves statistics, timelines and the state of partitions by gRPC (`AnalyticsService`), from one Spark session."""

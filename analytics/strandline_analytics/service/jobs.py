@@ -1,0 +1,177 @@
+"""Decides in which order work is done in the one worker thread, how much may wait, and how it is given up.
+
+The queue belongs to the event loop; only ``Job.work`` runs in the worker thread. It knows nothing of Spark: whoever
+makes the queue says how work under way is interrupted.
+
+Invariant: one job runs at a time, in order of arrival; at most ``capacity`` wait; every job ends in exactly one of
+done, failed and cancelled, and its outcome is known to whoever waits for it at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from typing import Any
+
+from strandline_analytics.service import refusals
+
+INTERRUPT_EVERY_S = 0.5
+"""How often cancelled work is interrupted until it ends: it may just have been between two interruptible parts."""
+
+
+class JobState(Enum):
+    """Where a job stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing follows."""
+        return self not in (JobState.WAITING, JobState.RUNNING)
+
+
+class Cancelled(Exception):
+    """The job was given up; raised in the worker by `Job.check`, and to whoever waits for it."""
+
+
+class Job:
+    """One piece of work. Times are microseconds since 1970."""
+
+    def __init__(self, job_id: str, title: str, work: Callable[[Job], Any], now_us: int) -> None:
+        self.id = job_id
+        self.title = title
+        self.state = JobState.WAITING
+        self.submitted_us = now_us
+        self.started_us: int | None = None
+        self.ended_us: int | None = None
+        self.error: Exception | None = None
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        # Nobody has to wait for a job; asyncio must not complain of an error that nobody asked for.
+        self.outcome.add_done_callback(lambda outcome: outcome.exception())
+        self._work = work
+        self._given_up = threading.Event()
+
+    def check(self) -> None:
+        """For the work, between its parts.
+
+        Raises:
+            Cancelled: nobody wants it any more.
+        """
+        if self._given_up.is_set():
+            raise Cancelled(self.id)
+
+    def perform(self) -> Any:
+        """Do the work; in the worker thread."""
+        self.check()
+        return self._work(self)
+
+    def _end(self, state: JobState, now_us: int, value: Any = None, error: Exception | None = None) -> None:
+        if self.state.is_end:
+            return
+        self.state, self.ended_us, self.error = state, now_us, error
+        if error is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(value)
+
+    def _give_up(self, now_us: int) -> None:
+        self._given_up.set()
+        self._end(JobState.CANCELLED, now_us, error=Cancelled(self.id))
+
+
+class JobQueue:
+    """Jobs of one server. ``interrupt`` gets the id of a job whose work is under way; it may be called repeatedly."""
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        interrupt: Callable[[str], None],
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        prefix: str = "",
+    ) -> None:
+        self._capacity = capacity
+        self._interrupt = interrupt
+        self._now_us = now_us
+        self._prefix = prefix
+        self._numbers = itertools.count(1)
+        self._waiting: deque[Job] = deque()
+        self._running: Job | None = None
+        self._changed = asyncio.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analytics-worker")
+
+    def submit(self, title: str, work: Callable[[Job], Any]) -> Job:
+        """Put work at the end.
+
+        Raises:
+            Refused: THROTTLING_QUOTA_EXCEEDED, as many jobs wait as may.
+        """
+        if len(self._waiting) >= self._capacity:
+            raise refusals.full(
+                "queue",
+                f"at most {self._capacity} questions wait for the one that is computed",
+                "ask again when one of them has ended, or start the server with a larger --queue-length",
+            )
+        job = Job(f"{self._prefix}{next(self._numbers)}", title, work, self._now_us())
+        self._waiting.append(job)
+        self._changed.set()
+        return job
+
+    def ahead_of(self, job: Job) -> int:
+        """How many jobs end before this one begins; 0 for one that has begun."""
+        if job not in self._waiting:
+            return 0
+        return self._waiting.index(job) + (self._running is not None)
+
+    def cancel(self, job: Job) -> None:
+        """Give a job up; one that has ended stays as it is."""
+        job._give_up(self._now_us())
+        if job in self._waiting:
+            self._waiting.remove(job)
+        self._changed.set()
+
+    async def run_forever(self) -> None:
+        """Do what is submitted, one job after the other."""
+        while True:
+            while not self._waiting:
+                self._changed.clear()
+                await self._changed.wait()
+            job = self._running = self._waiting.popleft()
+            job.state, job.started_us = JobState.RUNNING, self._now_us()
+            await self._until_ended(job)
+            self._running = None
+
+    async def _until_ended(self, job: Job) -> None:
+        work = asyncio.get_running_loop().run_in_executor(self._thread, job.perform)
+        while not work.done():
+            if job.state.is_end:
+                await asyncio.to_thread(self._interrupt, job.id)
+                await asyncio.wait([work], timeout=INTERRUPT_EVERY_S)
+                continue
+            self._changed.clear()
+            changed = asyncio.ensure_future(self._changed.wait())
+            await asyncio.wait([work, changed], return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+        error = work.exception()
+        if error is None:
+            job._end(JobState.DONE, self._now_us(), value=work.result())
+        elif isinstance(error, Exception):
+            job._end(JobState.FAILED, self._now_us(), error=error)
+        else:
+            raise error
+
+    def close(self) -> None:
+        """Give everything up; what is under way ends by itself in the worker thread."""
+        for job in [*self._waiting, *([self._running] if self._running else [])]:
+            self.cancel(job)
+        self._thread.shutdown(wait=False, cancel_futures=True)

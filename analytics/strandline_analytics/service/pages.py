@@ -1,0 +1,113 @@
+"""Decides how an answer is cut into pages, and which answers are kept so that the next page costs nothing.
+
+A token names the question, the input it was answered from, and the next row. Pages of one answer are from one
+computation: where it is no longer kept, it is computed anew, but only from the very same files.
+
+Invariant: the kept answers have at most ``most_rows`` rows in all; a token is good for its own question only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from strandline_analytics.service import refusals
+
+_Part = TypeVar("_Part")
+_TOKEN_FIELD = "page_token"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[_Part]):
+    """All rows of an answer, and what is told before them."""
+
+    input_hash: str
+    rows: Sequence[_Part]
+    header: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an answer goes on; ``input_hash`` is empty at the first page."""
+
+    input_hash: str = ""
+    offset: int = 0
+
+
+def fingerprint(request: Message) -> str:
+    """A name for the question without its paging: 16 hexadecimal digits."""
+    question = type(request)()
+    question.CopyFrom(request)
+    for name in ("page_size", _TOKEN_FIELD, "speed"):
+        if name in request.DESCRIPTOR.fields_by_name:
+            question.ClearField(name)
+    content = request.DESCRIPTOR.full_name.encode() + question.SerializeToString(deterministic=True)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def read_token(token: str, question: str) -> Place:
+    """Where a request goes on.
+
+    Raises:
+        Refused: the token is none of ours, or of another question.
+    """
+    if not token:
+        return Place()
+    try:
+        of, input_hash, offset = json.loads(base64.urlsafe_b64decode(token.encode("ascii")))
+        place = Place(str(input_hash), int(offset))
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise refusals.wrong(_TOKEN_FIELD, "it is a next_page_token of this server", _BEGIN) from error
+    if of != question or place.offset < 0:
+        raise refusals.wrong(_TOKEN_FIELD, "it belongs to the very question that it was the answer to", _BEGIN)
+    return place
+
+
+def next_token(question: str, answer: Answer[Any], end: int) -> str:
+    """The token for what follows ``end`` rows; empty if nothing does."""
+    if end >= len(answer.rows):
+        return ""
+    return base64.urlsafe_b64encode(json.dumps([question, answer.input_hash, end]).encode()).decode()
+
+
+def check_same_input(place: Place, input_hash: str) -> None:
+    """Refuse to go on in an answer that would be another one now.
+
+    Raises:
+        Refused: the files are not those of the first page.
+    """
+    if place.input_hash not in ("", input_hash):
+        raise refusals.wrong(_TOKEN_FIELD, "the input has changed since the first page", _BEGIN)
+
+
+class KeptAnswers:
+    """The answers that were asked for last."""
+
+    def __init__(self, most_rows: int) -> None:
+        self._most_rows = most_rows
+        self._answers: OrderedDict[tuple[str, str], Answer[Any]] = OrderedDict()
+
+    def find(self, question: str, input_hash: str) -> Answer[Any] | None:
+        """An answer from that input, if it is kept."""
+        found = self._answers.get((question, input_hash))
+        if found is not None:
+            self._answers.move_to_end((question, input_hash))
+        return found
+
+    def keep(self, question: str, answer: Answer[Any]) -> None:
+        """Keep an answer, and let go of the oldest ones until all fit; the newest one always stays."""
+        self._answers[question, answer.input_hash] = answer
+        self._answers.move_to_end((question, answer.input_hash))
+        while len(self._answers) > 1 and sum(len(one.rows) for one in self._answers.values()) > self._most_rows:
+            self._answers.popitem(last=False)
+
+
+_BEGIN = "leave it empty to begin at the first row"

@@ -1,0 +1,40 @@
+"""Decides what can be set on the analytics server.
+
+Invariant: settings are frozen and read once, by whoever starts the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from strandline.core.messages import Endpoint
+
+LOOPBACK = Endpoint("127.0.0.1", 0)
+MOST_PAGE_ROWS = 10_000
+"""Rows of one answer at most, whatever was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyticsSettings:
+    """Settings of `strandline analytics serve`."""
+
+    inputs: tuple[str, ...]
+    """Exports: directories or URIs."""
+    results: Path
+    """Directory below which runs write their tables."""
+    bind: Endpoint = LOOPBACK
+    """Address that is served; port 0: the kernel chooses."""
+    reflection: bool = True
+    queue_length: int = 8
+    """Questions that may wait for the one that is computed."""
+    page_rows: int = 1_000
+    """Rows of an answer whose request names no page_size."""
+    most_rows: int = 100_000
+    """Rows that one question may have in all; a larger one is for a run."""
+    kept_runs: int = 100
+    """Ended runs that GetRun still tells."""
+    poll_s: float = 2.0
+    """How often the input is looked at for new files while somebody watches partitions."""
+    watch_hours: int = 2
+    """How many of the newest hours a watch is built from."""

@@ -1,0 +1,118 @@
+"""Decides how rows of Spark and moments become messages.
+
+Invariant: a null is left out, never sent as 0; the kind of a value is that of its column, whatever Python made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from strandline.export.schema import COLUMNS, Kind
+from strandline.v1 import analytics_service_pb2 as pb
+from strandline.v1 import state_event_pb2
+from strandline_analytics.scope import Grouping
+from strandline_analytics.stats.definition import Statistic
+
+_COMMON: dict[str, tuple[str, str, str]] = {
+    "stat": ("string", "", "id of the statistic"),
+    "cluster_id": ("string", "", "id of the cluster"),
+    "topic_id": ("string", "", "id of the topic, which is the key; names are used again"),
+    "topic": ("string", "", "name of the topic"),
+    "partition": ("int", "", "index of the partition"),
+    "window_start": ("bigint", "us", "first moment of the window, since 1970"),
+    "window_end": ("bigint", "us", "the moment before which the window ends, since 1970"),
+    "coverage": ("double", "", "share of the window in which the state is known, 0 to 1"),
+    "n_zombie": ("bigint", "", "samples of leaders whose term was over; left out"),
+    "n_duplicate": ("bigint", "", "further copies of events; left out"),
+    "n_gap": ("bigint", "", "transitions that are missing"),
+    "clock_regressions": ("bigint", "", "events whose time was before that of their predecessor; corrected"),
+    "input_manifest_hash": ("string", "", "names the files that were read"),
+    "code_version": ("string", "", "version of the program that computed it"),
+}
+"""Type, unit and meaning of the columns that stand in every result."""
+
+
+def columns_of(statistic: Statistic, grouping: Grouping) -> list[pb.StatColumn]:
+    """The columns of a result, in order, as they are declared."""
+    declared = dict(_COMMON)
+    declared |= {value.name: (value.type, value.unit, value.meaning) for value in (*statistic.extra, *statistic.values)}
+    if statistic.only_cluster:
+        grouping = Grouping.CLUSTER
+    from strandline_analytics.scope import Scope
+
+    names = statistic.columns(Scope(start_us=0, end_us=1, grouping=grouping))
+    told = ((name, *declared.get(name, ("string", "", ""))) for name in names)
+    return [pb.StatColumn(name=name, type=kind, unit=unit, meaning=meaning) for name, kind, unit, meaning in told]
+
+
+def description(statistic: Statistic) -> pb.StatDescription:
+    """A statistic as ListStats tells it."""
+    return pb.StatDescription(
+        id=statistic.id,
+        name=statistic.name,
+        title=statistic.title,
+        columns=columns_of(statistic, Grouping.PARTITION),
+        reads_samples=statistic.reads_samples,
+        only_cluster=statistic.only_cluster,
+    )
+
+
+def row_of(values: Mapping[str, Any], columns: list[pb.StatColumn]) -> pb.Row:
+    """A row of a result; ``values`` by column."""
+    row = pb.Row()
+    for column in columns:
+        value = values.get(column.name)
+        if value is not None:
+            _set(row.values[column.name], column.type, value)
+    return row
+
+
+def _set(target: pb.Value, kind: str, value: Any) -> None:
+    if kind.startswith("map<"):
+        target.int64_map.values.update({str(name): int(number) for name, number in value.items()})
+    elif kind == "array<string>":
+        target.string_list.values.extend(value)
+    elif kind.startswith("array<"):
+        target.int64_list.values.extend(value)
+    elif kind == "double":
+        target.double_value = float(value)
+    elif kind == "boolean":
+        target.bool_value = value
+    elif kind == "string":
+        target.string_value = value
+    else:
+        target.int64_value = int(value)
+
+
+def moment(us: int) -> Timestamp:
+    """Microseconds since 1970 as a Timestamp."""
+    return Timestamp(seconds=us // 1_000_000, nanos=us % 1_000_000 * 1_000)
+
+
+def state_event(row: Mapping[str, Any]) -> state_event_pb2.StateEvent:
+    """An exported row as its message; a type that the contract does not know stays unspecified, its name in ``ext``."""
+    event = state_event_pb2.StateEvent()
+    for column in COLUMNS:
+        value = row.get(column.name)
+        if value is None:
+            continue
+        if column.name == "event_type":
+            known = state_event_pb2.StateEventType.DESCRIPTOR.values_by_name.get(f"STATE_EVENT_TYPE_{value}")
+            if known is None:
+                event.ext["event_type"] = value
+            else:
+                event.event_type = known.number  # type: ignore[assignment]
+        elif column.kind is Kind.INTS:
+            getattr(event, column.name).extend(value)
+        elif column.kind is Kind.MEMBERS:
+            members = getattr(event, column.name)
+            for member in value:
+                members.add(**{name: told for name, told in member.items() if told is not None})
+        elif column.kind in (Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME):
+            getattr(event, column.name).update(value)
+        else:
+            setattr(event, column.name, value)
+    return event

@@ -1,0 +1,73 @@
+"""Decides when the input is looked at for whoever watches partitions, and what each of them is told.
+
+One look serves all watchers; looks are ``poll_s`` apart at least, and there are none while nobody watches. A watcher
+that is slow misses intermediate states, never the last one: what it is told is compared with what it was told last.
+
+Invariant: one look at a time, outside the event loop; a watcher is first told everything, then only what differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from strandline_analytics.service.live import Key, LiveState, Partition
+
+Source = Callable[[LiveState], None]
+"""Folds what is new into the state; called outside the event loop."""
+
+
+class Watches:
+    """The watchers of one input."""
+
+    def __init__(self, source: Source, *, poll_s: float) -> None:
+        self._source = source
+        self._poll_s = poll_s
+        self._state = LiveState()
+        self._partitions: list[Partition] = []
+        self._looked_at: float | None = None
+        self._looking = asyncio.Lock()
+
+    async def changes(self, wanted: Callable[[Partition], bool]) -> AsyncIterator[list[Partition]]:
+        """First all wanted partitions, then those that changed; without end.
+
+        Raises:
+            Exception: what looking at the input raised.
+        """
+        told: dict[Key, Partition] = {}
+        first = True
+        while True:
+            news = news_for(told, await self._newest(), wanted)
+            if news or first:
+                yield news
+            first = False
+            await asyncio.sleep(self._poll_s)
+
+    async def _newest(self) -> list[Partition]:
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            if self._looked_at is None or now - self._looked_at >= self._poll_s:
+                await asyncio.to_thread(self._source, self._state)
+                self._partitions = self._state.partitions()
+                self._looked_at = now
+            return self._partitions
+
+
+def news_for(
+    told: dict[Key, Partition], newest: list[Partition], wanted: Callable[[Partition], bool]
+) -> list[Partition]:
+    """What a watcher that was told ``told`` is told now; ``told`` is brought up to date.
+
+    Whoever was told of a partition is also told that it is not wanted any more, once.
+    """
+    news = []
+    for one in newest:
+        before = told.get(one.key)
+        if before == one or (before is None and not wanted(one)):
+            continue
+        news.append(one)
+        if wanted(one):
+            told[one.key] = one
+        else:
+            told.pop(one.key, None)
+    return news
