@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from strandline.export.schema import COLUMNS, spark_ddl
+from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.session import open_session
 from strandline_analytics.silver.events import check_stories, distinct_events
 from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
+
+if (_HERE := str(Path(__file__).parent)) not in sys.path:
+    # The builders of this folder stand where its tests can import them.
+    sys.path.append(_HERE)
 
 HISTORIES = Path(__file__).parent / "histories"
+GENERATED = 60
 # A history has a few dozen rows: one task per stage, no code compiled for each query.
 _QUICK = {
     "spark.sql.shuffle.partitions": "1",
@@ -41,22 +51,102 @@ def history_rows(text: str) -> list[dict[str, Any]]:
     """The events of a history: JSON lines; blank lines and lines that begin with # are for the reader.
 
     What a line leaves out is filled in: one cluster, one topic, one partition, the controller as emitter, seq and
-    meta_offset counted. ``t`` is the time in milliseconds.
+    meta_offset counted. ``t`` is the time in milliseconds. ``look`` stands for a REPLICA_SAMPLE of each replica.
     """
     rows: list[dict[str, Any]] = []
     names = {column.name for column in COLUMNS}
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
             continue
-        said = json.loads(line)
-        number = len(rows) + 1
-        row = _DEFAULTS | {"seq": number, "ts_wall_us": round(said.pop("t") * 1000)} | said
-        row.setdefault("ts_mono_us", row["ts_wall_us"])
-        if row["node_id"] == -1:
-            row.setdefault("meta_offset", number)
-        assert set(row) <= names, f"no such column: {set(row) - names}"
-        rows.append(row)
+        for said in _said(json.loads(line)):
+            number = len(rows) + 1
+            row = _DEFAULTS | {"seq": number, "ts_wall_us": round(said.pop("t") * 1000)} | said
+            row.setdefault("ts_mono_us", row["ts_wall_us"])
+            if row["node_id"] == -1:
+                row.setdefault("meta_offset", number)
+            assert set(row) <= names, f"no such column: {set(row) - names}"
+            rows.append(row)
     return rows
+
+
+def _said(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    look = line.pop("look", None)
+    if look is None:
+        yield line
+        return
+    leo = {int(node): offset for node, offset in look["leo"].items()}
+    durable = leo | {int(node): offset for node, offset in look.get("durable", {}).items()}
+    leader, isr, down = look["leader"], look["isr"], look.get("down", [])
+    for node in leo:
+        state = "down" if node in down else "member" if node in isr else "catching_up"
+        yield line | {
+            "event_type": "REPLICA_SAMPLE", "node_id": leader, "sample_id": round(line["t"] * 1000), "hw": look["hw"],
+            "replica_id": node, "leo": leo[node], "durable_leo": durable[node], "leader_leo": leo[leader],
+            "in_isr": node in isr, "in_maximal_isr": node in look.get("maximal", isr), "expected_state": state,
+        }  # fmt: skip
+
+
+def silver_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Silver:
+    """Silver tables of rows that set some of the columns."""
+    frame = spark.createDataFrame([_full(row) for row in rows], spark_ddl()).cache()
+    events = distinct_events(frame).cache()
+    check_stories(events)
+    return Silver(events, frame)
+
+
+class Answers:
+    """Statistics of many histories in one data set, told apart by their cluster id; each is computed once."""
+
+    def __init__(self, tables: Silver) -> None:
+        self.tables = tables
+        self.clusters: set[str] = set()
+        self._known: dict[tuple[str, Scope], dict[str, list[Row]]] = {}
+
+    def rows(
+        self, stat: str, cluster: str, *, end_ms: int = 60_000, step_ms: int | None = None,
+        grouping: Grouping = Grouping.PARTITION,
+    ) -> list[Row]:  # fmt: skip
+        """The rows of one history, over [0, end_ms), in order of what tells them apart."""
+        scope = Scope(start_us=0, end_us=end_ms * 1000, step_us=step_ms and step_ms * 1000, grouping=grouping)
+        if (stat, scope) not in self._known:
+            found = defaultdict(list)
+            order = [*scope.columns, *(value.name for value in ALL[stat].extra)]
+            for row in result(ALL[stat], self.tables, scope).collect():
+                found[row.cluster_id].append(row)
+            for rows in found.values():
+                rows.sort(key=lambda row: [(row[name] is not None, row[name]) for name in order if name in row])
+            self._known[stat, scope] = found
+            self.clusters.update(found)
+        return self._known[stat, scope][cluster]
+
+    def row(self, stat: str, cluster: str, **scope: Any) -> Row:
+        """The only row of one history."""
+        (row,) = self.rows(stat, cluster, **scope)
+        return row
+
+
+@pytest.fixture(scope="session")
+def histories(spark: SparkSession) -> Answers:
+    """The statistics of all worked histories; the cluster id of each is the name of its file."""
+    from generated_histories import generated, rows_of
+    from variants import VARIANTS
+
+    rows = [row for number, story in enumerate(generated(GENERATED)) for row in rows_of(story, f"generated:{number}")]
+    for path in sorted(HISTORIES.glob("*.jsonl")):
+        told = history_rows(path.read_text(encoding="utf-8"))
+        rows += [row | {"cluster_id": path.stem} for row in told]
+        for name, change in VARIANTS.items():
+            rows += [row | {"cluster_id": f"{name}:{path.stem}"} for row in change(told)]
+    tables = silver_of(spark, rows)
+    tables.looks.cache()
+    return Answers(tables)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever comes first waits for the session, the tables of all histories and a statistic of all of them."""
+    for item in items:
+        if "histories" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture
@@ -65,10 +155,7 @@ def silver(spark: SparkSession) -> Callable[[str], Silver]:
 
     def make(history: str) -> Silver:
         text = (HISTORIES / history).read_text(encoding="utf-8") if history.endswith(".jsonl") else history
-        rows = spark.createDataFrame([_full(row) for row in history_rows(text)], spark_ddl())
-        events = distinct_events(rows).cache()
-        check_stories(events)
-        return Silver(events, rows)
+        return silver_of(spark, history_rows(text))
 
     return make
 

@@ -4,7 +4,8 @@ Sources: only rows of the controller; the leader's echoes add detail elsewhere b
 Order is that of partition epochs and of the metadata log, never that of clocks; time is corrected along it so that it
 does not go back (`state-events` 2.5).
 
-Invariant: where a partition epoch is missing, a transition was lost, and the interval before the hole is unknown.
+Invariant: where a partition epoch is missing, a transition was lost, and the interval before the hole is unknown. A
+snapshot that shows a new partition epoch is such a hole too: what led to it was not seen.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT
 def control_rows(transitions: DataFrame) -> DataFrame:
     """The controller's rows about partitions, each with its corrected time ``t``.
 
-    Rows of one partition epoch are one decision and happen at once: at the time of the first of them.
+    Rows of one partition epoch are one decision and happen at once: at the time of the first of them. ``lost_before``
+    says how many partition epochs are missing between a row and the one before it.
     """
     rows = transitions.where(F.col("event_type").isin(*CONTROL_TYPES) & (F.col("node_id") == CONTROLLER_NODE_ID))
     rows = rows.where(F.col("partition").isNotNull())
@@ -30,14 +32,24 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     at = F.when(decides, F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = rows.withColumn("_at", at).withColumn("t", F.max("_at").over(so_far))
-    return rows.withColumn("went_back", F.col("_at") < F.col("t")).drop("_at")
+    risen = F.col("partition_epoch") - F.lag("partition_epoch").over(_order())
+    # A snapshot tells of a state; the transition that made it should have come before it.
+    own = F.when(F.col("event_type") == "STATE_SNAPSHOT", F.lit(0)).otherwise(F.lit(1))
+    return (
+        rows.withColumn("went_back", F.col("_at") < F.col("t"))
+        .withColumn("lost_before", F.greatest(F.coalesce(risen, F.lit(0)) - own, F.lit(0)))
+        .withColumn("topic", F.max("topic").over(Window.partitionBy(*PARTITION_KEY)))
+        .drop("_at")
+    )
 
 
 def control_states(rows: DataFrame) -> DataFrame:
     """Step functions: one row per key and interval [t0, t1) with all that held in it.
 
-    ``t1`` is FOREVER_US where nothing came after. ``known`` is false before a hole in the partition epochs.
+    ``t1`` is FOREVER_US where nothing came after. ``known`` is false before a hole in the partition epochs, and as long
+    as not every part of the state was told: a record that begins with a change of the ISR does not say who leads.
     ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody leads.
+    A state that lasted no time is kept if it was the last of its partition epoch.
     """
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
@@ -45,8 +57,10 @@ def control_states(rows: DataFrame) -> DataFrame:
         return F.last(name, ignorenulls=True).over(so_far)
 
     following = F.lead("t").over(_order())
-    epoch, next_epoch = F.col("partition_epoch"), F.lead("partition_epoch").over(_order())
-    states = rows.select(
+    holes = F.sum((F.col("lost_before") > 0).cast("int")).over(so_far)
+    isr_told_at = F.last(F.when(F.col("new_isr").isNotNull(), F.col("_holes")), ignorenulls=True).over(so_far)
+    told_at = F.last(F.when(F.col("new_leader").isNotNull(), F.col("leader_epoch")), ignorenulls=True).over(so_far)
+    states = rows.withColumn("_holes", holes).select(
         *PARTITION_KEY,
         "topic",
         F.col("t").alias("t0"),
@@ -60,25 +74,39 @@ def control_states(rows: DataFrame) -> DataFrame:
         held("min_isr").alias("_min_isr"),
         held("lag_time_max_ms").alias("lag_time_max_ms"),
         F.coalesce(held("topic_deleted"), F.lit(False)).alias("is_deleted"),
-        F.coalesce(next_epoch - epoch <= 1, F.lit(True)).alias("known"),
+        (F.coalesce(F.lead("lost_before").over(_order()), F.lit(0)) == 0).alias("_whole"),
+        (F.lead("partition_epoch").over(_order()) == F.col("partition_epoch")).alias("_goes_on"),
+        told_at.alias("_told_at"),
+        (isr_told_at == F.col("_holes")).alias("_isr_told"),
     )
-    rf = F.coalesce(F.size("replicas"), F.lit(None).cast("int"))
+    rf = F.when(F.col("replicas").isNotNull(), F.size("replicas"))
+    # Behind a hole the ISR has to be told anew, and the leader of before is believed only in the same leader epoch.
+    told = F.coalesce((F.col("leader_epoch") == F.col("_told_at")) & F.col("_isr_told"), F.lit(False))
     return (
-        states.where("NOT is_deleted AND t1 > t0")
+        states.where("NOT is_deleted AND (t1 > t0 OR NOT coalesce(_goes_on, false))")
+        .withColumn("known", F.col("_whole") & told & rf.isNotNull() & F.col("_min_isr").isNotNull())
         .withColumn("leader", F.when(F.col("_leader") != NO_LEADER, F.col("_leader")))
         .withColumn("rf", rf)
         .withColumn("min_isr", F.least(rf, F.col("_min_isr")))
         .withColumn("isr_size", F.size("isr"))
-        .drop("_leader", "_min_isr", "is_deleted")
+        .drop("_leader", "_min_isr", "is_deleted", "_whole", "_goes_on", "_told_at", "_isr_told")
     )
 
 
-def terms(states: DataFrame) -> DataFrame:
-    """When each leader epoch was in force: [commit of e, commit of e+1), by the controller's corrected time."""
-    begun = states.where("leader_epoch IS NOT NULL").groupBy(*PARTITION_KEY, "leader_epoch")
-    rows = begun.agg(F.min("t0").alias("term_start"), F.first("leader", ignorenulls=True).alias("term_leader"))
+def terms(rows: DataFrame) -> DataFrame:
+    """When each leader epoch was in force: [commit of e, commit of e+1), by the controller's corrected time.
+
+    The last one ends with the deletion of its topic, if there was one.
+    """
+    leads = F.when(F.col("new_leader") != NO_LEADER, F.col("new_leader"))
+    begun = rows.where("leader_epoch IS NOT NULL AND NOT coalesce(topic_deleted, false)").groupBy(
+        *PARTITION_KEY, "leader_epoch"
+    )
+    spans = begun.agg(F.min("t").alias("term_start"), F.max(leads).alias("term_leader"))
+    deleted = rows.where("topic_deleted").groupBy(*PARTITION_KEY).agg(F.min("t").alias("_deleted"))
     order = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
-    return rows.withColumn("term_end", F.coalesce(F.lead("term_start").over(order), F.lit(FOREVER_US)))
+    end = F.coalesce(F.lead("term_start").over(order), F.col("_deleted"), F.lit(FOREVER_US))
+    return spans.join(deleted, list(PARTITION_KEY), "left").withColumn("term_end", end).drop("_deleted")
 
 
 def _order() -> WindowSpec:

@@ -28,26 +28,31 @@ def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
     """REPLICA_SAMPLE rows as intervals [t0, t1), one per replica and look, zombies among them with ``is_zombie``.
 
     ``t`` of a row is corrected along its emitter's sequence. ``is_leader`` marks the row of the leader itself, which
-    stands for the look as a whole. ``is_double`` marks a further copy of an event; only the first is used.
+    stands for the look as a whole. ``is_double`` marks a further copy of an event; only the last is used. A look of a
+    clock that is slow, before the commit of its own epoch, counts from that commit on.
     """
     series = Window.partitionBy(*PARTITION_KEY, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
     so_far = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = samples.where("event_type = 'REPLICA_SAMPLE'").select(
         *PARTITION_KEY, "topic", "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
     )
-    rows = rows.select(
+    # The one shuffle: whatever is grouped or ordered within a partition of a topic finds its rows together.
+    rows = rows.repartition(*PARTITION_KEY).select(
         "*",
-        F.coalesce(F.lag("seq").over(series) == F.col("seq"), F.lit(False)).alias("is_double"),
-        F.max("ts_wall_us").over(so_far).alias("t0"),
+        F.coalesce(F.lead("seq").over(series) == F.col("seq"), F.lit(False)).alias("is_double"),
+        F.max("ts_wall_us").over(so_far).alias("_at"),
         F.min("ts_wall_us").over(series.rowsBetween(1, 1)).alias("_next"),
     )
     rows = rows.join(F.broadcast(terms), [*PARTITION_KEY, "leader_epoch"], "left")
-    silence = F.col("t0") + F.col("interval_ms") * (HOLD_INTERVALS * 1_000)
-    until = F.least(F.greatest("_next", "t0"), silence, F.col("term_end"))
+    silence = F.col("_at") + F.col("interval_ms") * (HOLD_INTERVALS * 1_000)
+    # Of nulls, least takes no notice: the last look holds until it is silence, or until the term is over.
+    following = F.when(F.col("_next").isNotNull(), F.greatest("_next", "_at"))
+    until = F.least(following, silence, F.col("term_end"))
     return (
         rows.withColumn("t1", until)
-        .withColumn("is_zombie", F.coalesce(F.col("t0") >= F.col("term_end"), F.lit(False)))
+        .withColumn("t0", F.greatest("_at", "term_start"))
+        .withColumn("is_zombie", F.coalesce(F.col("_at") >= F.col("term_end"), F.lit(False)))
         .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
-        .withColumn("went_back", F.col("ts_wall_us") < F.col("t0"))
-        .drop("_next", "term_leader", "ts_wall_us", "interval_ms")
+        .withColumn("went_back", F.col("ts_wall_us") < F.col("_at"))
+        .drop("_next", "term_leader", "term_start", "ts_wall_us", "interval_ms", "_at")
     )

@@ -39,13 +39,15 @@ def stays_outside(control: DataFrame) -> DataFrame:
     rows = rows.withColumn(
         "_stay", F.sum(F.col("_began").cast("int")).over(own.rowsBetween(Window.unboundedPreceding, 0))
     )
+    # Where a clock went back, several decisions bear one time.
+    order_in_stay = F.struct("partition_epoch", "t0")
     return (
         rows.groupBy(*_REPLICA, "topic", "_stay")
         .agg(
             F.min("t0").alias("t0"),
             F.max("t1").alias("t1"),
-            F.max_by("_next", "t0").alias("ended_by"),
-            (F.min_by("_was", "t0") == "rejoined").alias("seen_leaving"),
+            F.max_by("_next", order_in_stay).alias("ended_by"),
+            (F.min_by("_was", order_in_stay) == "rejoined").alias("seen_leaving"),
         )
         .na.fill({"seen_leaving": False})
         .drop("_stay")

@@ -2,41 +2,64 @@
 
 - ``n_zombie``: samples of a leader whose term was over; excluded.
 - ``n_duplicate``: further copies of events; removed.
-- ``n_gap``: transitions that are missing, told by holes in the partition epochs.
+- ``n_gap``: transitions that are missing, told by holes in the partition epochs, at the time of what came after.
 - ``clock_regressions``: events whose time was before that of their predecessor; corrected.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.tables import Silver
 
 QUALITY = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
 
 
-def quality(silver: Silver, scope: Scope) -> DataFrame:
-    """The counts per group and window of the scope; groups where nothing was wrong are absent."""
-    flaws = _flaws_of_control(silver)
-    if silver.reads_samples:
+def quality(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
+    """The counts per group and window of the scope; groups where nothing was wrong are absent.
+
+    Args:
+        samples: whether the statistic reads them; one that does not must not pay for them.
+    """
+    return silver.keep(("quality", scope, samples), lambda: _quality(silver, scope, samples=samples))
+
+
+def _quality(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
+    flaws = _flaws_of_control(silver).unionByName(_other_doubles(silver))
+    if samples:
         flaws = flaws.unionByName(_flaws_of_looks(silver))
     wrong = flaws.where(" OR ".join(f"{name} > 0" for name in QUALITY))
     return scope.place(wrong).groupBy(*scope.columns).agg(*(F.sum(name).alias(name) for name in QUALITY))
 
 
 def _flaws_of_control(silver: Silver) -> DataFrame:
-    order = Window.partitionBy(*PARTITION_KEY).orderBy("partition_epoch", "meta_offset", "ts_wall_us", "seq")
-    missing = F.lead("partition_epoch").over(order) - F.col("partition_epoch") - 1
     return silver.control_rows.select(
         *PARTITION_KEY,
         "topic",
         "t",
         F.lit(0).alias("n_zombie"),
         (F.col("n_copies") - 1).alias("n_duplicate"),
-        F.greatest(F.coalesce(missing, F.lit(0)), F.lit(0)).alias("n_gap"),
+        F.col("lost_before").alias("n_gap"),
         F.col("went_back").cast("int").alias("clock_regressions"),
+    )
+
+
+def _other_doubles(silver: Silver) -> DataFrame:
+    """Copies of what data nodes told of partitions; those of the controller are among its own flaws."""
+    rows = silver.transitions.where(
+        (F.col("n_copies") > 1) & (F.col("node_id") != CONTROLLER_NODE_ID) & F.col("partition").isNotNull()
+    )
+    return rows.select(
+        *PARTITION_KEY,
+        "topic",
+        F.col("ts_wall_us").alias("t"),
+        F.lit(0).alias("n_zombie"),
+        (F.col("n_copies") - 1).alias("n_duplicate"),
+        F.lit(0).alias("n_gap"),
+        F.lit(0).alias("clock_regressions"),
     )
 
 

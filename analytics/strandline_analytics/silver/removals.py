@@ -6,10 +6,11 @@ the removed replica had come (`strandline.export.schema`). One row comes of both
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.scope import PARTITION_KEY
+from strandline.export.schema import CONTROLLER_NODE_ID
+from strandline_analytics.scope import FOREVER_US, PARTITION_KEY
 from strandline_analytics.silver.tables import Silver
 
 _CHANGE = (*PARTITION_KEY, "partition_epoch")
@@ -19,31 +20,52 @@ def removals(silver: Silver) -> DataFrame:
     """One row per replica removed by a committed change.
 
     Columns: key, topic, partition_epoch, t, replica_id, cause, initiator, leader (null: none), leader_node_id (whose
-    clock the next two are of), last_fetch_us, last_caught_up_us, leo, lag_time_max_us, epoch_start_us (when the leader
-    took up its epoch, by its own clock; null if unknown).
+    clock the next two are of), last_fetch_us, last_caught_up_us, leo, lag_time_max_us (as of t: the partition's, else
+    what the leader declared at its start), epoch_start_us (when the leader took up its epoch, by its own clock; null if
+    unknown).
     """
     changes = silver.control_rows.where("event_type = 'ISR_CHANGE'")
     once = changes.groupBy(*_CHANGE, "topic").agg(
         F.min("t").alias("t"),
-        *(F.first(name, ignorenulls=True).alias(name) for name in ("old_isr", "new_isr", "cause", "initiator")),
+        *(F.min(name).alias(name) for name in ("old_isr", "new_isr", "cause", "initiator")),
         F.first("removed", ignorenulls=True).alias("_told"),
     )
     rows = once.withColumn("replica_id", F.explode(F.array_except("old_isr", "new_isr"))).drop("old_isr", "new_isr")
     rows = _with_progress(rows, silver)
-    held = silver.control.select(*_CHANGE, "leader", "leader_epoch", "lag_time_max_ms").dropDuplicates([*_CHANGE])
-    rows = rows.join(held, list(_CHANGE), "left")
+    held = silver.control.groupBy(*_CHANGE).agg(
+        *(F.min_by(name, "t0").alias(name) for name in ("leader", "leader_epoch", "lag_time_max_ms"))
+    )
+    rows = _with_limit(rows.join(held, list(_CHANGE), "left"), silver)
     starts = silver.of_type("EPOCH_START").groupBy(*PARTITION_KEY, "leader_epoch")
     began = starts.agg(F.min("ts_wall_us").alias("epoch_start_us"))
-    return rows.join(began, [*PARTITION_KEY, "leader_epoch"], "left").withColumn(
-        "lag_time_max_us", F.col("lag_time_max_ms") * 1_000
+    return rows.join(began, [*PARTITION_KEY, "leader_epoch"], "left")
+
+
+def _with_limit(rows: DataFrame, silver: Silver) -> DataFrame:
+    """Turn lag_time_max_ms, as the controller told it, into lag_time_max_us, told by whom it may."""
+    told = silver.of_type("CONFIG_CHANGE").where("partition IS NULL AND lag_time_max_ms IS NOT NULL")
+    order = Window.partitionBy("cluster_id", "node_id").orderBy("ts_wall_us", "incarnation", "seq")
+    settings = told.select(
+        F.col("cluster_id").alias("_cluster"),
+        F.col("node_id").alias("_node"),
+        F.col("lag_time_max_ms").alias("_own_ms"),
+        F.col("ts_wall_us").alias("_from"),
+        F.coalesce(F.lead("ts_wall_us").over(order), F.lit(FOREVER_US)).alias("_until"),
     )
+    of_leader = (F.col("cluster_id") == F.col("_cluster")) & (F.coalesce("leader_node_id", "leader") == F.col("_node"))
+    joined = rows.join(
+        F.broadcast(settings), of_leader & (F.col("t") >= F.col("_from")) & (F.col("t") < F.col("_until")), "left"
+    )
+    limit = F.coalesce("lag_time_max_ms", "_own_ms") * 1_000
+    return joined.select(*rows.drop("lag_time_max_ms").columns, limit.alias("lag_time_max_us"))
 
 
 def _with_progress(rows: DataFrame, silver: Silver) -> DataFrame:
     """Add how far each removed replica had come, from the leader's echo before the controller's row."""
-    echoes = silver.of_type("ISR_CHANGE").where("meta_offset IS NULL")
+    echoes = silver.of_type("ISR_CHANGE").where(F.col("node_id") != CONTROLLER_NODE_ID)
     echoes = echoes.groupBy(*_CHANGE).agg(
-        F.first("removed", ignorenulls=True).alias("_echoed"), F.first("node_id").alias("leader_node_id")
+        F.max_by("removed", "leader_epoch").alias("_echoed"),
+        F.max_by("node_id", "leader_epoch").alias("leader_node_id"),
     )
     joined = rows.join(echoes, list(_CHANGE), "left")
     member = F.expr(

@@ -6,9 +6,11 @@ transitions only (`state-events` 2.5).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -31,6 +33,13 @@ class Silver:
     transitions: DataFrame
     samples: DataFrame | None = None
     input_hash: str = "none"
+    _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
+
+    def keep(self, name: tuple[object, ...], make: Callable[[], DataFrame]) -> DataFrame:
+        """A small table that several statistics of one question share: made for the first of them, and kept."""
+        if name not in self._kept:
+            self._kept[name] = make().cache()
+        return self._kept[name]
 
     @cached_property
     def control_rows(self) -> DataFrame:
@@ -45,7 +54,7 @@ class Silver:
     @cached_property
     def terms(self) -> DataFrame:
         """When each leader epoch was in force (`control.terms`)."""
-        return terms(self.control).cache()
+        return terms(self.control_rows).cache()
 
     @cached_property
     def clock_offsets(self) -> DataFrame:
@@ -54,9 +63,12 @@ class Silver:
 
     @cached_property
     def looks(self) -> DataFrame:
-        """All looks of leaders at replicas as intervals, zombies and doubles included (`looks.looks`)."""
+        """All looks of leaders at replicas as intervals, zombies and doubles included (`looks.looks`).
+
+        Kept, for eight statistics read them; what does not fit into memory goes to disk.
+        """
         assert self.samples is not None, "these tables were opened without samples"
-        return looks(self.samples, self.terms)
+        return looks(self.samples, self.terms).persist(StorageLevel.MEMORY_AND_DISK)
 
     @property
     def reads_samples(self) -> bool:
@@ -81,4 +93,5 @@ class Silver:
         """The rows of some types of samples, copies of an event once."""
         assert self.samples is not None, "these tables were opened without samples"
         rows = self.samples.where(F.col("event_type").isin(*types))
-        return rows.dropDuplicates(list(IDENTITY))
+        # The key of the partition changes nothing, and lets rows stay where they are grouped by it.
+        return rows.dropDuplicates([*PARTITION_KEY, *IDENTITY])

@@ -20,12 +20,16 @@ from strandline_analytics.silver.tables import Silver
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One column of a result: its Spark type, its unit, and what it says."""
+    """One column of a result: its Spark type, its unit, and what it says.
+
+    A value that ``counts`` is 0 where the state was known and nothing happened; others are null there.
+    """
 
     name: str
     type: str
     unit: str
     meaning: str
+    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,12 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
     rows = rows.join(F.broadcast(n_keys), list(scope.grouping.value), "left")
     length = (F.col("window_end") - F.col("window_start")) * F.col("_n_keys")
     rows = rows.withColumn("coverage", F.coalesce("known_us", F.lit(0)) / length)
-    rows = rows.join(quality(silver, scope), list(scope.columns), "left").na.fill(0, list(QUALITY))
+    flaws = quality(silver, scope, samples=statistic.reads_samples)
+    rows = rows.join(flaws, list(scope.columns), "left").na.fill(0, list(QUALITY))
+    nothing_happened = F.when(F.col("known_us") > 0, F.lit(0))
+    for value in statistic.values:
+        if value.counts:
+            rows = rows.withColumn(value.name, F.coalesce(value.name, nothing_happened))
     rows = rows.withColumns(
         {
             "stat": F.lit(statistic.id),
@@ -82,8 +91,12 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
 
 def known_control(silver: Silver, scope: Scope) -> DataFrame:
     """``known_us``: for how long the control plane's state is known, per group and window."""
-    known = scope.clip(silver.control.where("known"))
-    return known.groupBy(*scope.columns).agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us"))
+
+    def make() -> DataFrame:
+        known = scope.clip(silver.control.where("known"))
+        return known.groupBy(*scope.columns).agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us"))
+
+    return silver.keep(("known_control", scope), make)
 
 
 def group(scope: Scope, extra: Iterable[str] = ()) -> list[str]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.weighted import weighted_percentiles
+from strandline_analytics.stats.weighted import weighted_mean, weighted_percentiles
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
@@ -22,7 +22,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     sound = F.col("lag") >= 0
     figures = pieces.groupBy(*scope.columns).agg(
         F.sum("dur").alias("known_us"),
-        (F.sum(F.when(sound, F.col("lag") * F.col("dur"))) / F.sum(F.when(sound, F.col("dur")))).alias("mean_records"),
+        weighted_mean(F.when(sound, F.col("lag")), F.col("dur")).alias("mean_records"),
         F.max(F.when(sound, F.col("lag"))).alias("max_records"),
         F.count_if(~sound).alias("n_negative"),
     )
@@ -42,7 +42,7 @@ STATISTIC = Statistic(
         Value("p95_records", "bigint", "records", "time-weighted 95th percentile"),
         Value("p99_records", "bigint", "records", "time-weighted 99th percentile"),
         Value("max_records", "bigint", "records", "largest value seen"),
-        Value("n_negative", "bigint", "samples", "samples with HW above LEO: an error of the data, not clamped"),
+        Value("n_negative", "bigint", "samples", "samples with HW above LEO, an error; in no figure", counts=True),
     ),
     compute=compute,
     reads_samples=True,

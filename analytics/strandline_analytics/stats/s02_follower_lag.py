@@ -12,17 +12,19 @@ from pyspark.sql import functions as F
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.weighted import weighted_percentiles
+from strandline_analytics.stats.weighted import weighted_mean, weighted_percentiles
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Time-weighted figures per replica and expected state; ``known_us`` is the time it was looked at."""
     by = [*scope.columns, "replica_id", "expected_state"]
     others = silver.believed_looks.where("NOT is_leader").withColumn("lag", F.col("leader_leo") - F.col("leo"))
+    # A new leader does not know where a replica stands until it fetched.
+    others = others.where("lag IS NOT NULL")
     pieces = scope.clip(others).withColumn("dur", F.col("t1") - F.col("t0"))
     figures = pieces.groupBy(*by).agg(
         F.sum("dur").alias("known_us"),
-        (F.sum(F.col("lag") * F.col("dur")) / F.sum("dur")).alias("mean_records"),
+        weighted_mean(F.col("lag"), F.col("dur")).alias("mean_records"),
         F.max("lag").alias("max_records"),
     )
     percentiles = weighted_percentiles(

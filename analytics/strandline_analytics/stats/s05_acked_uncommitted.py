@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.weighted import weighted_percentiles
+from strandline_analytics.stats.weighted import weighted_mean, weighted_percentiles
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
@@ -22,7 +22,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     pieces = scope.clip(own).withColumn("dur", F.col("t1") - F.col("t0"))
     figures = pieces.groupBy(*scope.columns).agg(
         F.sum("dur").alias("known_us"),
-        (F.sum(F.col("at_risk") * F.col("dur")) / F.sum("dur")).alias("mean_records"),
+        weighted_mean(F.col("at_risk"), F.col("dur")).alias("mean_records"),
         F.max("at_risk").alias("max_records"),
         F.sum(F.when(F.col("at_risk") > 0, F.col("dur")).otherwise(0)).alias("at_risk_us"),
     )

@@ -7,7 +7,7 @@ cut while the record lives elsewhere is no loss; committed_lost counts records b
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
@@ -40,33 +40,48 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
             F.sum("committed_cut").alias("committed_cut_records"),
         )
     )
-    counts = ["epochs", "truncations", "truncated_records", "committed_cut_records"]
-    rows = scope.windows(silver.keys).join(epochs, by, "left").join(cuts, by, "left")
-    return rows.na.fill(0, counts)
+    return epochs.join(cuts, by, "full")
 
 
 def _epoch_cuts(silver: Silver) -> DataFrame:
-    """One row per EPOCH_START: what the epochs before it had beyond its start offset."""
-    starts = silver.of_type("EPOCH_START").select(
-        *PARTITION_KEY, "topic", "leader_epoch", F.col("ts_wall_us").alias("t"), "start_offset"
+    """One row per EPOCH_START: key, topic, t, and ``tail``, ``tail_zombie``, ``lost``; null where nothing was known."""
+    starts = silver.of_type("EPOCH_START").groupBy(*PARTITION_KEY, "leader_epoch")
+    began = starts.agg(
+        F.min("topic").alias("topic"), F.min("ts_wall_us").alias("t"), F.min("start_offset").alias("start")
     )
     own = silver.looks.where("is_leader AND NOT is_double").groupBy(*PARTITION_KEY, "leader_epoch")
     ends = own.agg(
         F.max(F.when(~F.col("is_zombie"), F.col("leader_leo"))).alias("leo"),
         F.max("leader_leo").alias("leo_zombie"),
         F.max(F.when(~F.col("is_zombie"), F.col("hw"))).alias("hw"),
-    ).withColumnRenamed("leader_epoch", "_before")
-    joined = starts.join(ends, list(PARTITION_KEY), "left").where("_before IS NULL OR _before < leader_epoch")
-    last = joined.groupBy(*starts.columns).agg(
-        F.max_by("leo", "_before").alias("leo"), F.max("leo_zombie").alias("leo_zombie"), F.max("hw").alias("hw")
     )
-    rows = starts.join(last, starts.columns, "left")
+    epochs = began.join(ends, [*PARTITION_KEY, "leader_epoch"], "full")
+    seen = F.array_sort(F.collect_list(F.struct("leader_epoch", "t", "topic", "start", "leo", "leo_zombie", "hw")))
+    rows = epochs.groupBy(*PARTITION_KEY).agg(seen.alias("_seen"))
+    return rows.select(*PARTITION_KEY, F.explode(F.expr(_CUTS)).alias("_cut")).select(*PARTITION_KEY, "_cut.*")
 
-    def beyond(name: str) -> Column:
-        return F.greatest(F.lit(0), F.col(name) - F.col("start_offset"))
 
-    known = {"tail": "leo", "tail_zombie": "leo_zombie", "lost": "hw"}
-    return rows.withColumns({name: F.when(F.col(of).isNotNull(), beyond(of)) for name, of in known.items()})
+# A fold over the epochs of a partition, in order. What an epoch lost is gone, and the next is measured by what was
+# left: the HW that it inherits is cut to the start of every epoch in between. An epoch that nobody looked at had at
+# least the log that it started with.
+_CUTS = """
+    aggregate(
+      _seen,
+      struct(cast(null as bigint) as leo, cast(null as bigint) as leo_zombie, cast(null as bigint) as hw,
+             cast(array() as array<struct<topic: string, t: bigint, tail: bigint, tail_zombie: bigint, lost: bigint>>)
+               as cuts),
+      (before, e) -> struct(
+        coalesce(e.leo, e.start, before.leo) as leo,
+        coalesce(e.leo_zombie, e.start, before.leo_zombie) as leo_zombie,
+        greatest(e.hw, if(before.hw is null, null, least(before.hw, coalesce(e.start, before.hw)))) as hw,
+        if(e.start is null, before.cuts, concat(before.cuts, array(struct(
+          e.topic as topic,
+          e.t as t,
+          if(before.leo is null, null, greatest(0L, before.leo - e.start)) as tail,
+          if(before.leo_zombie is null, null, greatest(0L, before.leo_zombie - e.start)) as tail_zombie,
+          if(before.hw is null, null, greatest(0L, before.hw - e.start)) as lost)))) as cuts),
+      folded -> folded.cuts)
+"""
 
 
 STATISTIC = Statistic(
@@ -74,14 +89,14 @@ STATISTIC = Statistic(
     name="actual_cut",
     title="What was cut",
     values=(
-        Value("epochs", "bigint", "epochs", "leader epochs that started"),
+        Value("epochs", "bigint", "epochs", "leader epochs that started", counts=True),
         Value("tail_cut_records", "bigint", "records", "last LEO known of the epoch before - start offset"),
         Value("tail_cut_with_zombies_records", "bigint", "records", "the same with what zombies appended"),
         Value("committed_lost_records", "bigint", "records", "below an HW seen before, and not on the new leader"),
-        Value("truncations", "bigint", "truncations", "times a replica cut its log"),
-        Value("truncated_records", "bigint", "records", "records cut, over all copies"),
+        Value("truncations", "bigint", "truncations", "times a replica cut its log", counts=True),
+        Value("truncated_records", "bigint", "records", "records cut, over all copies", counts=True),
         Value("truncated_max_records", "bigint", "records", "largest single cut"),
-        Value("committed_cut_records", "bigint", "records", "cut below the replica's own HW: must be 0"),
+        Value("committed_cut_records", "bigint", "records", "cut below the replica's own HW: must be 0", counts=True),
     ),
     compute=compute,
     reads_samples=True,

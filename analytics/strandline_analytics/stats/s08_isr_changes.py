@@ -26,15 +26,14 @@ def isr_transitions(silver: Silver) -> DataFrame:
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
-    """Counts per group and window; 0 where the control plane is known and nothing happened."""
+    """Counts per group and window."""
     placed = scope.place(isr_transitions(silver))
-    counts = placed.groupBy(*scope.columns).agg(
+    return placed.groupBy(*scope.columns).agg(
         F.count_if(F.size("left") > 0).alias("shrinks"),
         F.count_if(F.size("came") > 0).alias("expands"),
         F.sum(F.size("left")).alias("removals"),
         F.sum(F.size("came")).alias("adds"),
     )
-    return scope.windows(silver.keys).join(counts, list(scope.columns), "left").na.fill(0)
 
 
 STATISTIC = Statistic(
@@ -42,10 +41,10 @@ STATISTIC = Statistic(
     name="isr_changes",
     title="Shrinks and expands of the ISR",
     values=(
-        Value("shrinks", "bigint", "transitions", "committed changes that removed at least one replica"),
-        Value("expands", "bigint", "transitions", "committed changes that added at least one replica"),
-        Value("removals", "bigint", "replicas", "replicas removed, over all shrinks"),
-        Value("adds", "bigint", "replicas", "replicas added, over all expands"),
+        Value("shrinks", "bigint", "transitions", "committed changes that removed at least one replica", counts=True),
+        Value("expands", "bigint", "transitions", "committed changes that added at least one replica", counts=True),
+        Value("removals", "bigint", "replicas", "replicas removed, over all shrinks", counts=True),
+        Value("adds", "bigint", "replicas", "replicas added, over all expands", counts=True),
     ),
     compute=compute,
     needs_coverage=False,

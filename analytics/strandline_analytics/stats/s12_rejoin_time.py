@@ -1,7 +1,8 @@
 """S12: how long a replica stayed out of the ISR, and with what it spent the time.
 
-From the commit of the removal to the commit of the return. Phases: down (until its node was unfenced again), catch-up
-(until the leader proposed it), admission (until the commit). A stay that the window cuts is censored: it counts in the
+From the commit of the removal to the commit of the return. Phases: down (until its node was unfenced for the last
+time), catch-up (until the leader proposed it: that it had caught up is what makes a leader propose), admission (until
+the commit). A stay that the window cuts is censored: it counts in the
 sums and not in the percentiles.
 """
 
@@ -19,46 +20,65 @@ from strandline_analytics.stats.ranks import nearest_rank
 
 
 def stays_with_phases(silver: Silver) -> DataFrame:
-    """Stays outside the ISR with ``up_at`` and ``proposed_at``, both within [t0, t1]; null where not seen."""
-    stays = stays_outside(silver.control)
-    up = silver.of_type("NODE_SESSION").where("phase = 'unfence'")
-    up = up.select("cluster_id", F.col("subject_node_id").alias("replica_id"), F.col("ts_wall_us").alias("_up"))
-    down = silver.of_type("NODE_SESSION").where("phase = 'fence'")
-    down = down.select("cluster_id", F.col("subject_node_id").alias("replica_id"), F.col("ts_wall_us").alias("_down"))
+    """Stays outside the ISR with ``up_at`` and ``proposed_at``, both within [t0, t1]; null where not seen.
+
+    A node that went down more than once was up from the last time on that it was unfenced.
+    """
     stay = [*PARTITION_KEY, "replica_id", "topic", "t0", "t1", "ended_by", "seen_leaving"]
-
-    def first_within(moments: DataFrame, at: str, name: str, known: DataFrame, on: list[str]) -> DataFrame:
-        inside = F.when((F.col(at) >= F.col("t0")) & (F.col(at) <= F.col("t1")), F.col(at))
-        return known.join(moments, on, "left").groupBy(*known.columns).agg(F.min(inside).alias(name))
-
-    rows = stays.select(*stay)
-    rows = first_within(up, "_up", "up_at", rows, ["cluster_id", "replica_id"])
-    rows = first_within(down, "_down", "down_at", rows, ["cluster_id", "replica_id"])
-    # Taken from the ISR by a lag and never fenced: it was up all the time.
-    rows = rows.withColumn("up_at", F.when(F.col("down_at").isNull(), F.col("t0")).otherwise(F.col("up_at")))
+    rows = stays_outside(silver.control).select(*stay)
+    rows = _with_sessions(rows, silver)
     asked = silver.of_type("ALTER_PARTITION").where("phase = 'proposed'")
     asked = asked.select(*PARTITION_KEY, "node_id", "ts_wall_us", F.explode("proposed_isr").alias("replica_id"))
     asked = in_controller_time(asked, silver.clock_offsets, "node_id", "ts_wall_us")
     asked = asked.select(*PARTITION_KEY, "replica_id", F.col("ts_wall_us").alias("_asked"))
-    return first_within(asked, "_asked", "proposed_at", rows.drop("down_at"), [*PARTITION_KEY, "replica_id"])
+    fits = (F.col("_asked") >= F.col("up_at")) & (F.col("_asked") <= F.col("t1"))
+    pairs = rows.join(asked, [*PARTITION_KEY, "replica_id"], "left")
+    return pairs.groupBy(*rows.columns).agg(F.min(F.when(fits, F.col("_asked"))).alias("proposed_at"))
+
+
+def _with_sessions(stays: DataFrame, silver: Silver) -> DataFrame:
+    """Add ``up_at``: when the node took part again; ``t0`` if it did all the time, null if never."""
+    told = silver.of_type("NODE_SESSION").where("phase IN ('fence', 'unfence')")
+    told = told.select(
+        "cluster_id",
+        F.col("subject_node_id").alias("replica_id"),
+        F.col("phase").alias("_phase"),
+        F.struct("ts_wall_us", "incarnation", "seq").alias("_order"),
+    )
+    at, phase = F.col("_order.ts_wall_us"), F.col("_phase")
+    until_end = F.when(at <= F.col("t1"), F.col("_order"))
+    rows = stays.join(told, ["cluster_id", "replica_id"], "left").groupBy(*stays.columns)
+    # Who is fenced leaves the ISR in the same decision, so the fence may stand before the stay as well as in it.
+    last = rows.agg(F.max(until_end).alias("_last"), F.max_by(phase, until_end).alias("_now"))
+    up_at = (
+        F.when(F.col("_last").isNull(), F.col("t0"))
+        .when(F.col("_now") == "unfence", F.greatest(F.col("_last.ts_wall_us"), F.col("t0")))
+        .otherwise(F.lit(None).cast("bigint"))
+    )
+    return last.withColumn("up_at", up_at).select(*stays.columns, "up_at")
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Per replica: stays that ended, stays that were cut, their lengths and phases."""
     pieces = scope.clip(stays_with_phases(silver)).withColumn("dur", F.col("t1") - F.col("t0"))
-    whole = ~F.col("cut_start") & ~F.col("cut_end") & F.col("seen_leaving") & (F.col("ended_by") == "rejoined")
+    # A return at the end of the window is out of it, as every transition there.
+    ended = ~F.col("cut_end") & (F.col("t1") < F.col("window_end"))
+    whole = ~F.col("cut_start") & F.col("seen_leaving") & ended & F.col("ended_by").eqNullSafe("rejoined")
+    reassigned = ended & F.col("ended_by").eqNullSafe("reassigned")
     rejoined = F.when(whole, F.col("dur"))
+    censored = ~whole & ~reassigned
 
     def phase(start: str, end: str) -> Column:
         return F.sum(F.when(whole, F.col(end) - F.col(start)))
 
     return pieces.groupBy(*scope.columns, "replica_id").agg(
         F.count(rejoined).alias("rejoins"),
-        F.count_if(~whole).alias("censored"),
+        F.count_if(reassigned).alias("reassigned"),
+        F.count_if(censored).alias("censored"),
         F.sum("dur").alias("out_us"),
         *nearest_rank(rejoined, {"p50_us": 50, "p95_us": 95}),
         F.max(rejoined).alias("max_us"),
-        F.max(F.when(~whole, F.col("dur"))).alias("max_censored_us"),
+        F.max(F.when(censored, F.col("dur"))).alias("max_censored_us"),
         phase("t0", "up_at").alias("down_us"),
         phase("up_at", "proposed_at").alias("catch_up_us"),
         phase("proposed_at", "t1").alias("admission_us"),
@@ -72,7 +92,8 @@ STATISTIC = Statistic(
     extra=(Value("replica_id", "int", "node", "the replica that was out"),),
     values=(
         Value("rejoins", "bigint", "stays", "stays outside that began and ended in the window, by rejoining"),
-        Value("censored", "bigint", "stays", "stays cut by the window, of unknown start, or ended otherwise"),
+        Value("reassigned", "bigint", "stays", "stays that ended because the partition was placed elsewhere"),
+        Value("censored", "bigint", "stays", "stays cut by the window or of unknown start or end"),
         Value("out_us", "bigint", "us", "time outside, censored stays included"),
         Value("p50_us", "bigint", "us", "median of the time to rejoin, nearest rank"),
         Value("p95_us", "bigint", "us", "95th percentile, nearest rank"),

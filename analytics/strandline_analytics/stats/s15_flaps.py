@@ -1,7 +1,8 @@
 """S15: which replicas flap: are removed again soon after they returned.
 
-A flap is a removal within 10 minutes of the replica's own return. Removals that are less than 10 minutes apart form a
-session; a session of two or more is flapping. What happened before the window is looked at, and not counted.
+A flap is a removal within 10 minutes of the replica's own return. Removals that are at most 10 minutes apart form a
+session; a session of two or more is flapping. What happened before the window is looked at, and not counted: a session
+is flapping in a window if a removal in the window follows another one, be that one in the window or before it.
 """
 
 from __future__ import annotations
@@ -32,15 +33,20 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     rows = rows.withColumn("_went", F.last(F.when(F.col("goes"), F.col("t")), ignorenulls=True).over(before))
     rows = rows.where("goes").withColumn("is_flap", F.coalesce(F.col("t") - F.col("_came") <= FLAP_US, F.lit(False)))
     begins = F.coalesce(F.col("t") - F.col("_went") > FLAP_US, F.lit(True))
-    rows = rows.withColumn("_session", F.sum(begins.cast("int")).over(order))
+    rows = rows.withColumn("_begins", begins)
+    rows = rows.withColumn("_session", F.sum(F.col("_begins").cast("int")).over(order))
     own = (column for column in _REPLICA if column not in scope.columns)
     removals = scope.place(rows).groupBy(*scope.columns, *own, "_session")
-    sessions = removals.agg(F.count("*").alias("_removals"), F.count_if("is_flap").alias("_flaps"))
+    sessions = removals.agg(
+        F.count("*").alias("_removals"),
+        F.count_if("is_flap").alias("_flaps"),
+        F.bool_or(~F.col("_begins")).alias("_flapping"),
+    )
     return sessions.groupBy(*scope.columns, "replica_id").agg(
         F.sum("_removals").alias("removals"),
         F.sum("_flaps").alias("flaps"),
         F.count("*").alias("sessions"),
-        F.count_if(F.col("_removals") >= 2).alias("flapping_sessions"),
+        F.count_if("_flapping").alias("flapping_sessions"),
     )
 
 
@@ -52,7 +58,7 @@ STATISTIC = Statistic(
     values=(
         Value("removals", "bigint", "replicas", "removals from the ISR"),
         Value("flaps", "bigint", "replicas", "of them within 10 minutes of the return before"),
-        Value("sessions", "bigint", "sessions", "runs of removals less than 10 minutes apart"),
+        Value("sessions", "bigint", "sessions", "runs of removals at most 10 minutes apart"),
         Value("flapping_sessions", "bigint", "sessions", "of them with two or more removals"),
     ),
     compute=compute,

@@ -19,11 +19,14 @@ NEAR_US = 10_000_000
 
 
 def leader_changes(silver: Silver) -> DataFrame:
-    """One row per committed change of leader: key, topic, partition_epoch, t, old_leader, new_leader, election_type."""
-    rows = silver.control_rows.where("event_type = 'LEADER_CHANGE'")
+    """One row per committed change of leader: key, topic, partition_epoch, t, old_leader, new_leader, election_type.
+
+    The first leader of a new topic takes over from nobody and is none.
+    """
+    rows = silver.control_rows.where("event_type = 'LEADER_CHANGE' AND NOT reason <=> 'created'")
     told = ("old_leader", "new_leader", "new_leader_epoch", "reason", "election_type")
     return rows.groupBy(*PARTITION_KEY, "topic", "partition_epoch").agg(
-        F.min("t").alias("t"), *(F.first(name, ignorenulls=True).alias(name) for name in told)
+        F.min("t").alias("t"), *(F.min(name).alias(name) for name in told)
     )
 
 
@@ -34,7 +37,8 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     shrinks = shrinks.select(*PARTITION_KEY, F.col("partition_epoch").alias("_epoch"), F.col("t").alias("_t"))
     pairs = changes.join(shrinks, list(PARTITION_KEY), "left")
     away = F.abs(F.col("_t") - F.col("t"))
-    near = F.when((away <= NEAR_US) | (F.col("_epoch") == F.col("partition_epoch")), F.struct(away, F.col("_epoch")))
+    other = F.col("_epoch") != F.col("partition_epoch")
+    near = F.when((away <= NEAR_US) | ~other, F.struct(other, away, F.col("_epoch")))
     nearest = pairs.groupBy(*changes.columns).agg(F.min(near).alias("_nearest"))
     epoch = F.col("_nearest._epoch")
     relation = (
@@ -45,10 +49,9 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     )
     rows = scope.place(nearest.withColumn("_relation", relation))
     names = ("simultaneous", "shrink_precedes", "shrink_follows", "unrelated")
-    counts = rows.groupBy(*scope.columns).agg(
+    return rows.groupBy(*scope.columns).agg(
         F.count("*").alias("leader_changes"), *(F.count_if(F.col("_relation") == name).alias(name) for name in names)
     )
-    return scope.windows(silver.keys).join(counts, list(scope.columns), "left").na.fill(0)
 
 
 STATISTIC = Statistic(
@@ -56,11 +59,11 @@ STATISTIC = Statistic(
     name="shrink_and_leader",
     title="Shrinks and leader changes",
     values=(
-        Value("leader_changes", "bigint", "changes", "committed changes of leader, to nobody included"),
-        Value("simultaneous", "bigint", "changes", "with a shrink in the same partition epoch"),
-        Value("shrink_precedes", "bigint", "changes", "nearest shrink in an earlier epoch, at most 10 s away"),
-        Value("shrink_follows", "bigint", "changes", "nearest shrink in a later epoch, at most 10 s away"),
-        Value("unrelated", "bigint", "changes", "no shrink within 10 s"),
+        Value("leader_changes", "bigint", "changes", "committed changes of leader, to nobody included", counts=True),
+        Value("simultaneous", "bigint", "changes", "with a shrink in the same partition epoch", counts=True),
+        Value("shrink_precedes", "bigint", "changes", "nearest shrink in an earlier epoch, within 10 s", counts=True),
+        Value("shrink_follows", "bigint", "changes", "nearest shrink in a later epoch, within 10 s", counts=True),
+        Value("unrelated", "bigint", "changes", "no shrink within 10 s", counts=True),
     ),
     compute=compute,
     needs_coverage=False,

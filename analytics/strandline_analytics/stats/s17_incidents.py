@@ -1,7 +1,7 @@
 """S17: which shrinks belong together, and what they have in common: a node, a leader, a rack.
 
 Shrinks of a cluster that are at most 5 s apart form a chain. Labels, the first that fits: single_node (one node has at
-least 0.8 of the removals), leader_side (one leader has 0.8 of the shrinks, and removals on two nodes or more), rack
+least 0.8 of the removals), leader_side (one leader has 0.8 of them, and removals on two nodes or more), rack
 (one rack has 0.8, and two nodes or more), mixed. Fewer than three shrinks get no label: too little to speak of.
 """
 
@@ -96,7 +96,7 @@ STATISTIC = Statistic(
         Value("top_node", "int", "node", "the node most removals were on"),
         Value("node_share", "double", "", "its share of the removals"),
         Value("node_lift", "double", "", "that share over the share of all replicas that the node hosts"),
-        Value("top_leader", "int", "node", "the leader of most shrinks"),
+        Value("top_leader", "int", "node", "the leader after most removals"),
         Value("leader_share", "double", "", "its share"),
         Value("top_rack", "string", "", "the rack most removals were in"),
         Value("rack_share", "double", "", "its share"),

@@ -2,8 +2,8 @@
 
 An episode is a maximal interval with LEO > HW and HW constant for at least one second. It starts at the later of the
 last advance and the first sight of LEO > HW; it ends with the next advance, with the epoch, or is cut by what is known.
-Blockers are members of the maximal ISR whose durable LEO was the HW itself, the leader included: a slow disk of its own
-holds it up as well. Below the minimum ISR nobody blocks: the HW may not move (`state-events` 1.4).
+Blockers are members of the maximal ISR whose durable LEO was the HW itself to the end, the leader included: a slow disk
+of its own holds it up as well. Below the minimum ISR nobody blocks: the HW may not move (`state-events` 1.4).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def stalls(silver: Silver) -> DataFrame:
     rows = silver.believed_looks
     own = rows.where("is_leader AND leader_leo > hw")
     waiting = own.groupBy(*_SERIES, "topic", "hw").agg(
-        F.min("t0").alias("_seen"), F.max("t1").alias("_held"), F.max("sample_id").alias("_last_look")
+        F.min("t0").alias("_seen"), F.max("t1").alias("_held"), F.max_by("sample_id", "t0").alias("_last_look")
     )
     advances = silver.samples_of_type("HW_ADVANCE").where("partition IS NOT NULL")
     into = advances.groupBy(*_SERIES, F.col("new_hw").alias("hw")).agg(F.max("last_us").alias("_came"))
@@ -47,9 +47,12 @@ def stalls(silver: Silver) -> DataFrame:
     )
     episodes = episodes.withColumn("t0", F.greatest("_seen", "_came")).withColumn("t1", end)
     episodes = episodes.withColumn("ended_by", ended_by).where(F.col("t1") - F.col("t0") >= STALL_US)
+    # Who is at the HW at the last look was there all the time; at the first, all may be who have not fetched yet.
     members = rows.where("in_maximal_isr AND durable_leo = hw AND leader_leo > hw")
-    blockers = members.groupBy(*_SERIES, "hw").agg(F.sort_array(F.collect_set("replica_id")).alias("blockers"))
-    episodes = episodes.join(blockers, [*_SERIES, "hw"], "left")
+    blockers = members.groupBy(*_SERIES, "hw", F.col("sample_id").alias("_last_look")).agg(
+        F.sort_array(F.collect_set("replica_id")).alias("blockers")
+    )
+    episodes = episodes.join(blockers, [*_SERIES, "hw", "_last_look"], "left")
     return _with_minimum(episodes, silver).select(
         *PARTITION_KEY, "topic", "leader_epoch", "hw", "t0", "t1", "ended_by", "blockers", "is_under_min"
     )
@@ -57,7 +60,7 @@ def stalls(silver: Silver) -> DataFrame:
 
 def _with_minimum(episodes: DataFrame, silver: Silver) -> DataFrame:
     """Add ``is_under_min``: whether the ISR was below the minimum at any time of the episode."""
-    under = silver.control.where("leader IS NOT NULL AND isr_size < min_isr")
+    under = silver.control.where("known AND leader IS NOT NULL AND isr_size < min_isr")
     under = under.select(*PARTITION_KEY, F.col("t0").alias("_u0"), F.col("t1").alias("_u1"))
     overlaps = (F.col("_u0") < F.col("t1")) & (F.col("_u1") > F.col("t0"))
     joined = episodes.join(under, list(PARTITION_KEY), "left")
@@ -68,13 +71,15 @@ def _with_minimum(episodes: DataFrame, silver: Silver) -> DataFrame:
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Episodes that overlap a window, their time in it, and who blocked how many of them."""
     pieces = scope.clip(stalls(silver)).withColumn("dur", F.col("t1") - F.col("t0"))
+    # What ends at the end of the window ends outside of it.
+    goes_on = F.col("cut_end") | (F.col("t1") == F.col("window_end"))
     figures = pieces.groupBy(*scope.columns).agg(
         F.count("*").alias("episodes"),
         F.sum("dur").alias("total_us"),
         F.max("dur").alias("longest_us"),
         F.count_if("is_under_min").alias("under_min_episodes"),
-        F.count_if(F.col("ended_by") == "epoch_end").alias("ended_by_epoch"),
-        F.count_if("cut_end").alias("censored"),
+        F.count_if(~goes_on & (F.col("ended_by") == "epoch_end")).alias("ended_by_epoch"),
+        F.count_if(goes_on | (F.col("ended_by") == "unknown")).alias("censored"),
     )
     blamed = pieces.where("NOT is_under_min").withColumn("_blocker", F.explode("blockers"))
     blamed = blamed.groupBy(*scope.columns, "_blocker").agg(F.count("*").alias("_n"))
@@ -83,8 +88,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     )
     looked = scope.clip(silver.believed_looks.where("is_leader")).groupBy(*scope.columns)
     known = looked.agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us"))
-    rows = known.join(figures, list(scope.columns), "left").join(blamed, list(scope.columns), "left")
-    return rows.na.fill(0, ["episodes", "total_us", "under_min_episodes", "ended_by_epoch", "censored"])
+    return known.join(figures, list(scope.columns), "full").join(blamed, list(scope.columns), "left")
 
 
 STATISTIC = Statistic(
@@ -92,12 +96,14 @@ STATISTIC = Statistic(
     name="hw_stalls",
     title="HW stalls",
     values=(
-        Value("episodes", "bigint", "episodes", "stalls of at least 1 s that overlap the window"),
-        Value("total_us", "bigint", "us", "their time in the window"),
+        Value("episodes", "bigint", "episodes", "stalls of at least 1 s that overlap the window", counts=True),
+        Value("total_us", "bigint", "us", "their time in the window", counts=True),
         Value("longest_us", "bigint", "us", "longest of them, as far as it lies in the window"),
-        Value("under_min_episodes", "bigint", "episodes", "of them with the ISR below the minimum"),
-        Value("ended_by_epoch", "bigint", "episodes", "ended by a change of leader"),
-        Value("censored", "bigint", "episodes", "still going on at the end of the window"),
+        Value("under_min_episodes", "bigint", "episodes", "of them with the ISR below the minimum", counts=True),
+        Value("ended_by_epoch", "bigint", "episodes", "ended by a change of leader", counts=True),
+        Value(
+            "censored", "bigint", "episodes", "still going on at the end of the window or of what is known", counts=True
+        ),
         Value("blockers", "map<int,bigint>", "episodes", "replica -> episodes that it held up"),
     ),
     compute=compute,

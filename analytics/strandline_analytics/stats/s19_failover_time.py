@@ -2,12 +2,13 @@
 
 Detect: last heartbeat -> fence of the old leader. Elect: fence -> commit of the new leader. Both by the controller's
 clock. Activate: commit -> EPOCH_START by the new leader's clock, corrected. A controlled shutdown has nothing to
-detect; a preferred election has neither of the first two.
+detect; a preferred election has neither of the first two. Where nobody could be elected at once, the election lasts
+until somebody was. A failover belongs to the window of its commit; a start at or after the end of it is out.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
@@ -18,13 +19,13 @@ from strandline_analytics.stats.s11_unavailability import activations
 from strandline_analytics.stats.s16_shrink_and_leader import leader_changes
 
 NEAR_US = 60_000_000
-"""A fence belongs to the election that follows it within a minute."""
+"""A fence belongs to the loss of a leader that follows it within a minute."""
 
 
 def failovers(silver: Silver) -> DataFrame:
     """One row per change to a leader: key, topic, t (commit), old_leader, new_leader, election_type, cause of the
     fence, detect_us, elect_us, activate_us (nulls where a phase does not apply or was not seen), clock_err_us."""
-    changes = leader_changes(silver).where("new_leader >= 0")
+    changes = _after_whom(leader_changes(silver)).where("new_leader >= 0")
     fences = (
         silver.of_type("NODE_SESSION")
         .where("phase = 'fence'")
@@ -36,9 +37,9 @@ def failovers(silver: Silver) -> DataFrame:
             "last_heartbeat_us",
         )
     )
-    away = F.col("t") - F.col("_fenced")
+    away = F.col("_lost_at") - F.col("_fenced")
     # The fence and its elections are one decision: they may bear the same time, and be written in either order.
-    fits = (F.col("_node") == F.col("old_leader")) & (away >= 0) & (away <= NEAR_US)
+    fits = (F.col("_node") == F.col("_lost")) & (away >= 0) & (away <= NEAR_US)
     seen = F.when(fits, F.struct("_fenced", "_cause", "last_heartbeat_us"))
     pairs = changes.join(fences, ["cluster_id"], "left")
     rows = pairs.groupBy(*changes.columns).agg(F.max(seen).alias("_fence"))
@@ -47,7 +48,7 @@ def failovers(silver: Silver) -> DataFrame:
     )
     rows = rows.join(begun, [*PARTITION_KEY, "new_leader_epoch"], "left")
     return rows.select(
-        *changes.columns,
+        *changes.drop("_lost", "_lost_at").columns,
         F.col("_fence._cause").alias("fence_cause"),
         F.when(
             F.col("_fence._cause") != "controlled_shutdown", F.col("_fence._fenced") - F.col("_fence.last_heartbeat_us")
@@ -58,11 +59,22 @@ def failovers(silver: Silver) -> DataFrame:
     )
 
 
+def _after_whom(changes: DataFrame) -> DataFrame:
+    """Add ``_lost`` and ``_lost_at``: the last leader before, and when it was taken away; perhaps some changes ago."""
+    order = Window.partitionBy(*PARTITION_KEY).orderBy("partition_epoch")
+    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    lost = F.when(F.col("old_leader") >= 0, F.struct(F.col("old_leader").alias("node"), F.col("t").alias("at")))
+    rows = changes.withColumn("_gone", F.last(lost, ignorenulls=True).over(so_far))
+    return rows.withColumns({"_lost": F.col("_gone.node"), "_lost_at": F.col("_gone.at")}).drop("_gone")
+
+
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Phases of the failovers of a window."""
     rows = scope.place(failovers(silver))
+    activated = F.col("t") + F.col("activate_us") < F.col("window_end")
+    rows = rows.withColumn("activate_us", F.when(activated, F.col("activate_us")))
     total = F.col("detect_us") + F.col("elect_us") + F.col("activate_us")
-    figures = rows.groupBy(*scope.columns).agg(
+    return rows.groupBy(*scope.columns).agg(
         F.count("*").alias("leader_changes"),
         F.count_if(F.col("elect_us").isNotNull()).alias("failovers"),
         *nearest_rank(F.col("detect_us"), {"detect_p50_us": 50}),
@@ -75,8 +87,6 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         F.count_if(F.col("activate_us") < 0).alias("n_negative"),
         F.max("clock_err_us").alias("clock_err_us"),
     )
-    rows = scope.windows(silver.keys).join(figures, list(scope.columns), "left")
-    return rows.na.fill(0, ["leader_changes", "failovers", "n_negative"])
 
 
 STATISTIC = Statistic(
@@ -84,16 +94,16 @@ STATISTIC = Statistic(
     name="failover_time",
     title="Failover time",
     values=(
-        Value("leader_changes", "bigint", "changes", "changes to a leader"),
-        Value("failovers", "bigint", "changes", "of them after a fence of the old leader"),
+        Value("leader_changes", "bigint", "changes", "changes to a leader", counts=True),
+        Value("failovers", "bigint", "changes", "of them after a fence of the old leader", counts=True),
         Value("detect_p50_us", "bigint", "us", "last heartbeat -> fence, median"),
         Value("detect_max_us", "bigint", "us", "last heartbeat -> fence, longest"),
         Value("elect_p50_us", "bigint", "us", "fence -> commit of the new leader, median"),
         Value("elect_max_us", "bigint", "us", "fence -> commit of the new leader, longest"),
-        Value("activate_p50_us", "bigint", "us", "commit -> EPOCH_START, median; two clocks"),
-        Value("activate_max_us", "bigint", "us", "commit -> EPOCH_START, longest; two clocks"),
+        Value("activate_p50_us", "bigint", "us", "commit -> start of the epoch, median; two clocks"),
+        Value("activate_max_us", "bigint", "us", "commit -> start of the epoch, longest; two clocks"),
         Value("total_max_us", "bigint", "us", "all three phases, longest"),
-        Value("n_negative", "bigint", "changes", "activations before their commit: two clocks disagree; not clamped"),
+        Value("n_negative", "bigint", "changes", "activations before their commit: two clocks disagree", counts=True),
         Value("clock_err_us", "bigint", "us", "largest error of the clocks' offsets; null if none was measured"),
     ),
     compute=compute,

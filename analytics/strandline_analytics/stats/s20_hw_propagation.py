@@ -2,7 +2,9 @@
 
 For each LOCAL_SAMPLE of a follower with HW v: its time - the first time the leader of that epoch had a HW of at
 least v.
-Two clocks (class X). The offset form, HW of the leader as of the sample - HW of the follower, subtracts no clocks.
+Two clocks (class X), both turned into the controller's time. The offset form, HW of the leader as of the sample - HW of
+the follower, needs no difference of clocks beyond that. What the leader had when it took up its epoch counts as reached
+then, however long ago it was.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.ranks import nearest_rank
@@ -23,32 +26,40 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     advances = silver.samples_of_type("HW_ADVANCE").select(
         *_TERM,
         "topic",
-        F.lit(None).cast("int").alias("follower"),
+        "node_id",
+        F.lit(True).alias("_leads"),
         F.col("new_hw").alias("hw"),
         F.col("last_us").alias("at"),
     )
-    seen = silver.samples_of_type("LOCAL_SAMPLE").select(
-        *_TERM, "topic", F.col("node_id").alias("follower"), "hw", F.col("ts_wall_us").alias("at")
+    begun = silver.of_type("EPOCH_START").select(
+        *_TERM, "topic", "node_id", F.lit(True).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
     )
-    both = advances.unionByName(seen)
-    is_advance = F.col("follower").isNull()
+    seen = silver.samples_of_type("LOCAL_SAMPLE").select(
+        *_TERM, "topic", "node_id", F.lit(False).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
+    )
+    both = advances.unionByName(begun).unionByName(seen)
+    both = in_controller_time(both, silver.clock_offsets, "node_id", "at")
+    is_advance = F.col("_leads")
     # The earliest advance to at least this HW: the nearest from above, for a leader's HW only rises within its epoch.
-    downward = Window.partitionBy(*_TERM).orderBy(F.desc("hw"), F.col("follower").asc_nulls_first())
-    timewise = Window.partitionBy(*_TERM).orderBy("at", F.col("follower").asc_nulls_first())
+    downward = Window.partitionBy(*_TERM).orderBy(F.desc("hw"), F.desc("_leads"), F.desc("at"))
+    timewise = Window.partitionBy(*_TERM).orderBy("at", F.desc("_leads"), "hw")
     until_now = (Window.unboundedPreceding, Window.currentRow)
     rows = both.withColumn(
-        "_reached", F.last(F.when(is_advance, F.col("at")), ignorenulls=True).over(downward.rowsBetween(*until_now))
+        "_reached",
+        F.last(F.when(is_advance, F.struct("at", "clock_err_us")), ignorenulls=True).over(
+            downward.rowsBetween(*until_now)
+        ),
     ).withColumn(
         "_leader_hw", F.last(F.when(is_advance, F.col("hw")), ignorenulls=True).over(timewise.rowsBetween(*until_now))
     )
     rows = rows.where(~is_advance).withColumnRenamed("at", "t")
-    own = Window.partitionBy(*_TERM, "follower").orderBy("t")
+    own = Window.partitionBy(*_TERM, "node_id").orderBy("t")
     first_sight = ~F.col("hw").eqNullSafe(F.lag("hw").over(own))
-    rows = rows.withColumn("_delay", F.when(first_sight, F.col("t") - F.col("_reached")))
+    rows = rows.withColumn("_delay", F.when(first_sight, F.col("t") - F.col("_reached.at")))
     rows = rows.withColumn("_behind", F.col("_leader_hw") - F.col("hw"))
     return (
         scope.place(rows)
-        .groupBy(*scope.columns, F.col("follower").alias("replica_id"))
+        .groupBy(*scope.columns, F.col("node_id").alias("replica_id"))
         .agg(
             F.count("_delay").alias("observations"),
             *nearest_rank(F.col("_delay"), {"p50_us": 50, "p95_us": 95}),
@@ -56,6 +67,9 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
             F.max("_behind").alias("behind_max_records"),
             F.avg("_behind").alias("behind_mean_records"),
             F.count_if(F.col("_delay") < 0).alias("n_negative"),
+            F.max(F.when(F.col("_delay").isNotNull(), F.col("clock_err_us") + F.col("_reached.clock_err_us"))).alias(
+                "clock_err_us"
+            ),
         )
     )
 
@@ -73,6 +87,7 @@ STATISTIC = Statistic(
         Value("behind_max_records", "bigint", "records", "largest HW of the leader - HW of the follower"),
         Value("behind_mean_records", "double", "records", "mean of it over the samples"),
         Value("n_negative", "bigint", "samples", "delays below 0: two clocks disagree; not clamped"),
+        Value("clock_err_us", "bigint", "us", "largest error of the two clocks' offsets; null if none was measured"),
     ),
     compute=compute,
     reads_samples=True,

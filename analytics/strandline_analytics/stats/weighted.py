@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+
+
+def exact_integral(value: Column, weight: Column) -> Column:
+    """The sum of value times weight, without rounding; a day of a large cluster does not fit into 64 bits."""
+    return F.sum(value.cast("decimal(19,0)") * weight.cast("decimal(19,0)"))
+
+
+def weighted_mean(value: Column, weight: Column) -> Column:
+    """The mean of ``value`` over the weight of the rows that have one; null where none has."""
+    whole = F.sum(F.when(value.isNotNull(), weight))
+    return exact_integral(value, weight).cast("double") / whole
 
 
 def weighted_percentiles(

@@ -1,0 +1,34 @@
+"""S1: HW lag in records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_each_value_weighs_as_long_as_it_held(histories: Any) -> None:
+    """Mean, percentiles and maximum are over time, and time without a look is unknown, not 0."""
+    row = histories.row("s01", "lag")
+
+    assert row.mean_records == pytest.approx(700 / 45, rel=1e-12)
+    assert (row.p50_records, row.p95_records, row.p99_records, row.max_records) == (10, 40, 40, 40)
+    assert row.coverage == 0.75
+    assert row.n_negative == 0
+
+
+def test_a_deposed_leader_is_not_believed(histories: Any) -> None:
+    """A look ends with its term, looks of a zombie are counted and count nothing, the gap at the change is unknown."""
+    row = histories.row("s01", "zombies")
+
+    assert row.mean_records == pytest.approx(110 / 59, rel=1e-12)
+    assert (row.p50_records, row.p95_records, row.max_records) == (2, 5, 5)
+    assert row.coverage == pytest.approx(59 / 60, rel=1e-12)
+    assert row.n_zombie == 1
+
+
+def test_without_a_look_nothing_is_said(histories: Any) -> None:
+    """No data is null, and not a lag of 0."""
+    row = histories.row("s01", "w1_clipping")
+
+    assert (row.mean_records, row.max_records, row.n_negative, row.coverage) == (None, None, None, 0.0)

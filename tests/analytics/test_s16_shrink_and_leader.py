@@ -1,0 +1,39 @@
+"""S16: shrinks and changes of leader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_one_decision_is_simultaneous(histories: Any) -> None:
+    """Two changes with a shrink in their own partition epoch; the third has one 9,995 ms before it."""
+    row = histories.row("s16", "failover")
+
+    assert (row.leader_changes, row.simultaneous, row.shrink_precedes, row.shrink_follows, row.unrelated) == (
+        3,
+        2,
+        1,
+        0,
+        0,
+    )
+
+
+def test_ten_seconds_are_the_border(histories: Any) -> None:
+    """A shrink exactly 10 s before the change precedes it; one 20 s away has nothing to do with it."""
+    near = histories.row("s16", "w2_rejoin", end_ms=60_000)
+    far = histories.row("s16", "unclean")
+
+    assert (near.leader_changes, near.shrink_precedes) == (1, 1)
+    assert (far.leader_changes, far.simultaneous, far.unrelated) == (3, 1, 2)
+
+
+def test_the_nearest_shrink_counts_and_of_two_the_earlier(histories: Any) -> None:
+    """A shrink 0.5 s after the change follows it; of two that are both 5 s away the earlier epoch counts."""
+    row = histories.row("s16", "follows")
+
+    assert (row.leader_changes, row.shrink_precedes, row.shrink_follows) == (2, 1, 1)
+
+
+def test_creating_a_topic_changes_no_leader(histories: Any) -> None:
+    """The first leader of a new topic takes over from nobody."""
+    assert [row.leader_changes for row in histories.rows("s16", "recreated")] == [0, 0]

@@ -1,0 +1,55 @@
+"""docs/STATISTICS.md and the declarations of the statistics say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import Statistic
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "STATISTICS.md").read_text(encoding="utf-8")
+SECTIONS = {
+    f"s{int(number):02}": (title.strip(), body)
+    for number, title, body in re.findall(r"^## S(\d+) (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+}
+
+
+def test_the_page_has_every_statistic_and_no_other() -> None:
+    """Twenty sections in the order of the statistics."""
+    assert list(SECTIONS) == list(ALL)
+
+
+@pytest.mark.parametrize("statistic", ALL.values(), ids=list(ALL))
+def test_a_section_has_the_columns_that_are_declared(statistic: Statistic) -> None:
+    """Name, type, unit and meaning of each column, in order, and none besides."""
+    title, body = SECTIONS[statistic.id]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines() if line.startswith("|")]
+
+    assert title == statistic.title
+    assert f"`{statistic.name}`" in body
+    assert rows[2:] == [[f"`{v.name}`", v.type, v.unit, v.meaning] for v in (*statistic.extra, *statistic.values)]
+
+
+@pytest.mark.parametrize("statistic", ALL.values(), ids=list(ALL))
+def test_the_example_of_a_section_is_tested(statistic: Statistic) -> None:
+    """The history that the example cites is there, and the tests of the statistic compute it."""
+    _, body = SECTIONS[statistic.id]
+    cited = re.findall(r"`(\w+)\.jsonl`", body.partition("\nExample, ")[2])
+    (tests,) = Path(__file__).parent.glob(f"test_{statistic.id}_*.py")
+
+    assert cited
+    for history in cited:
+        assert (Path(__file__).parent / "histories" / f"{history}.jsonl").exists()
+        assert f'"{history}"' in tests.read_text(encoding="utf-8")
+
+
+def test_the_page_names_the_columns_of_every_row() -> None:
+    """What stands in every result is explained once."""
+    shared = PAGE.partition("## Columns of every row")[2].partition("\n## ")[0]
+
+    for name in ("stat", "coverage", "n_zombie", "n_duplicate", "n_gap", "clock_regressions", "code_version"):
+        assert f"`{name}`" in shared

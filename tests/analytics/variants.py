@@ -1,0 +1,76 @@
+"""The same history told differently: changes of the rows that must not change the statistics, or in a known way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+NODES = ("node_id", "replica_id", "subject_node_id", "old_leader", "new_leader", "fetch_leader_id")
+NODE_LISTS = ("old_isr", "new_isr", "elr", "replicas", "proposed_isr", "blocking_replicas", "eligible_set")
+MOMENTS = ("ts_wall_us", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us")
+RENAMED_BY = 10
+SKEW_US = 7_000_000
+BESIDE = 99
+
+
+def _members(row: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    return {name: [change(member) for member in row[name]] for name in ("removed", "added") if row.get(name)}
+
+
+def _renamed(rows: Rows) -> Rows:
+    """Every node has another number; the order of the numbers is kept, for it breaks ties."""
+
+    def other(node: int) -> int:
+        return node + RENAMED_BY if node >= 0 else node
+
+    return [
+        row
+        | {name: other(row[name]) for name in NODES if row.get(name) is not None}
+        | {name: [other(node) for node in row[name]] for name in NODE_LISTS if row.get(name) is not None}
+        | _members(row, lambda member: member | {"replica_id": other(member["replica_id"])})
+        for row in rows
+    ]
+
+
+def _with_another_partition(rows: Rows) -> Rows:
+    """A partition of the same topic has a history of its own."""
+    topic = next(row for row in rows if row.get("topic"))
+    shared = {name: topic[name] for name in ("schema_version", "cluster_id", "topic", "topic_id")} | {
+        "partition": BESIDE, "node_id": -1, "incarnation": 77, "leader_epoch": 0, "ts_mono_us": 0,
+    }  # fmt: skip
+    state = {"new_leader": 1, "new_isr": [1, 2], "replicas": [1, 2], "min_isr": 1}
+    change = {"old_isr": [1, 2], "new_isr": [1], "cause": "lag", "initiator": "leader"}
+    beside = [
+        {"seq": 1, "ts_wall_us": -1_000_000, "event_type": "STATE_SNAPSHOT", "partition_epoch": 1, **state},
+        {"seq": 2, "ts_wall_us": 33_000_000, "event_type": "ISR_CHANGE", "partition_epoch": 2, **change},
+    ]
+    return [*rows, *(shared | row | {"meta_offset": 1_000 + row["seq"]} for row in beside)]
+
+
+def _with_a_skewed_node(rows: Rows) -> Rows:
+    """The clock of node 1 is ahead of all others."""
+
+    def later(moments: dict[str, Any]) -> dict[str, Any]:
+        return moments | {name: moments[name] + SKEW_US for name in MOMENTS if moments.get(name) is not None}
+
+    return [later(row) | _members(row, later) if row["node_id"] == 1 else row for row in rows]
+
+
+def _thinned(rows: Rows) -> Rows:
+    """Every second look is missing."""
+    looks = sorted({row["sample_id"] for row in rows if row["event_type"] == "REPLICA_SAMPLE"})
+    missing = set(looks[1::2])
+    return [row for row in rows if row.get("sample_id") not in missing]
+
+
+VARIANTS: dict[str, Callable[[Rows], Rows]] = {
+    "shuffled": lambda rows: rows[1::2] + rows[::2][::-1],
+    "doubled": lambda rows: [*rows, *rows],
+    "renamed": _renamed,
+    "beside": _with_another_partition,
+    "skewed": _with_a_skewed_node,
+    "thinned": _thinned,
+}
+"""What is done to every worked history, by name."""
