@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check pytest chaos mutants protos campaigns bench bench-sim bench-export requirements clean
+.PHONY: help demo test test-deep check pytest chaos mutants protos campaigns bench bench-sim bench-export bench-analytics requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,9 @@ campaigns: .venv/.installed ## simulate every profile over many seeds; writes in
 
 bench-sim: .venv/.installed ## measure the simulator: events per second of one core, every check on
 	@$(BIN)/python tests/bench/sim.py
+
+bench-analytics: .venv/.installed ## measure the twenty statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
+	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS))
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

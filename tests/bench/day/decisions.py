@@ -15,7 +15,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-
 from day.nodes import Nodes, Outage
 from day.shape import CONTROLLER, HOUR, LAG_TIME_MAX_US, MIN_ISR, SECOND, Shape
 

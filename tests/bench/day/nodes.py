@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
 from day.shape import CONTROLLER, SECOND, SESSION_TIMEOUT_US, Shape
 
 Row = dict[str, Any]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from day.decisions import History
 from day.looks import Columns
 from day.nodes import Nodes

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
 from day.decisions import make_history
 from day.looks import Columns, see
 from day.nodes import make_nodes
 from day.numbered import ahead, lose, number
 from day.shape import CONTROLLER, Shape
+
 from strandline.export import layout
 from strandline.export.arrow import SCHEMA, parquet_bytes
 from strandline.export.layout import Manifest, SeqRange

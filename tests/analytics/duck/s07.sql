@@ -1,0 +1,37 @@
+-- Per EPOCH_START: what the epochs before it had beyond its start, known before the commit and with zombies; what an
+-- epoch in between had already cut is not cut again. Per TRUNCATION: what the replica told.
+WITH starts AS (
+  SELECT $KEY, leader_epoch, max(topic) AS topic, min(ts_wall_us) AS t, min(start_offset) AS start_offset
+  FROM transitions WHERE event_type = 'EPOCH_START' GROUP BY ALL
+), ends AS (
+  SELECT $KEY, leader_epoch AS e, max(leader_leo) FILTER (NOT is_zombie) AS leo, max(leader_leo) AS leo_zombie,
+    max(hw) FILTER (NOT is_zombie) AS hw
+  FROM looks WHERE is_leader GROUP BY ALL
+), before AS (
+  SELECT s.*, e.e, e.leo, e.leo_zombie, e.hw,
+    (SELECT min(x.start_offset) FROM starts x WHERE x.cluster_id = s.cluster_id AND x.topic_id = s.topic_id
+      AND x.partition = s.partition AND x.leader_epoch > e.e AND x.leader_epoch < s.leader_epoch) AS kept
+  FROM starts s LEFT JOIN ends e ON e.cluster_id = s.cluster_id AND e.topic_id = s.topic_id
+    AND e.partition = s.partition AND e.e < s.leader_epoch
+), cuts AS (
+  SELECT $KEY, topic, t, leader_epoch,
+    greatest(0, arg_max(least(leo, kept), e) FILTER (leo IS NOT NULL) - any_value(start_offset)) AS tail,
+    greatest(0, arg_max(least(leo_zombie, kept), e) FILTER (leo_zombie IS NOT NULL) - any_value(start_offset))
+      AS tail_zombie,
+    greatest(0, max(least(hw, kept)) - any_value(start_offset)) AS lost,
+    bool_or(leo IS NOT NULL) AS has_leo, bool_or(leo_zombie IS NOT NULL) AS has_zombie, bool_or(hw IS NOT NULL) AS has_hw
+  FROM before GROUP BY $KEY, topic, t, leader_epoch
+), epochs AS (
+  SELECT $BY, count(*) AS epochs, sum(tail) FILTER (has_leo) AS tail_cut_records,
+    sum(tail_zombie) FILTER (has_zombie) AS tail_cut_with_zombies_records,
+    sum(lost) FILTER (has_hw) AS committed_lost_records
+  FROM cuts JOIN windows ON $WITHIN GROUP BY $BY
+), told AS (
+  SELECT $KEY, topic, ts_wall_us AS t, greatest(0, from_leo - to_leo) AS cut, committed_cut
+  FROM transitions WHERE event_type = 'TRUNCATION'
+), truncations AS (
+  SELECT $BY, count(*) AS truncations, sum(cut) AS truncated_records, max(cut) AS truncated_max_records,
+    sum(committed_cut) AS committed_cut_records
+  FROM told JOIN windows ON $WITHIN GROUP BY $BY
+)
+SELECT * FROM epochs FULL JOIN truncations USING ($BY)

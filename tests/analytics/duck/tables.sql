@@ -1,0 +1,127 @@
+-- What all statistics share, after `state-events` 2.5 and 2.6: distinct events, the control plane as step functions,
+-- terms, looks as intervals, clocks. $KEY is the key of a partition; files are views raw_transitions and raw_samples.
+
+CREATE TABLE transitions AS
+SELECT *, count(*) OVER identity AS n_copies
+FROM raw_transitions
+WINDOW identity AS (PARTITION BY cluster_id, node_id, incarnation, seq)
+QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) = 1;
+
+-- Order is that of partition epochs; a decision's rows happen at once; time does not go back along the order.
+CREATE TABLE control_rows AS
+WITH rows AS (
+  SELECT *, event_type IN ('ISR_CHANGE', 'LEADER_CHANGE') AS decides FROM transitions
+  WHERE node_id = -1 AND partition IS NOT NULL
+    AND event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'CONFIG_CHANGE', 'STATE_SNAPSHOT')
+), timed AS (
+  SELECT *, CASE WHEN decides THEN min(ts_wall_us) OVER (PARTITION BY $KEY, partition_epoch, decides)
+            ELSE ts_wall_us END AS told_us FROM rows
+)
+SELECT * EXCLUDE (topic), max(topic) OVER (PARTITION BY $KEY) AS topic, max(told_us) OVER so_far AS t,
+  -- A hole in the epochs; a snapshot of an epoch whose transition was not seen is one as well.
+  greatest(0, coalesce(partition_epoch - lag(partition_epoch) OVER ordered, 0)
+    - CASE WHEN event_type = 'STATE_SNAPSHOT' THEN 0 ELSE 1 END) AS lost_before
+FROM timed
+WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
+  so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING);
+
+-- One row per interval [t0, t1); is_last: what held once its partition epoch was decided.
+CREATE TABLE states AS
+WITH held AS (
+  SELECT $KEY, topic, partition_epoch, t AS t0, coalesce(lead(t) OVER ordered, $FOREVER) AS t1,
+    last_value(leader_epoch IGNORE NULLS) OVER so_far AS leader_epoch,
+    last_value(new_leader IGNORE NULLS) OVER so_far AS new_leader,
+    last_value(CASE WHEN new_leader IS NOT NULL THEN leader_epoch END IGNORE NULLS) OVER so_far AS leader_told_in,
+    last_value(new_isr IGNORE NULLS) OVER so_far AS isr,
+    last_value(replicas IGNORE NULLS) OVER so_far AS replicas,
+    last_value(min_isr IGNORE NULLS) OVER so_far AS told_min_isr,
+    last_value(lag_time_max_ms IGNORE NULLS) OVER so_far * 1000 AS lag_time_max_us,
+    coalesce(last_value(topic_deleted IGNORE NULLS) OVER so_far, false) AS is_deleted,
+    coalesce(lead(lost_before) OVER ordered, 0) = 0 AS is_whole,
+    lead(partition_epoch) OVER ordered IS DISTINCT FROM partition_epoch AS is_last,
+    row_number() OVER ordered AS place
+  FROM control_rows
+  WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
+    so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING)
+)
+SELECT $KEY, topic, partition_epoch, place, t0, t1, leader_epoch, isr, replicas, lag_time_max_us, is_last,
+  CASE WHEN new_leader >= 0 THEN new_leader END AS leader, len(replicas) AS rf, len(isr) AS isr_size,
+  least(len(replicas), told_min_isr) AS min_isr,
+  is_whole AND coalesce(leader_epoch = leader_told_in, false) AND isr IS NOT NULL AND replicas IS NOT NULL
+    AND told_min_isr IS NOT NULL AS known
+FROM held WHERE NOT is_deleted;
+
+CREATE VIEW known_states AS SELECT * FROM states WHERE known AND t1 > t0;
+
+CREATE TABLE terms AS
+WITH begun AS (
+  SELECT $KEY, leader_epoch, min(t) AS term_start, max(new_leader) FILTER (new_leader >= 0) AS term_leader
+  FROM control_rows WHERE leader_epoch IS NOT NULL AND NOT coalesce(topic_deleted, false) GROUP BY ALL
+), deleted AS (SELECT $KEY, min(t) AS deleted_us FROM control_rows WHERE topic_deleted GROUP BY ALL)
+SELECT begun.*, coalesce(lead(term_start) OVER (PARTITION BY $KEY ORDER BY leader_epoch), deleted_us, $FOREVER)
+  AS term_end
+FROM begun LEFT JOIN deleted USING ($KEY);
+
+-- A node's time minus the offset is the controller's; the first measurement also counts for what was before.
+CREATE TABLE clocks AS
+SELECT cluster_id, subject_node_id AS clock_node, offset_us, err_us,
+  CASE WHEN lag(seq) OVER own IS NULL THEN -$FOREVER ELSE ts_wall_us + offset_us END AS own_us
+FROM transitions WHERE event_type = 'CLOCK_SAMPLE'
+WINDOW own AS (PARTITION BY cluster_id, subject_node_id ORDER BY ts_wall_us);
+
+CREATE TABLE distinct_changes AS
+SELECT $KEY, topic, partition_epoch, min(t) AS t, any_value(old_isr) AS old_isr, any_value(new_isr) AS new_isr,
+  any_value(cause) AS cause, any_value(initiator) AS initiator, any_value(removed) AS removed
+FROM control_rows WHERE event_type = 'ISR_CHANGE' GROUP BY $KEY, topic, partition_epoch;
+
+CREATE VIEW moves AS
+SELECT $KEY, topic, partition_epoch, t, cause, initiator, removed,
+  list_filter(old_isr, lambda r: NOT list_contains(new_isr, r)) AS gone,
+  list_filter(new_isr, lambda r: NOT list_contains(old_isr, r)) AS came
+FROM distinct_changes;
+
+CREATE TABLE leader_changes AS
+SELECT $KEY, topic, partition_epoch, min(t) AS t, any_value(old_leader) AS old_leader,
+  any_value(new_leader) AS new_leader, any_value(new_leader_epoch) AS new_leader_epoch
+FROM control_rows WHERE event_type = 'LEADER_CHANGE' AND reason IS DISTINCT FROM 'created' GROUP BY $KEY, topic, partition_epoch;
+
+-- Removals with how far the replica had come, which the leader's echo knows, in controller time. All moments of a row
+-- were told by one reading of its clock, so one offset belongs to the row.
+CREATE TABLE removals AS
+WITH gone AS (
+  SELECT $KEY, topic, partition_epoch, t, cause, initiator, removed, unnest(gone) AS replica_id FROM moves
+), echoes AS (
+  SELECT $KEY, partition_epoch, any_value(node_id) AS teller, any_value(ts_wall_us) AS echoed_us,
+    any_value(removed) AS echoed
+  FROM transitions WHERE event_type = 'ISR_CHANGE' AND node_id <> -1 GROUP BY ALL
+), starts AS (
+  SELECT $KEY, leader_epoch, min(ts_wall_us) AS began_us
+  FROM transitions WHERE event_type = 'EPOCH_START' GROUP BY ALL
+), joined AS (
+  SELECT g.*, teller, echoed_us, began_us, s.leader, s.lag_time_max_us,
+    coalesce(list_filter(echoed, lambda m: m.replica_id = g.replica_id)[1],
+             list_filter(g.removed, lambda m: m.replica_id = g.replica_id)[1]) AS member
+  FROM gone g LEFT JOIN echoes USING ($KEY, partition_epoch)
+  LEFT JOIN (SELECT * FROM states WHERE is_last) s USING ($KEY, partition_epoch)
+  LEFT JOIN starts USING ($KEY, leader_epoch)
+)
+SELECT j.* EXCLUDE (member, removed, began_us), c.err_us AS clock_err_us,
+  member.last_fetch_us - coalesce(c.offset_us, 0) AS last_fetch_us,
+  member.last_caught_up_us - coalesce(c.offset_us, 0) AS last_caught_up_us,
+  began_us - coalesce(b.offset_us, 0) AS epoch_start_us
+FROM joined j
+ASOF LEFT JOIN clocks c ON j.cluster_id = c.cluster_id AND j.teller = c.clock_node AND j.echoed_us >= c.own_us
+ASOF LEFT JOIN clocks b ON j.cluster_id = b.cluster_id AND j.teller = b.clock_node AND j.began_us >= b.own_us;
+
+-- When the leader of a term took it up, in controller time.
+CREATE TABLE activations AS
+WITH starts AS (
+  SELECT $KEY, leader_epoch, any_value(node_id) AS starter, min(ts_wall_us) AS own_began_us
+  FROM transitions WHERE event_type = 'EPOCH_START' GROUP BY ALL
+)
+SELECT terms.cluster_id, terms.topic_id, terms.partition, terms.leader_epoch, term_start, term_end, own_began_us - coalesce(offset_us, 0) AS began_us, err_us AS clock_err_us
+FROM terms JOIN starts s USING ($KEY, leader_epoch)
+ASOF LEFT JOIN clocks c ON s.cluster_id = c.cluster_id AND s.starter = c.clock_node AND s.own_began_us >= c.own_us
+WHERE term_leader IS NOT NULL;
+
+CREATE TABLE groups AS SELECT DISTINCT $KEY, topic FROM control_rows;

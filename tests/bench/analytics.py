@@ -1,0 +1,77 @@
+"""What the twenty statistics cost, in Spark and in DuckDB, on the same generated day.
+
+Run by `make bench-analytics`. Each size and engine is a process of its own, so that memory is that of one run; sizes
+grow so that the growth of the cost with the rows is seen. Writes its block of docs/BENCHMARKS.md after each size.
+Figures of a busy machine say little by the clock: the load average stands beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from analytics_page import text_of
+from day.shape import Shape
+from day.written import write_day
+from page_blocks import write_block
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs" / "BENCHMARKS.md"
+LIMIT_S = 3_600
+
+
+def measured(engine: str, root: Path, rows: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """One run of one engine in a process of its own."""
+    command = [sys.executable, str(HERE / f"analytics_{engine}.py"), str(root)]
+    command += ["--memory", asked.memory, "--hours", str(asked.hours)]
+    before = os.getloadavg()[0]
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    wall_s = time.perf_counter() - began
+    if done.returncode:
+        raise SystemExit(f"{engine} failed over {rows:,} rows:\n{done.stderr[-3_000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found | {"wall_s": wall_s, "load": [round(before, 1), round(os.getloadavg()[0], 1)], "rows": rows}
+
+
+def compare(root: Path, rows: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """Both engines over one day; they must agree."""
+    spark, duck = (measured(engine, root, rows, asked) for engine in ("spark", "duckdb"))
+    for name, digest in spark.pop("digests").items():
+        if duck["digests"].get(name) != digest:
+            print(f"  {name}: the engines give different rows over {rows:,} events", flush=True)
+            spark.setdefault("different", []).append(name)
+    duck.pop("digests")
+    return {"rows": rows, "spark": spark, "duckdb": duck}
+
+
+def main() -> None:
+    """Measure, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", default="1000000,3000000,10000000", help="sizes, with commas between")
+    parser.add_argument("--partitions", type=int, default=1_000)
+    parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--memory", default="3g", help="of Spark's driver")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    asked = parser.parse_args()
+    results = []
+    for events in map(int, asked.events.split(",")):
+        with tempfile.TemporaryDirectory(prefix="strandline-day-") as folder:
+            shape = Shape(seed=asked.seed, events=events, partitions=asked.partitions, hours=asked.hours)
+            rows = write_day(shape, Path(folder))
+            print(f"{rows:,} rows written", flush=True)
+            results.append(compare(Path(folder), rows, asked))
+            print(json.dumps(results[-1]), flush=True)
+        write_block(asked.page, "analytics", "make bench-analytics", text_of(results, vars(asked)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""All twenty statistics by DuckDB over one export, in this process: times, memory and digests as one JSON line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from analytics_spark import Laps, peak_mib
+from day.shape import HOUR, START_US
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.stats import ALL
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "analytics" / "duck"))
+
+
+def main() -> None:
+    """Open, compute, print."""
+    from oracle import Oracle, digest
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--memory", help="as Spark has it; DuckDB takes what it needs")
+    parser.add_argument("--hours", type=int, default=24)
+    asked = parser.parse_args()
+    laps = Laps()
+    scope = Scope(start_us=START_US, end_us=START_US + asked.hours * HOUR)
+    oracle = Oracle(asked.root, scope, threads=2)
+    oracle.make_tables(samples=False)
+    laps.lap("transitions")
+    oracle.make_looks()
+    laps.lap("looks")
+    digests = {}
+    for name, statistic in ALL.items():
+        rows = oracle.rows(statistic)
+        laps.lap(name)
+        digests[name] = digest(statistic, scope, rows)
+        laps.lap("")
+    print(json.dumps({"times": laps.times, "digests": digests, "python_mib": round(peak_mib(os.getpid()))}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""All twenty statistics by Spark over one export, in this process: prints times, memory and digests as one JSON line.
+
+What statistics share is made first, each table by itself, so that a time beside a statistic's name is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+from day.shape import HOUR, START_US
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.session import open_session
+from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "analytics" / "duck"))
+
+
+def peak_mib(pid: int) -> float:
+    """The largest resident size that a process has had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+class Laps:
+    """Times of one thing after the other, in seconds."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+        self._since = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """What was done since the lap before has this name; without a name it counts nowhere."""
+        now = time.perf_counter()
+        if name:
+            self.times[name] = round(now - self._since, 3)
+        self._since = now
+
+
+def main() -> None:
+    """Open, compute, print."""
+    from oracle import digest
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--memory", default="3g")
+    parser.add_argument("--hours", type=int, default=24)
+    asked = parser.parse_args()
+    laps = Laps()
+    session = open_session("strandline-bench", master="local[2]", memory=asked.memory)
+    session.range(1).count()
+    laps.lap("start")
+    scope = Scope(start_us=START_US, end_us=START_US + asked.hours * HOUR)
+    silver = open_exports(session, [str(asked.root)])
+    for table in (silver.transitions, silver.control_rows, silver.control, silver.terms):
+        table.count()
+    laps.lap("transitions")
+    silver.looks.count()
+    laps.lap("looks")
+    digests = {}
+    for name, statistic in ALL.items():
+        rows = [row.asDict(recursive=True) for row in result(statistic, silver, scope).collect()]
+        laps.lap(name)
+        digests[name] = digest(statistic, scope, rows)
+        laps.lap("")
+    jvm = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    memory = {"jvm_mib": round(peak_mib(jvm)), "python_mib": round(peak_mib(os.getpid()))}
+    session.stop()
+    print(json.dumps({"times": laps.times, "digests": digests} | memory))
+
+
+if __name__ == "__main__":
+    main()
