@@ -27,12 +27,19 @@ WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_w
 
 -- One row per interval [t0, t1); is_last: what held once its partition epoch was decided.
 CREATE TABLE states AS
-WITH held AS (
+WITH counted AS (
+  SELECT *, sum(CASE WHEN lost_before > 0 THEN 1 ELSE 0 END) OVER (PARTITION BY $KEY
+    ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING) AS holes
+  FROM control_rows
+), held AS (
   SELECT $KEY, topic, partition_epoch, t AS t0, coalesce(lead(t) OVER ordered, $FOREVER) AS t1,
     last_value(leader_epoch IGNORE NULLS) OVER so_far AS leader_epoch,
     last_value(new_leader IGNORE NULLS) OVER so_far AS new_leader,
     last_value(CASE WHEN new_leader IS NOT NULL THEN leader_epoch END IGNORE NULLS) OVER so_far AS leader_told_in,
     last_value(new_isr IGNORE NULLS) OVER so_far AS isr,
+    -- Behind a hole the ISR has to be told anew.
+    coalesce(last_value(CASE WHEN new_isr IS NOT NULL THEN holes END IGNORE NULLS) OVER so_far = holes, false)
+      AS isr_is_told,
     last_value(replicas IGNORE NULLS) OVER so_far AS replicas,
     last_value(min_isr IGNORE NULLS) OVER so_far AS told_min_isr,
     last_value(lag_time_max_ms IGNORE NULLS) OVER so_far * 1000 AS lag_time_max_us,
@@ -40,14 +47,14 @@ WITH held AS (
     coalesce(lead(lost_before) OVER ordered, 0) = 0 AS is_whole,
     lead(partition_epoch) OVER ordered IS DISTINCT FROM partition_epoch AS is_last,
     row_number() OVER ordered AS place
-  FROM control_rows
+  FROM counted
   WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
     so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING)
 )
 SELECT $KEY, topic, partition_epoch, place, t0, t1, leader_epoch, isr, replicas, lag_time_max_us, is_last,
   CASE WHEN new_leader >= 0 THEN new_leader END AS leader, len(replicas) AS rf, len(isr) AS isr_size,
   least(len(replicas), told_min_isr) AS min_isr,
-  is_whole AND coalesce(leader_epoch = leader_told_in, false) AND isr IS NOT NULL AND replicas IS NOT NULL
+  is_whole AND coalesce(leader_epoch = leader_told_in, false) AND isr_is_told AND replicas IS NOT NULL
     AND told_min_isr IS NOT NULL AS known
 FROM held WHERE NOT is_deleted;
 
