@@ -32,6 +32,9 @@ class Held:
     replicas: tuple[int, ...] | None = None
     min_isr: int | None = None
     is_deleted: bool = False
+    # How many holes there were in the partition epochs, and how many when the ISR was told last.
+    holes: int = 0
+    isr_told_at: int | None = None
 
     @property
     def partition_epoch(self) -> int:
@@ -40,8 +43,8 @@ class Held:
 
     @property
     def is_told(self) -> bool:
-        """Whether every part of the state was told; a leader of another epoch is not this one's."""
-        told = self.leader_epoch is not None and self.leader_epoch == self.told_at
+        """Whether every part of the state was told: the leader in this epoch, the ISR since the last hole."""
+        told = self.leader_epoch is not None and self.leader_epoch == self.told_at and self.isr_told_at == self.holes
         return told and None not in (self.isr, self.replicas, self.min_isr)
 
     @property
@@ -92,7 +95,7 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
         own = 0 if story["event_type"] == "STATE_SNAPSHOT" else 1
         lost = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch - own)
         t = at if held is None else max(at, held.t)
-        held = _told(held, story, t)
+        held = _told(held, story, t, lost)
         steps.append(Step(story, held, at < t, lost))
     return steps
 
@@ -115,8 +118,9 @@ def _order(story: Story) -> tuple[int, int, int, int]:
     return (story["partition_epoch"], story.get("meta_offset", -1), story["ts_wall_us"], story["seq"])
 
 
-def _told(held: Held | None, story: Story, t: int) -> Held:
-    news: dict[str, Any] = {"t": t, "order": _order(story)}
+def _told(held: Held | None, story: Story, t: int, lost: int) -> Held:
+    holes = (0 if held is None else held.holes) + (lost > 0)
+    news: dict[str, Any] = {"t": t, "order": _order(story), "holes": holes}
     if "leader_epoch" in story:
         news["leader_epoch"] = story["leader_epoch"]
     if "new_leader" in story:
@@ -125,6 +129,7 @@ def _told(held: Held | None, story: Story, t: int) -> Held:
             news["told_at"] = story["leader_epoch"]
     if "new_isr" in story:
         news["isr"] = tuple(story["new_isr"])
+        news["isr_told_at"] = holes
     if "replicas" in story:
         news["replicas"] = tuple(story["replicas"])
     if "min_isr" in story:

@@ -1,0 +1,51 @@
+"""Decides how exported files become the stream that the machine is fed with: which rows, keyed how, at which time.
+
+An event's time for the watermark is its own, but not later than a minute after its file was written: the watermark
+follows the newest time of all, so one node whose clock runs fast would close everybody's windows (`state-events` 2.5).
+Heartbeats and other rows without a partition move the watermark and go no further.
+
+Invariant: schemas are given, never inferred; what is hidden or no data file is never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from strandline.export import layout
+from strandline.export.schema import COLUMNS, spark_ddl
+from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.stream.stories import FIELDS, UNUSED_TYPES
+
+AHEAD_US = 60_000_000
+"""How far an event's time may lie after the writing of its file before it is taken for a clock's mistake."""
+
+_FORMATS = {layout.PARQUET: "parquet", layout.JSON_LINES: "json"}
+
+
+def feed(spark: SparkSession, inputs: Sequence[str], *, delay_s: int) -> DataFrame:
+    """A stream of ``cluster_id, topic_id, partition, event_ts, story`` over everything that is and will be exported.
+
+    Args:
+        inputs: directories or URIs: roots of exports, or folders of clusters below them.
+        delay_s: how much later than the newest event one may come.
+    """
+    frames = [_files(spark, root, suffix) for root in inputs for suffix in _FORMATS]
+    rows = reduce(DataFrame.unionByName, frames).withWatermark("event_ts", f"{delay_s} seconds")
+    is_told = F.col("partition").isNotNull() & ~F.col("event_type").isin(*UNUSED_TYPES)
+    # It names the time, so that it is not pushed below the watermark, which heartbeats must move as well.
+    fed = rows.where(F.coalesce(F.when(F.col("event_ts").isNotNull(), is_told), F.lit(False)))
+    comparable = [c.name for c in COLUMNS if "MAP" not in c.kind.value]
+    story = F.to_json(F.struct(*FIELDS, F.xxhash64(*comparable).alias("digest")))
+    return fed.select(*PARTITION_KEY, "event_ts", story.alias("story"))
+
+
+def _files(spark: SparkSession, root: str, suffix: str) -> DataFrame:
+    reader = spark.readStream.schema(spark_ddl()).format(_FORMATS[suffix])
+    rows = reader.option("recursiveFileLookup", "true").option("pathGlobFilter", f"*{suffix}").load(root)
+    written_us = F.unix_micros("_metadata.file_modification_time")
+    at = F.timestamp_micros(F.least(F.col("ts_wall_us"), written_us + AHEAD_US))
+    return rows.select("*", at.alias("event_ts"))

@@ -1,0 +1,86 @@
+"""The processor around the machine, with PySpark's own tester: state, timers and late rows as a query has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import TimerValues
+from pyspark.sql.streaming.tws_tester import TwsTester
+from tests.analytics.random_history import SECOND, random_history, story_text
+
+from strandline_analytics.stream.carry import Carry
+from strandline_analytics.stream.columns import completed, types
+from strandline_analytics.stream.machine import Timing, settle
+from strandline_analytics.stream.processor import LivePartition
+
+TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
+KEY = ("c", "T", 0)
+
+
+class Unwrapped(LivePartition):
+    """The tester hands a key of one column over; ours has three."""
+
+    def _settle(self, key: Any, news: list[str], timers: TimerValues) -> Iterator[Row]:
+        return super()._settle(key[0], news, timers)
+
+
+def in_memory(*, provisional: bool) -> TwsTester:
+    """A processor with state in memory."""
+    processor = Unwrapped(TIMING, provisional=provisional)
+    return TwsTester(processor, timeMode="EventTime", eventTimeExtractor=lambda row: int(row.at_ms))
+
+
+def drive(history: list[dict[str, Any]], *, provisional: bool) -> tuple[list[Row], TwsTester]:
+    """Every row of a history told by steps of 7 s, each with the watermark that Spark would have."""
+    one, told, rows = in_memory(provisional=provisional), list[Row](), list(history)
+    newest = 0
+    while rows:
+        until = rows[0]["told_us"] + 7 * SECOND
+        part = [row for row in rows if row["told_us"] < until]
+        rows = rows[len(part) :]
+        inputs = [Row(at_ms=row["ts_wall_us"] // 1_000, story=story_text(row)) for row in part]
+        told += one.test(KEY, inputs)
+        newest = max([newest, *(row["ts_wall_us"] for row in part)])
+        told += one.setWatermark((newest - 5 * SECOND) // 1_000)
+    # Each timer that fires leaves the next one for what the watermark has passed by then.
+    told += one.setWatermark((newest + 10_000 * SECOND) // 1_000)
+    return told, one
+
+
+def plain(rows: list[Any]) -> list[str]:
+    """Rows, comparable."""
+    return sorted(json.dumps(row if isinstance(row, dict) else row.asDict(), sort_keys=True) for row in rows)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("provisional", [True, False])
+def test_final_rows_are_those_of_the_machine(seed: int, provisional: bool) -> None:
+    """With every column, each once, whether provisional rows are told or not."""
+    history = random_history(seed)
+    rows, _ = drive(history, provisional=provisional)
+    texts = [story_text(row) for row in history]
+    whole = settle(Carry(), texts, watermark_us=history[-1]["told_us"] + 10_000 * SECOND, timing=TIMING)
+    own = dict(zip(("cluster_id", "topic_id", "partition"), KEY, strict=True))
+    until = history[-1]["told_us"]
+
+    assert plain([row for row in rows if row.final and row.window_start < until]) == plain(
+        [completed(row | own) for row in whole.rows if row["final"] and row["window_start"] < until]
+    )
+    assert all(list(row.asDict()) == list(types()) for row in rows)
+    assert any(not row.final for row in rows) == provisional
+
+
+def test_a_partition_that_is_deleted_leaves_one_line() -> None:
+    """No event and no timer of it is kept."""
+    deleted = next(rows for seed in range(99) if (rows := random_history(seed))[-1].get("topic_deleted"))
+    _, one = drive(deleted, provisional=True)
+    kept = one.peekValueState("carry", KEY)
+
+    assert kept is not None
+    assert Carry.from_json(kept[0]).is_done
+    assert one.peekListState("stories", KEY) == []
+    assert list(one.handle._timers.listTimers(KEY)) == []
