@@ -72,6 +72,32 @@ def test_w1_is_what_the_history_says() -> None:
     assert rows["s10"]["coverage"] == 1.0
 
 
+@pytest.mark.parametrize("borders", [[], [3], [1, 2, 3, 4, 5, 6]])
+def test_w2_is_what_the_history_says(borders: list[int]) -> None:
+    """Three removals, one flap, two sessions, one of them flapping; however the history is cut."""
+    timing = Timing(step_us=1_200 * SECOND, horizon_us=3_600 * SECOND)
+    calls = cut(lines("w2_rejoin.jsonl"), borders, 6_000 * SECOND)
+    (row,) = (row for row in run(calls, timing) if row["stat"] == "s15" and row["window_start"] == 0 and row["final"])
+
+    assert row["replica_id"] == 3
+    assert (row["removals"], row["flaps"]) == (3, 1)
+    assert (row["sessions"], row["flapping_sessions"]) == (2, 1)
+
+
+@pytest.mark.parametrize("borders", [[], [3], [1, 2, 3, 4, 5, 6]])
+def test_sessions_of_removals_go_on_across_windows(borders: list[int]) -> None:
+    """A removal after one in the window before is flapping in its own window, and no new session begins."""
+    timing = Timing(step_us=60 * SECOND, horizon_us=3_600 * SECOND)
+    found = run(cut(lines("w2_rejoin.jsonl"), borders, 6_000 * SECOND), timing)
+    rows = {row["window_start"] // SECOND: row for row in found if row["stat"] == "s15" and row.get("removals")}
+
+    assert {start: (row["flaps"], row["flapping_sessions"]) for start, row in rows.items() if row["final"]} == {
+        0: (0, 0),
+        60: (1, 1),
+        960: (0, 0),
+    }
+
+
 @pytest.mark.parametrize(("watermark_s", "is_final"), [(59, False), (60, True)])
 def test_a_window_closes_with_the_watermark(watermark_s: int, is_final: bool) -> None:
     """Not before the watermark is at its end; before that its rows are provisional."""

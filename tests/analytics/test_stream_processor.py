@@ -14,6 +14,7 @@ from tests.analytics.random_history import SECOND, random_history, story_text
 
 from strandline_analytics.stream.carry import Carry
 from strandline_analytics.stream.columns import completed, types
+from strandline_analytics.stream.job import trouble_of
 from strandline_analytics.stream.machine import Timing, settle
 from strandline_analytics.stream.processor import LivePartition
 
@@ -84,3 +85,13 @@ def test_a_partition_that_is_deleted_leaves_one_line() -> None:
     assert Carry.from_json(kept[0]).is_done
     assert one.peekListState("stories", KEY) == []
     assert list(one.handle._timers.listTimers(KEY)) == []
+
+
+def test_what_a_worker_found_is_told_without_its_traceback() -> None:
+    """Spark wraps it into pages; the sentence says what to do."""
+    said = (
+        "[STREAM_FAILED] Query [id = 1]\n  File x, line 3\nstrandline_analytics.silver.events.ConflictingEvents: event "
+    )
+
+    assert str(trouble_of(RuntimeError(f"{said}1:1:1 is there twice\n\tat java"))) == "event 1:1:1 is there twice"
+    assert trouble_of(RuntimeError("no space left")) is None

@@ -5,6 +5,7 @@ Invariant: everything that a restart needs is in the checkpoint; the same checkp
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,9 @@ from strandline_analytics.stream.machine import Timing
 from strandline_analytics.stream.processor import LivePartition
 from strandline_analytics.stream.results import writer
 
-__all__ = ["DELAY_S", "Query", "StreamJob", "start"]
+__all__ = ["DELAY_S", "Query", "StreamJob", "start", "trouble_of"]
+
+_TOLD_BY_WORKER = re.compile(r"\.(?:ConflictingEvents|UnknownFormat): (.+)")
 
 DELAY_S = 900
 """Twice the five minutes after which files roll, and time for retries."""
@@ -53,6 +56,12 @@ def start(spark: SparkSession, job: StreamJob) -> Query:
     if job.trigger is None:
         return stream.trigger(availableNow=True).start()
     return stream.trigger(processingTime=job.trigger).start()
+
+
+def trouble_of(error: BaseException) -> InputTrouble | None:
+    """What a worker found wrong with the input, out of all that Spark says about its end; None: something else."""
+    found = _TOLD_BY_WORKER.search(str(error))
+    return None if found is None else InputTrouble(found[1])
 
 
 def _check_belongs(spark: SparkSession, job: StreamJob) -> None:
