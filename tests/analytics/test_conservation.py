@@ -1,0 +1,57 @@
+"""What has to add up adds up, in every history there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WINDOW_US = 60_000_000
+
+
+def _every_row(histories: Any, stat: str) -> list[Any]:
+    histories.rows(stat, "lag")
+    return [row for cluster in sorted(histories.clusters) for row in histories.rows(stat, cluster)]
+
+
+def test_the_states_of_a_partition_fill_what_is_known(histories: Any) -> None:
+    """Leaderless, under, at and above the minimum exclude each other, and with the unknown they are the window."""
+    rows = _every_row(histories, "s10")
+    known = [row for row in rows if row.coverage > 0]
+
+    assert known
+    for row in known:
+        spent = row.leaderless_us + row.under_min_us + row.at_min_us + row.above_min_us
+        assert spent == round(row.coverage * WINDOW_US)
+        assert row.full_us + row.under_replicated_us == spent
+        assert row.under_replicated_us - row.under_replicated_led_us == row.leaderless_us
+
+
+def test_unavailability_is_made_of_states(histories: Any) -> None:
+    """Writes are refused under the minimum and without a leader, reads without a leader."""
+    for states, outage in zip(_every_row(histories, "s10"), _every_row(histories, "s11"), strict=True):
+        if states.coverage > 0:
+            assert outage.write_unavailable_us == states.under_min_us + states.leaderless_us
+            assert outage.read_unavailable_us == states.leaderless_us
+
+
+def test_nothing_covers_more_than_the_window(histories: Any) -> None:
+    """Holds of looks never overlap: what is known is at most the window."""
+    for stat in ("s01", "s03", "s06", "s10"):
+        assert all(0.0 <= row.coverage <= 1.0 for row in _every_row(histories, stat))
+
+
+def test_removals_are_the_same_to_everybody(histories: Any) -> None:
+    """Statistics that count removals in different ways count the same number."""
+    total = {
+        stat: sum(row.removals or 0 for row in _every_row(histories, stat)) for stat in ("s08", "s09", "s13", "s15")
+    }
+
+    assert len(set(total.values())) == 1, total
+
+
+def test_a_member_is_never_below_the_hw(histories: Any) -> None:
+    """Only the history that breaks the rule on purpose, in each of its tellings, shows a member below the HW."""
+    wrong = {row.cluster_id for row in _every_row(histories, "s06") if row.n_below_hw}
+
+    assert {cluster for cluster in wrong if not cluster.startswith("generated:")} == {
+        f"{variant}alone" for variant in ("", "shuffled:", "doubled:", "renamed:", "beside:", "skewed:", "thinned:")
+    }

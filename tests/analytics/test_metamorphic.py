@@ -1,0 +1,103 @@
+"""What must not change a statistic does not change it (`variants.py` says how the histories are told differently)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import HISTORIES
+from variants import BESIDE, RENAMED_BY
+
+from strandline_analytics.silver.quality import QUALITY
+from strandline_analytics.stats import ALL
+
+STORIES = sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
+TRANSITIONS_ONLY = sorted(stat for stat, statistic in ALL.items() if not statistic.reads_samples)
+NODE_COLUMNS = ("replica_id", "leader_id", "top_node", "top_leader")
+_BOOKKEEPING = ("cluster_id", "input_manifest_hash", *QUALITY)
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    return {name: value for name, value in row.asDict().items() if name not in _BOOKKEEPING}
+
+
+def _original(histories: Any, stat: str, story: str) -> list[dict[str, Any]]:
+    return [_plain(row) for row in histories.rows(stat, story)]
+
+
+@pytest.mark.parametrize("stat", ALL)
+def test_the_order_of_rows_does_not_matter(histories: Any, stat: str) -> None:
+    """Whatever order files are read in, the result is the same."""
+    told = {story: [_plain(row) for row in histories.rows(stat, f"shuffled:{story}")] for story in STORIES}
+
+    assert told == {story: _original(histories, stat, story) for story in STORIES}
+
+
+@pytest.mark.parametrize("stat", ALL)
+def test_a_row_that_came_twice_counts_once(histories: Any, stat: str) -> None:
+    """Only the count of duplicates tells of it."""
+    told = {story: [_plain(row) for row in histories.rows(stat, f"doubled:{story}")] for story in STORIES}
+
+    assert told == {story: _original(histories, stat, story) for story in STORIES}
+    assert sum(row.n_duplicate for story in STORIES for row in histories.rows(stat, f"doubled:{story}")) > 0
+
+
+@pytest.mark.parametrize("stat", ALL)
+def test_the_numbers_of_nodes_do_not_matter(histories: Any, stat: str) -> None:
+    """Other node ids give the same figures under those ids."""
+
+    def renamed(row: dict[str, Any]) -> dict[str, Any]:
+        nodes = {n: row[n] + RENAMED_BY for n in NODE_COLUMNS if row.get(n) is not None}
+        blockers = row.get("blockers")
+        held_up = {"blockers": {node + RENAMED_BY: n for node, n in blockers.items()}} if blockers else {}
+        return row | nodes | held_up
+
+    told = {story: [_plain(row) for row in histories.rows(stat, f"renamed:{story}")] for story in STORIES}
+
+    assert told == {story: [renamed(row) for row in _original(histories, stat, story)] for story in STORIES}
+
+
+@pytest.mark.parametrize("stat", [stat for stat, statistic in ALL.items() if not statistic.only_cluster])
+def test_another_partition_does_not_matter(histories: Any, stat: str) -> None:
+    """What happens to one partition is no part of another's result."""
+    told = {
+        story: [_plain(row) for row in histories.rows(stat, f"beside:{story}") if row.partition != BESIDE]
+        for story in STORIES
+    }
+
+    assert told == {story: _original(histories, stat, story) for story in STORIES}
+
+
+@pytest.mark.parametrize("stat", ["s08", "s10", "s15", "s16", "s17"])
+def test_a_nodes_clock_does_not_matter_to_what_the_controller_decided(histories: Any, stat: str) -> None:
+    """Statistics by the controller's clock alone do not change if node 1's clock is 7 s ahead."""
+    told = {story: [_plain(row) for row in histories.rows(stat, f"skewed:{story}")] for story in STORIES}
+
+    assert told == {story: _original(histories, stat, story) for story in STORIES}
+
+
+def test_a_nodes_clock_does_not_matter_to_its_own_durations(histories: Any) -> None:
+    """Latencies of proposals are by one monotonic clock."""
+    ours, skewed = (histories.row("s14", f"{variant}alter_partition") for variant in ("", "skewed:"))
+
+    assert (skewed.p50_us, skewed.p95_us, skewed.max_us) == (ours.p50_us, ours.p95_us, ours.max_us)
+
+
+@pytest.mark.parametrize("stat", TRANSITIONS_ONLY)
+def test_missing_samples_do_not_matter_to_transitions(histories: Any, stat: str) -> None:
+    """Half of the looks are missing, and nothing that comes from transitions changes."""
+    told = {story: [_plain(row) for row in histories.rows(stat, f"thinned:{story}")] for story in STORIES}
+
+    assert told == {story: _original(histories, stat, story) for story in STORIES}
+
+
+def test_missing_samples_cost_coverage(histories: Any) -> None:
+    """Fewer looks cover less time, never more, and somewhere it shows."""
+    pairs = [
+        (thin.coverage, full.coverage)
+        for story in STORIES
+        for thin, full in zip(histories.rows("s01", f"thinned:{story}"), histories.rows("s01", story), strict=True)
+    ]
+
+    assert all(thin <= full for thin, full in pairs)
+    assert any(thin < full for thin, full in pairs)
