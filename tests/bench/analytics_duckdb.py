@@ -39,7 +39,8 @@ def main() -> None:
         laps.lap(name)
         digests[name] = digest(statistic, scope, rows)
         laps.lap("")
-    print(json.dumps({"times": laps.times, "digests": digests, "python_mib": round(peak_mib(os.getpid()))}))
+    memory = {"python_mib": round(peak_mib(os.getpid()))}
+    print(json.dumps({"times": laps.times, "cpu": laps.cpu, "digests": digests} | memory))
 
 
 if __name__ == "__main__":
