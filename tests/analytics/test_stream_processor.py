@@ -87,6 +87,14 @@ def test_a_partition_that_is_deleted_leaves_one_line() -> None:
     assert list(one.handle._timers.listTimers(KEY)) == []
 
 
+def test_what_is_of_no_partition_keeps_nothing() -> None:
+    """A heartbeat comes under a key without a partition, without a story."""
+    one = in_memory(provisional=True)
+
+    assert one.test(("c", None, None), [Row(at_ms=1, story=None)]) == []
+    assert one.peekValueState("carry", ("c", None, None)) is None
+
+
 def test_what_a_worker_found_is_told_without_its_traceback() -> None:
     """Spark wraps it into pages; the sentence says what to do."""
     said = (

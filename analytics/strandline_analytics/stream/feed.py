@@ -2,7 +2,7 @@
 
 An event's time for the watermark is its own, but not later than a minute after its file was written: the watermark
 follows the newest time of all, so one node whose clock runs fast would close everybody's windows (`state-events` 2.5).
-Heartbeats and other rows without a partition move the watermark and go no further.
+Heartbeats and other rows without a partition move the watermark; they go on without a story, under a key without one.
 
 Invariant: schemas are given, never inferred; what is hidden or no data file is never read.
 """
@@ -34,13 +34,13 @@ def feed(spark: SparkSession, inputs: Sequence[str], *, delay_s: int) -> DataFra
         delay_s: how much later than the newest event one may come.
     """
     frames = [_files(spark, root, suffix) for root in inputs for suffix in _FORMATS]
-    rows = reduce(DataFrame.unionByName, frames).withWatermark("event_ts", f"{delay_s} seconds")
-    is_told = F.col("partition").isNotNull() & ~F.col("event_type").isin(*UNUSED_TYPES)
-    # It names the time, so that it is not pushed below the watermark, which heartbeats must move as well.
-    fed = rows.where(F.coalesce(F.when(F.col("event_ts").isNotNull(), is_told), F.lit(False)))
+    rows = reduce(DataFrame.unionByName, frames).where(~F.col("event_type").isin(*UNUSED_TYPES))
     comparable = [c.name for c in COLUMNS if "MAP" not in c.kind.value]
     story = F.to_json(F.struct(*FIELDS, F.xxhash64(*comparable).alias("digest")))
-    return fed.select(*PARTITION_KEY, "event_ts", story.alias("story"))
+    # Not filtered out: Spark would do so before it looks at the time, and a silent partition would never be closed.
+    told = F.when(F.col("partition").isNotNull(), story)
+    marked = rows.withWatermark("event_ts", f"{delay_s} seconds")
+    return marked.select(*PARTITION_KEY, "event_ts", told.alias("story"))
 
 
 def _files(spark: SparkSession, root: str, suffix: str) -> DataFrame:

@@ -37,7 +37,7 @@ class LivePartition(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
         """Take new events."""
-        return self._settle(key, [row["story"] for row in rows], timerValues)
+        return self._settle(key, [row["story"] for row in rows if row["story"] is not None], timerValues)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -52,6 +52,9 @@ class LivePartition(StatefulProcessor):
         """Nothing is open."""
 
     def _settle(self, key: Any, news: list[str], timers: TimerValues) -> Iterator[Row]:
+        if key[2] is None:
+            # What is of no partition has moved the watermark, and that is all.
+            return
         kept = self._carry.get() if self._carry.exists() else None
         carry = Carry() if kept is None else Carry.from_json(kept[0])
         # Before the first watermark Spark says -1 or 0.
