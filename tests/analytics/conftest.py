@@ -103,11 +103,12 @@ class Answers:
         self._known: dict[tuple[str, Scope], dict[str, list[Row]]] = {}
 
     def rows(
-        self, stat: str, cluster: str, *, end_ms: int = 60_000, step_ms: int | None = None,
+        self, stat: str, cluster: str, *, start_ms: int = 0, end_ms: int = 60_000, step_ms: int | None = None,
         grouping: Grouping = Grouping.PARTITION,
     ) -> list[Row]:  # fmt: skip
-        """The rows of one history, over [0, end_ms), in order of what tells them apart."""
-        scope = Scope(start_us=0, end_us=end_ms * 1000, step_us=step_ms and step_ms * 1000, grouping=grouping)
+        """The rows of one history, over [start_ms, end_ms), in order of what tells them apart."""
+        step_us = step_ms and step_ms * 1000
+        scope = Scope(start_us=start_ms * 1000, end_us=end_ms * 1000, step_us=step_us, grouping=grouping)
         if (stat, scope) not in self._known:
             found = defaultdict(list)
             order = [*scope.columns, *(value.name for value in ALL[stat].extra)]

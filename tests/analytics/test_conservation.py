@@ -49,7 +49,7 @@ def test_removals_are_the_same_to_everybody(histories: Any) -> None:
 
 
 def test_a_member_is_never_below_the_hw(histories: Any) -> None:
-    """Only the history that breaks the rule on purpose, in each of its tellings, shows a member below the HW."""
+    """Only the history that breaks the rule on purpose, in each telling within this minute, shows a member below."""
     wrong = {row.cluster_id for row in _every_row(histories, "s06") if row.n_below_hw}
 
     assert {cluster for cluster in wrong if not cluster.startswith("generated:")} == {

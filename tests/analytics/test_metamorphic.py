@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from conftest import HISTORIES
-from variants import BESIDE, RENAMED_BY
+from variants import BESIDE, LATER_US, RENAMED_BY
 
 from strandline_analytics.silver.quality import QUALITY
 from strandline_analytics.stats import ALL
@@ -101,3 +101,34 @@ def test_missing_samples_cost_coverage(histories: Any) -> None:
 
     assert all(thin <= full for thin, full in pairs)
     assert any(thin < full for thin, full in pairs)
+
+
+@pytest.mark.parametrize("stat", ["s01", "s10", "s12", "s14", "s18"])
+def test_the_time_of_day_does_not_matter(histories: Any, stat: str) -> None:
+    """All clocks and the window an hour later: the same figures."""
+    hour_ms = LATER_US // 1_000
+    moved = {"window_start": LATER_US, "window_end": 60_000_000 + LATER_US}
+    told = {
+        story: [
+            _plain(row) for row in histories.rows(stat, f"later:{story}", start_ms=hour_ms, end_ms=hour_ms + 60_000)
+        ]
+        for story in STORIES
+    }
+
+    assert told == {story: [row | moved for row in _original(histories, stat, story)] for story in STORIES}
+
+
+@pytest.mark.parametrize("stat", ["s08", "s11", "s16"])
+def test_windows_side_by_side_add_up(histories: Any, stat: str) -> None:
+    """The sum over four windows is the value of the whole, for whatever is a count or a time."""
+    names = [value.name for value in ALL[stat].values]
+    for story in STORIES:
+        parts: dict[tuple[str, int], dict[str, int]] = {}
+        for row in histories.rows(stat, story, step_ms=15_000):
+            sums = parts.setdefault((row.topic_id, row.partition), dict.fromkeys(names, 0))
+            parts[row.topic_id, row.partition] = {name: sums[name] + (row[name] or 0) for name in names}
+        whole = {
+            (row.topic_id, row.partition): {name: row[name] or 0 for name in names}
+            for row in histories.rows(stat, story)
+        }
+        assert parts == whole

@@ -12,6 +12,7 @@ NODE_LISTS = ("old_isr", "new_isr", "elr", "replicas", "proposed_isr", "blocking
 MOMENTS = ("ts_wall_us", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us")
 RENAMED_BY = 10
 SKEW_US = 7_000_000
+LATER_US = 3_600_000_000
 BESIDE = 99
 
 
@@ -58,6 +59,16 @@ def _with_a_skewed_node(rows: Rows) -> Rows:
     return [later(row) | _members(row, later) if row["node_id"] == 1 else row for row in rows]
 
 
+def _later(rows: Rows) -> Rows:
+    """All clocks are ahead by the same time."""
+
+    def later(moments: dict[str, Any]) -> dict[str, Any]:
+        names = (*MOMENTS, "last_heartbeat_us")
+        return moments | {name: moments[name] + LATER_US for name in names if moments.get(name) is not None}
+
+    return [later(row) | _members(row, later) for row in rows]
+
+
 def _thinned(rows: Rows) -> Rows:
     """Every second look is missing."""
     looks = sorted({row["sample_id"] for row in rows if row["event_type"] == "REPLICA_SAMPLE"})
@@ -72,5 +83,6 @@ VARIANTS: dict[str, Callable[[Rows], Rows]] = {
     "beside": _with_another_partition,
     "skewed": _with_a_skewed_node,
     "thinned": _thinned,
+    "later": _later,
 }
 """What is done to every worked history, by name."""
