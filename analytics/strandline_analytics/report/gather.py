@@ -59,11 +59,13 @@ def gather(
 ) -> Material:
     """Everything that a page tells of a window; without bounds, of all that is there.
 
+    ``steps`` is into how many steps the course of each figure is cut; 0 asks for no course, which is half the work.
+
     Raises:
         TooMuch: there are more events than a page can tell.
         ValueError: nothing is there.
     """
-    parts = 3 + 2 * len(ALL)
+    parts = 3 + (2 if steps else 1) * len(ALL)
     told("transitions", 0, parts)
     # From the beginning of what was read: the state at the start of the window follows from what came before.
     kinds = tuple(name for name, kind in EVENT_TYPES.items() if kind.dataset == TRANSITIONS)
@@ -75,7 +77,7 @@ def gather(
     scope = Scope(start_us=first, end_us=max(last, first + 1))
     told("stalls", 1, parts)
     episodes = [stall for row in _rows(stalls(silver)) if (stall := _stall(row)).t1 > first and stall.t0 < last]
-    step_us = max(1, -(-(scope.end_us - scope.start_us) // steps))
+    step_us = max(1, -(-(scope.end_us - scope.start_us) // (steps or 1)))
     material = Material(
         inputs=inputs,
         input_hash=silver.input_hash,
@@ -86,7 +88,7 @@ def gather(
         step_us=step_us,
         events=events,
         stalls=episodes,
-        results=_results(silver, scope, step_us, told, parts),
+        results=_results(silver, scope, step_us if steps else None, told, parts),
     )
     told("samples", parts - 1, parts)
     material = replace(material, samples=_samples(silver, material))
@@ -120,9 +122,10 @@ def _events(silver: Silver, selection: Selection) -> list[Event]:
     return events_from(rows)
 
 
-def _results(silver: Silver, scope: Scope, step_us: int, told: Told, parts: int) -> dict[str, Result]:
-    stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=step_us, grouping=Grouping.CLUSTER)
-    asked = [(statistic, frame) for statistic in ALL.values() for frame in (scope, stepped)]
+def _results(silver: Silver, scope: Scope, steps: int | None, told: Told, parts: int) -> dict[str, Result]:
+    stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=steps, grouping=Grouping.CLUSTER)
+    frames = (scope, stepped) if steps else (scope,)
+    asked = [(statistic, frame) for statistic in ALL.values() for frame in frames]
     # Made before the threads start: a lazy table that two of them ask for at once would be made twice.
     for table in (silver.control_rows, silver.control, silver.terms, silver.clock_offsets, silver.keys):
         _ = table.schema
@@ -137,9 +140,7 @@ def _results(silver: Silver, scope: Scope, step_us: int, told: Told, parts: int)
                 trouble[statistic.id] = found
                 found = []
             rows.setdefault(statistic.id, []).append(found)
-    return {
-        name: _described(ALL[name], whole, steps, trouble.get(name, "")) for name, (whole, steps) in rows.items()
-    }  # fmt: skip
+    return {name: _described(ALL[name], found[0], found[1:], trouble.get(name, "")) for name, found in rows.items()}
 
 
 def _computed(statistic: Statistic, silver: Silver, scope: Scope) -> list[dict[str, Any]] | str:
@@ -151,7 +152,7 @@ def _computed(statistic: Statistic, silver: Silver, scope: Scope) -> list[dict[s
 
 
 def _described(
-    statistic: Statistic, rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], trouble: str
+    statistic: Statistic, rows: Sequence[dict[str, Any]], courses: Sequence[Sequence[dict[str, Any]]], trouble: str
 ) -> Result:
     declared = [(value, True) for value in statistic.extra] + [(value, False) for value in statistic.values]
     return Result(
@@ -160,7 +161,7 @@ def _described(
         definition=sys.modules[statistic.compute.__module__].__doc__ or "",
         declared=[Declared(name=v.name, unit=v.unit, meaning=v.meaning, is_extra=extra) for v, extra in declared],
         rows=rows,
-        steps=steps,
+        steps=[row for course in courses for row in course],
         trouble=trouble,
     )
 

@@ -62,6 +62,7 @@ def page(material: Material) -> dict[str, Any]:
         "coverage": _coverage(material, share),
         "steps": -(-(material.end_us - material.start_us) // material.step_us),
         "step_length": length_text(material.step_us),
+        "has_course": any(found.steps for found in material.results.values()),
         "stats": stat_tables(material),
         "made": moment_text(material.made_us),
         "version": material.version,
