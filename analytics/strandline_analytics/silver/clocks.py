@@ -8,44 +8,86 @@ Invariant: a difference of two clocks is never clamped; a negative one is flagge
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import FOREVER_US
 
+_SLOT_US = 30_000_000
+"""How finely the times of a day are sorted before they are compared with intervals: about one interval to a slot."""
+
 
 def clock_offsets(transitions: DataFrame) -> DataFrame:
-    """Per node: intervals [c0, c1) of its own clock with ``offset_us`` and ``err_us``; the first has no beginning."""
+    """Per node: intervals [c0, c1) of its own clock with ``offset_us`` and ``err_us``; the first has no beginning.
+
+    They lie side by side even where the clock was set back: of two measurements at one own time the later counts.
+    """
     rows = transitions.where("event_type = 'CLOCK_SAMPLE'").select(
         "cluster_id", F.col("subject_node_id").alias("clock_node_id"), "ts_wall_us", "offset_us", "err_us"
     )
-    order = Window.partitionBy("cluster_id", "clock_node_id").orderBy("ts_wall_us")
-    by_own_clock = F.col("ts_wall_us") + F.col("offset_us")
+    rows = rows.withColumn("_own", F.col("ts_wall_us") + F.col("offset_us"))
+    order = Window.partitionBy("cluster_id", "clock_node_id").orderBy("_own", "ts_wall_us")
     return (
-        rows.withColumn("c0", F.when(F.row_number().over(order) == 1, F.lit(-FOREVER_US)).otherwise(by_own_clock))
-        .withColumn("c1", F.coalesce(F.lead(by_own_clock).over(order), F.lit(FOREVER_US)))
-        .drop("ts_wall_us")
+        rows.withColumn("c0", F.when(F.row_number().over(order) == 1, F.lit(-FOREVER_US)).otherwise(F.col("_own")))
+        .withColumn("c1", F.coalesce(F.lead("_own").over(order), F.lit(FOREVER_US)))
+        .drop("ts_wall_us", "_own")
     )
 
 
 def in_controller_time(rows: DataFrame, offsets: DataFrame, node: str, *times: str) -> DataFrame:
     """Turn columns of a node's clock into controller time, and add ``clock_err_us`` (null where nothing was measured).
 
+    Both joins are by equality and with few rows, so that millions of samples can be corrected: before the first and
+    behind the last measurement of a node by what was measured there, in between by slots of time.
+
     Args:
-        rows: few: transitions, not samples.
         node: the column that names the node whose clock told the times.
+        times: all of one moment, more or less: what is corrected is the offset at the first of them that is not null.
     """
-    clock = offsets.withColumnRenamed("cluster_id", "_cluster")
-    asked = F.col(times[0])
-    matches = (
-        (F.col("cluster_id") == F.col("_cluster"))
-        & (F.col(node) == F.col("clock_node_id"))
-        & (asked >= F.col("c0"))
-        & (asked < F.col("c1"))
+    asked = F.coalesce(*times)
+    kept = rows.columns
+    rows = rows.withColumns({"_asked": asked, "_slot": _slot(asked), "_cluster": F.col("cluster_id")})
+    rows = rows.withColumn("_node", F.col(node))
+    joined = rows.join(F.broadcast(_ends(offsets)), ["_cluster", "_node"], "left")
+    inside = (F.col("_asked") >= F.col("c0")) & (F.col("_asked") < F.col("c1"))
+    between = _between(offsets).withColumnsRenamed({"_cluster": "_of", "_node": "_by", "_slot": "_in"})
+    same = (F.col("_cluster") == F.col("_of")) & (F.col("_node") == F.col("_by")) & (F.col("_slot") == F.col("_in"))
+    joined = joined.join(F.broadcast(between), same & inside, "left")
+    measured = (
+        F.when(F.col("_asked") < F.col("_first_end"), F.col("_first"))
+        .when(F.col("_asked") >= F.col("_last_start"), F.col("_last"))
+        .otherwise(F.col("_middle"))
     )
-    joined = rows.join(F.broadcast(clock), matches, "left")
-    shift = F.coalesce("offset_us", F.lit(0))
+    joined = joined.withColumn("_clock", measured)
+    shift = F.coalesce("_clock.offset_us", F.lit(0))
     corrected = joined.withColumns({time: F.col(time) - shift for time in times})
-    return corrected.withColumnRenamed("err_us", "clock_err_us").drop(
-        "_cluster", "clock_node_id", "c0", "c1", "offset_us"
+    return corrected.select(*kept, F.col("_clock.err_us").alias("clock_err_us"))
+
+
+def _slot(at: Column) -> Column:
+    return F.floor(at / _SLOT_US)
+
+
+def _ends(offsets: DataFrame) -> DataFrame:
+    """One row per node: its first and its last interval, which have no beginning and no end."""
+    measured = F.struct("offset_us", "err_us")
+    nodes = offsets.groupBy(F.col("cluster_id").alias("_cluster"), F.col("clock_node_id").alias("_node"))
+    return nodes.agg(
+        F.min("c1").alias("_first_end"),
+        F.min_by(measured, "c0").alias("_first"),
+        F.max("c0").alias("_last_start"),
+        F.max_by(measured, "c0").alias("_last"),
+    )
+
+
+def _between(offsets: DataFrame) -> DataFrame:
+    """The other intervals, once in each slot of time that they touch."""
+    bounded = offsets.where((F.col("c0") > -FOREVER_US) & (F.col("c1") < FOREVER_US) & (F.col("c1") > F.col("c0")))
+    return bounded.select(
+        F.col("cluster_id").alias("_cluster"),
+        F.col("clock_node_id").alias("_node"),
+        F.explode(F.sequence(_slot(F.col("c0")), _slot(F.col("c1") - 1))).alias("_slot"),
+        "c0",
+        "c1",
+        F.struct("offset_us", "err_us").alias("_middle"),
     )
