@@ -11,6 +11,9 @@ import sys
 
 from pyspark.sql import SparkSession
 
+Session = SparkSession
+"""What callers name that must not know Spark."""
+
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",

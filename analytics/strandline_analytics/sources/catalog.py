@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.sql import SparkSession
 
 from strandline.export import layout
-from strandline.export.layout import Manifest
+from strandline.export.layout import Manifest, SeqRange
 from strandline.export.schema import DATASETS
 from strandline_analytics.sources.places import Place, open_place
 from strandline_analytics.sources.trouble import DamagedFile, NothingThere
 
+HOUR_US = 3_600_000_000
 _MARK = f"/{layout.VERSION_FOLDER}/"
 
 
@@ -50,12 +52,43 @@ class ExportedFile:
     @property
     def shown(self) -> str:
         """How messages name the file."""
-        return f"{self.place.root}/{self.folder}{self.path}"
+        return f"{self.place.root}/{self.place_path}"
 
     @property
     def uri(self) -> str:
         """How Spark names the file."""
-        return self.place.uri(f"{self.folder}{self.path}")
+        return self.place.uri(self.place_path)
+
+    @property
+    def hour(self) -> int:
+        """The hour of its events, counted from 1970."""
+        day, _, hour = self.hour_path.removeprefix("dt=").partition("/hr=")
+        return layout.hour_of(int(datetime.fromisoformat(f"{day}T{hour}:00:00+00:00").timestamp()) * 1_000_000)
+
+    @property
+    def span_us(self) -> tuple[int, int]:
+        """From its first event to after its last one; its whole hour where no manifest says more."""
+        if self.manifest:
+            return self.manifest.min_ts_wall_us, self.manifest.max_ts_wall_us + 1
+        return self.hour * HOUR_US, (self.hour + 1) * HOUR_US
+
+    @property
+    def place_path(self) -> str:
+        """The file's path below its place."""
+        return f"{self.folder}{self.path}"
+
+    @property
+    def ranges(self) -> tuple[SeqRange, ...]:
+        """Which numbers of which emitters it says that it has: by its manifest, else by its name."""
+        if self.manifest:
+            return self.manifest.ranges
+        told = layout.parse_name(self.name)
+        return (told,) if told else ()
+
+    @property
+    def fingerprint_of_content(self) -> str:
+        """Equal for copies of one file."""
+        return self.manifest.sha256 if self.manifest else self.uri
 
     @property
     def fingerprint(self) -> str:

@@ -12,16 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, SAMPLES, TRANSITIONS, spark_ddl
 from strandline_analytics.silver.events import check_stories, distinct_events
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
+from strandline_analytics.sources.inspection import inspect, is_cut
 
 TRANSITIONS_BEFORE_H = 24
 """Hours of transitions read before the window; what began earlier is told as begun at the first snapshot."""
+
+_CORRUPT = "_corrupt_record"
 
 SAMPLES_BEFORE_US = 600_000_000
 """How long before the window a sample may stand that is still believed in it, us."""
@@ -55,6 +59,7 @@ def open_exports(
 
 def read_exports(spark: SparkSession, files: Sequence[ExportedFile], *, samples: bool = True) -> Silver:
     """Silver tables over files that were found."""
+    inspect(files)
     events = distinct_events(read_rows(spark, [file for file in files if file.dataset == TRANSITIONS])).cache()
     check_stories(events)
     sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
@@ -76,15 +81,54 @@ def needed(start_us: int | None, end_us: int | None, *, samples: bool) -> Callab
 
 
 def read_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
-    """The rows of files of both formats, with all columns of the schema and no others."""
-    names = [column.name for column in COLUMNS]
-    parquet = [file.uri for file in files if file.path.endswith(layout.PARQUET)]
-    lines = [file.uri for file in files if file.path.endswith(layout.JSON_LINES)]
+    """The rows of files of both formats, with all columns of the schema and no others.
+
+    A row that cannot be of its file ends the query that meets it, with a message that names the file; the last line
+    of a file of JSON lines that was cut off within it is passed over (`inspection.is_cut`).
+    """
+    parquet: list[str] = []
+    lines: list[str] = []
+    cut: list[str] = []
+    for file in files:
+        if file.path.endswith(layout.PARQUET):
+            parquet.append(file.uri)
+        else:
+            (cut if is_cut(file) else lines).append(file.uri)
     frames = []
     if parquet:
-        frames.append(spark.read.schema(spark_ddl()).parquet(*parquet).select(*names))
+        frames.append(_believed(spark.read.schema(spark_ddl()).parquet(*parquet), F.lit(False)))
     if lines:
-        frames.append(spark.read.schema(spark_ddl()).json(lines).select(*names))
+        frames.append(_believed(_json(spark, lines), F.col(_CORRUPT).isNotNull()))
+    if cut:
+        frames.append(_believed(_json(spark, cut).where(F.col(_CORRUPT).isNull()), F.lit(False)))
     if not frames:
         return spark.createDataFrame([], spark_ddl())
     return reduce(DataFrame.unionByName, frames)
+
+
+def _json(spark: SparkSession, uris: list[str]) -> DataFrame:
+    schema = f"{spark_ddl()}, {_CORRUPT} STRING"
+    return spark.read.schema(schema).option("columnNameOfCorruptRecord", _CORRUPT).json(uris)
+
+
+def _believed(rows: DataFrame, is_damaged: Column) -> DataFrame:
+    """The columns of the schema, of rows that are events of the cluster in whose folder they lie."""
+    file = F.col("_metadata.file_path")
+    folder = F.regexp_extract(file, f"/([^/]+)/{layout.VERSION_FOLDER}/({TRANSITIONS}|{SAMPLES})/", 1)
+
+    def trouble(*said: str | Column) -> Column:
+        return F.raise_error(F.concat(*(F.lit(part) if isinstance(part, str) else part for part in said)))
+
+    broken = trouble(
+        file, " has a line or row that is no exported event. Rule: each has all columns that the schema requires. ",
+        "Export the file again, or take it away with its manifest; its hour then counts as incomplete",
+    )  # fmt: skip
+    foreign = trouble(
+        file, " has events of cluster ", F.col("cluster_id"), ". Rule: a file lies in the folder of its cluster, ",
+        folder, ". Move it to ROOT/", F.col("cluster_id"), "/v1, or export the clusters into different directories",
+    )  # fmt: skip
+    checked = {
+        "seq": F.when(is_damaged | F.col("seq").isNull(), broken.cast("bigint")).otherwise(F.col("seq")),
+        "cluster_id": F.when(F.col("cluster_id") == folder, F.col("cluster_id")).otherwise(foreign.cast("string")),
+    }
+    return rows.select(*(checked.get(c.name, F.col(c.name)).alias(c.name) for c in COLUMNS))

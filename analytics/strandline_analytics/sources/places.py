@@ -136,3 +136,21 @@ def open_place(spark: SparkSession, name: str) -> Place:
     if not root.is_dir():
         raise NothingThere(f"{name} is no directory; give what services have as export_dir, or a URI such as s3a://...")
     return LocalPlace(root)
+
+
+def write_text(spark: SparkSession, name: str, text: str) -> None:
+    """Place a small text file at a path or URI, replacing one of the same name."""
+    if name.startswith("file:"):
+        name = urlsplit(name).path
+    if "://" not in name:
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return
+    jvm: Any = spark.sparkContext._jvm
+    path_there = jvm.org.apache.hadoop.fs.Path(name.replace("s3://", "s3a://", 1))
+    stream = path_there.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).create(path_there, True)
+    try:
+        stream.write(text.encode())
+    finally:
+        stream.close()

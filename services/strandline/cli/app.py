@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from strandline.cli import (
+    analytics,
     cluster,
     completion,
     consume,
@@ -28,7 +29,10 @@ from strandline.cli import (
 )
 from strandline.cli.demo import command as demo
 
-_ORDER = "topic produce consume cluster node log up demo export scenario sim controller replica settings completion"
+_ORDER = (
+    "topic produce consume cluster node log up demo export analytics scenario sim controller replica settings "
+    "completion"
+)
 
 
 class InOrder(TyperGroup):
@@ -59,6 +63,7 @@ app.add_typer(log.app, name="log")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.add_typer(export.app, name="export")
+app.add_typer(analytics.app, name="analytics")
 app.add_typer(scenario.app, name="scenario")
 sim.app.command("exhaust")(exhaust.exhaust)
 app.add_typer(sim.app, name="sim")

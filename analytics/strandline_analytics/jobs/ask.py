@@ -1,0 +1,89 @@
+"""Decides how a question is answered at once: which files, which window, the rows of each statistic in a fixed order.
+
+Invariant: nothing is written; the same input and question give the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from strandline_analytics.scope import Grouping, Scope
+from strandline_analytics.sources.catalog import ExportedFile, find_exports
+from strandline_analytics.sources.exports import needed, read_exports
+from strandline_analytics.sources.trouble import NothingThere
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import Statistic, result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of which input. A window without start or end goes as far as the input does."""
+
+    inputs: tuple[str, ...]
+    statistics: tuple[Statistic, ...]
+    start_us: int | None = None
+    end_us: int | None = None
+    cluster_id: str | None = None
+    step_us: int | None = None
+    grouping: Grouping = Grouping.PARTITION
+
+    @property
+    def reads_samples(self) -> bool:
+        """Whether any of the statistics reads samples."""
+        return any(one.reads_samples for one in self.statistics)
+
+
+def chosen(names: Sequence[str]) -> tuple[Statistic, ...]:
+    """The statistics that are meant by `s1`, `S01` or `hw_lag`, each once, in order of their numbers.
+
+    Raises:
+        ValueError: there is no such statistic.
+    """
+    by_name = {key: one for one in ALL.values() for key in (one.id, f"s{int(one.id[1:])}", one.name)}
+    wrong = [name for name in names if name.lower() not in by_name]
+    if wrong:
+        known = ", ".join(f"{one.id} {one.name}" for one in ALL.values())
+        raise ValueError(f"there is no statistic {wrong[0]!r}; there are: {known}")
+    asked = {by_name[name.lower()].id for name in names}
+    return tuple(one for one in ALL.values() if one.id in asked)
+
+
+def files_for(spark: SparkSession, question: Question) -> list[ExportedFile]:
+    """The files that a question is answered from."""
+    wanted = needed(question.start_us, question.end_us, samples=question.reads_samples)
+    return find_exports(spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted)
+
+
+def scope_of(question: Question, files: Sequence[ExportedFile]) -> Scope:
+    """The window and its steps; ends that were not given are those of the files.
+
+    Raises:
+        NothingThere: no file lies in the window.
+    """
+    if not files:
+        raise NothingThere(
+            f"{', '.join(question.inputs)} has no exported hour in that window; see: strandline analytics coverage"
+        )
+    spans = [file.span_us for file in files]
+    start_us = min(first for first, _ in spans) if question.start_us is None else question.start_us
+    end_us = max(end for _, end in spans) if question.end_us is None else question.end_us
+    if end_us <= start_us:
+        raise NothingThere("the window begins after the end of what is there; see: strandline analytics coverage")
+    return Scope(start_us=start_us, end_us=end_us, step_us=question.step_us, grouping=question.grouping)
+
+
+def answers(
+    spark: SparkSession, question: Question, files: Sequence[ExportedFile]
+) -> Iterator[tuple[Statistic, list[dict[str, Any]]]]:
+    """The rows of each statistic, one statistic after the other."""
+    scope = scope_of(question, files)
+    silver = read_exports(spark, files, samples=question.reads_samples)
+    for statistic in question.statistics:
+        found = result(statistic, silver, scope)
+        names = set(found.columns) - {value.name for value in statistic.values}
+        order = [name for name in statistic.columns(scope) if name in names]
+        yield statistic, [row.asDict(recursive=True) for row in found.orderBy(*order).collect()]

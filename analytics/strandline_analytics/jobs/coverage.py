@@ -1,0 +1,194 @@
+"""Decides how much of an hour is there, and whether it is over: closed, closed_incomplete or open.
+
+An hour of a cluster is *closed* when the numbers of every emitter that was alive in it run without a hole up to the
+first one after the hour, or up to the end that the emitter told. It is *open* while an emitter has not yet been heard
+after it and the grace has not passed, and *closed_incomplete* otherwise (`state-events` 2.5). A hole between two hours
+counts in both: nobody knows in which of them its events happened.
+
+Coverage is events / (events + missing). Invariant: pure; time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from strandline_analytics.sources.catalog import HOUR_US
+from strandline_analytics.sources.census import Tally
+from strandline_analytics.sources.trouble import Incomplete
+
+GRACE_US = 15 * 60 * 1_000_000
+"""How long after its end an hour is waited for."""
+
+
+class HourState(StrEnum):
+    """Whether an hour is over."""
+
+    CLOSED = "closed"
+    CLOSED_INCOMPLETE = "closed_incomplete"
+    OPEN = "open"
+    EMPTY = "empty"
+    """Nobody was heard in it, nor before and after it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class HourCoverage:
+    """What is there of one hour of one cluster."""
+
+    cluster_id: str
+    hour: int
+    emitters: int = 0
+    events: int = 0
+    missing: int = 0
+    told_lost: int = 0
+    copies: int = 0
+    unknown: int = 0
+    unknown_types: set[str] = field(default_factory=set)
+    newer: int = 0
+    unproven: set[int] = field(default_factory=set)
+    """Nodes that were heard in it, not after it, and did not tell their end."""
+    restarted: set[int] = field(default_factory=set)
+    """Nodes of which an incarnation ended in it without a word, and the next one came."""
+    is_past_grace: bool = False
+
+    @property
+    def state(self) -> HourState:
+        """Whether it is over."""
+        if not self.emitters:
+            return HourState.EMPTY
+        if self.unproven and not self.is_past_grace:
+            return HourState.OPEN
+        if self.unproven or self.restarted or self.missing:
+            return HourState.CLOSED_INCOMPLETE
+        return HourState.CLOSED
+
+    @property
+    def coverage(self) -> float:
+        """The share of its events that is there; 0 where nobody was heard."""
+        return self.events / (self.events + self.missing) if self.events else 0.0
+
+
+def hours_of(
+    tallies: Sequence[Tally], *, now_us: int, start_us: int | None = None, end_us: int | None = None
+) -> list[HourCoverage]:
+    """The hours of every cluster between start and end, those without a single event as well.
+
+    Args:
+        tallies: of these hours and of some before them.
+        now_us: the present, us since 1970.
+        start_us: None: from the first event on.
+        end_us: None: to the last event.
+    """
+    by_cluster: dict[str, list[Tally]] = defaultdict(list)
+    for tally in tallies:
+        by_cluster[tally.cluster_id].append(tally)
+    found: list[HourCoverage] = []
+    for cluster_id, own in sorted(by_cluster.items()):
+        first_read = min(tally.hour for tally in own)
+        first = first_read if start_us is None else start_us // HOUR_US
+        last = max(tally.hour for tally in own) if end_us is None else (end_us - 1) // HOUR_US
+        hours = {
+            hour: HourCoverage(
+                cluster_id=cluster_id, hour=hour, is_past_grace=now_us >= (hour + 1) * HOUR_US + GRACE_US
+            )
+            for hour in range(min(first, first_read), last + 1)
+        }
+        for emitter in _emitters(own):
+            _count(emitter, hours, is_from_start=start_us is None)
+        found += [hour for number, hour in hours.items() if number >= first]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Emitter:
+    tallies: list[Tally]
+    is_succeeded: bool
+    """Whether a later incarnation of the node was heard."""
+
+
+def _emitters(tallies: Iterable[Tally]) -> list[_Emitter]:
+    by_incarnation: dict[tuple[int, int], list[Tally]] = defaultdict(list)
+    newest: dict[int, int] = {}
+    for tally in tallies:
+        by_incarnation[tally.node_id, tally.incarnation].append(tally)
+        newest[tally.node_id] = max(newest.get(tally.node_id, 0), tally.incarnation)
+    return [
+        _Emitter(sorted(own, key=lambda tally: tally.first_seq), newest[node] > incarnation)
+        for (node, incarnation), own in sorted(by_incarnation.items())
+    ]
+
+
+def _count(emitter: _Emitter, hours: dict[int, HourCoverage], *, is_from_start: bool) -> None:
+    """Add one emitter to the hours in which it was alive."""
+    own = {tally.hour: tally for tally in emitter.tallies}
+    first, last = min(own), max(own)
+    for number in range(first, last + 1):
+        hour = hours.get(number)
+        if hour is None:
+            continue
+        hour.emitters += 1
+        if number in own:
+            _add(own[number], hour)
+    for numbers, hole in _holes(emitter, is_from_start or first > min(hours)):
+        for number in numbers:
+            if number in hours:
+                hours[number].missing += hole
+    if last in hours and not any(tally.is_final for tally in emitter.tallies):
+        node = emitter.tallies[0].node_id
+        (hours[last].restarted if emitter.is_succeeded else hours[last].unproven).add(node)
+
+
+def _add(tally: Tally, hour: HourCoverage) -> None:
+    hour.events += tally.events
+    hour.told_lost += tally.told_lost
+    hour.copies += tally.copies
+    hour.unknown += tally.unknown
+    hour.unknown_types |= {*tally.unknown_types}
+    hour.newer += tally.newer
+
+
+def _holes(emitter: _Emitter, is_whole: bool) -> Iterable[tuple[Iterable[int], int]]:
+    """The hours that a hole may belong to, and its size."""
+    parts = emitter.tallies
+    reached, reached_hour = (0, parts[0].hour) if is_whole else (parts[0].first_seq - 1, parts[0].hour)
+    # Hours whose numbers overlap, because a clock went back, are looked at together.
+    group: list[Tally] = []
+    for part in [*parts, None]:
+        if part is not None and (not group or part.first_seq <= max(each.last_seq for each in group)):
+            group.append(part)
+            continue
+        begin, end = min(each.first_seq for each in group), max(each.last_seq for each in group)
+        in_hours = sorted(each.hour for each in group)
+        yield range(min(reached_hour, in_hours[0]), max(reached_hour, in_hours[0]) + 1), begin - reached - 1
+        yield in_hours, end - begin + 1 - sum(each.events for each in group)
+        reached, reached_hour = end, in_hours[-1]
+        group = [part] if part is not None else []
+    told = max(each.told_last_seq for each in parts)
+    if told > reached:
+        yield [reached_hour], told - reached
+
+
+def require(hours: Sequence[HourCoverage], least: float) -> None:
+    """Refuse input that is less complete than was asked for.
+
+    Raises:
+        Incomplete: it names the worst hour.
+    """
+    if not hours:
+        raise Incomplete("there is no hour in that window; see: strandline analytics coverage")
+    worst = min(hours, key=lambda hour: (hour.coverage, hour.hour))
+    if worst.coverage < least:
+        raise Incomplete(
+            f"hour {hour_text(worst.hour)} of cluster {worst.cluster_id} is {worst.state.value} with coverage "
+            f"{worst.coverage:.4f}, required is {least}: {worst.missing} events are missing, {worst.told_lost} of "
+            "them told as dropped. Wait for the files that are late, or see: strandline analytics coverage"
+        )
+
+
+def hour_text(hour: int) -> str:
+    """`2026-11-21T14Z`."""
+    from strandline.export.layout import hour_folder
+
+    return hour_folder(hour).removeprefix("dt=").replace("/hr=", "T") + "Z"

@@ -1,0 +1,20 @@
+"""`strandline analytics ...`: which commands there are; each is in a file of its own.
+
+Invariant: importing this file loads no Spark; a command loads it when it begins to work.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from strandline.cli import analytics_coverage, analytics_run, analytics_stats, analytics_stream
+
+app = typer.Typer(
+    help="Answer with figures what happened: twenty statistics over exported state events, by Spark.",
+    no_args_is_help=True,
+)
+
+app.command("run")(analytics_run.run)
+app.command("stats")(analytics_stats.stats)
+app.command("coverage")(analytics_coverage.coverage)
+app.command("stream")(analytics_stream.stream)

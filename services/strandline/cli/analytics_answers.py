@@ -1,0 +1,82 @@
+"""How statistics are shown: one table for each, wide with every column, or one document for programs.
+
+Invariant: every form has every row; a table leaves out columns only of whose absence its heading does not depend:
+ids of topics where their names stand, where the input came from, counts of flaws that are all 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from strandline.cli.analytics_options import Shown, time_text
+from strandline.cli.output import Column, Format, print_document, show
+
+if TYPE_CHECKING:
+    from strandline_analytics.stats.definition import Statistic
+
+Answer = tuple["Statistic", list[dict[str, Any]]]
+
+_TIMES = ("window_start", "window_end")
+_ONLY_WIDE = ("stat", "topic_id", "input_manifest_hash", "code_version")
+_FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
+
+
+def show_answers(answers: Sequence[Answer], form: Shown) -> None:
+    """Print the rows of statistics."""
+    if form in (Shown.JSON, Shown.YAML):
+        print_document([_document(row) for _, rows in answers for row in rows], Format(form.value))
+        return
+    for number, (statistic, rows) in enumerate(answers):
+        typer.echo(("\n" if number else "") + f"{statistic.id} {statistic.name}: {statistic.title}")
+        names = list(rows[0]) if rows else []
+        if form is Shown.TABLE:
+            names = [name for name in names if _is_of_use(name, rows)]
+        numbers = {name for row in rows for name, value in row.items() if isinstance(value, int | float)} - {*_TIMES}
+        columns = [Column(name, name, number=name in numbers) for name in names]
+        show([_document(row) | _rounded(row) for row in rows], columns, Format.TABLE, empty="no rows")
+
+
+def show_list(statistics: Sequence[Statistic], form: Shown) -> None:
+    """Print which statistics there are; wide and documents tell every column."""
+    rows: list[dict[str, Any]] = [
+        {
+            "stat": one.id,
+            "name": one.name,
+            "title": one.title,
+            "columns": [
+                {"name": value.name, "type": value.type, "unit": value.unit, "meaning": value.meaning}
+                for value in (*one.extra, *one.values)
+            ],
+        }
+        for one in statistics
+    ]
+    if form in (Shown.JSON, Shown.YAML):
+        print_document(rows, Format(form.value))
+    elif form is Shown.TABLE:
+        show(rows, [Column(name, name) for name in ("stat", "name", "title")], Format.TABLE)
+    else:
+        wide = [{"stat": row["stat"], "statistic": row["name"]} | column for row in rows for column in row["columns"]]
+        show(wide, [Column(name, name) for name in ("stat", "statistic", "name", "unit", "meaning")], Format.TABLE)
+
+
+def who(row: dict[str, Any]) -> str:
+    """What a row is about, in a line."""
+    parts = [row["stat"], row["cluster_id"]]
+    if row.get("topic") is not None:
+        parts.append(f"{row['topic']}-{row['partition']}" if "partition" in row else str(row["topic"]))
+    return f"{' '.join(parts)} [{time_text(row['window_start'])}, {time_text(row['window_end'])})"
+
+
+def _is_of_use(name: str, rows: Sequence[dict[str, Any]]) -> bool:
+    return name not in _ONLY_WIDE and (name not in _FLAWS or any(row[name] for row in rows))
+
+
+def _document(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {name: time_text(row[name]) for name in _TIMES if name in row}
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, str]:
+    return {name: f"{value:,.4f}".rstrip("0").rstrip(".") for name, value in row.items() if isinstance(value, float)}

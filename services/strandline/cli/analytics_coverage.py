@@ -1,0 +1,120 @@
+"""`strandline analytics coverage`: how much of every hour is there, and which hours are over.
+
+Invariant: what was found wrong with the input, and is no failure, is told on stderr, one line each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from strandline.cli.analytics_options import (
+    Cluster,
+    From,
+    Inputs,
+    Memory,
+    RequireCoverage,
+    Shown,
+    ShownAs,
+    To,
+    existing,
+    time_text,
+    window_us,
+)
+from strandline.cli.analytics_session import DEFAULT_MEMORY, spark_session
+from strandline.cli.output import Column, Format, print_document, show
+
+if TYPE_CHECKING:
+    from strandline_analytics.jobs.ask import Question
+    from strandline_analytics.jobs.coverage import HourCoverage
+    from strandline_analytics.session import Session
+
+_NUMBERS = ("emitters", "events", "missing", "told lost", "copies", "unknown", "newer")
+_HOUR_US = 3_600_000_000
+
+
+def coverage(
+    inputs: Inputs,
+    start: From = None,
+    end: To = None,
+    cluster: Cluster = None,
+    require_coverage: RequireCoverage = None,
+    output: ShownAs = Shown.TABLE,
+    memory: Memory = DEFAULT_MEMORY,
+) -> None:
+    """Show for each hour how many of its events are there, and whether it is closed."""
+    start_us, end_us = window_us(start, end)
+    existing(inputs)
+    with spark_session(memory) as spark:
+        from strandline_analytics.jobs.coverage import require
+        from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
+        from strandline_analytics.sources.inspection import notices
+
+        files = files_of_hours(spark, inputs, start_us=start_us, end_us=end_us, cluster_id=cluster)
+        told(notices(files))
+        hours = covered(spark, files, now_us=now_us(), start_us=start_us, end_us=end_us)
+        rows = [
+            _row(hour) | {"input_manifest_hash": hash_of_hour(files, hour.cluster_id, hour.hour, samples=True)}
+            for hour in hours
+        ]
+        _show(rows, output)
+        if require_coverage is not None:
+            require(hours, require_coverage)
+
+
+def check_coverage(spark: Session, question: Question, least: float) -> None:
+    """Refuse a question whose input is less complete than was asked for.
+
+    Raises:
+        Incomplete: it names the worst hour.
+    """
+    from strandline_analytics.jobs.coverage import require
+    from strandline_analytics.jobs.hours import covered, files_of_hours
+
+    window = {"start_us": question.start_us, "end_us": question.end_us}
+    files = files_of_hours(spark, question.inputs, cluster_id=question.cluster_id, **window)
+    require(covered(spark, files, now_us=now_us(), **window), least)
+
+
+def told(sentences: Sequence[str]) -> None:
+    """Say what has to be known of the input, on stderr."""
+    for sentence in sentences:
+        typer.echo(f"strandline: note: {sentence}", err=True)
+
+
+def now_us() -> int:
+    """The present, in microseconds since 1970."""
+    return time.time_ns() // 1_000
+
+
+def _show(rows: Sequence[dict[str, Any]], form: Shown) -> None:
+    if form in (Shown.JSON, Shown.YAML):
+        print_document(list(rows), Format(form.value))
+        return
+    names = ["cluster", "hour", "state", "coverage", *_NUMBERS]
+    if form is Shown.WIDE:
+        names += ["unknown types", "not heard after", "ended without a word", "input_manifest_hash"]
+    columns = [Column(name, name, number=name in (*_NUMBERS, "coverage")) for name in names]
+    show(rows, columns, Format.TABLE, empty="no hours")
+
+
+def _row(hour: HourCoverage) -> dict[str, Any]:
+    return {
+        "cluster": hour.cluster_id,
+        "hour": time_text(hour.hour * _HOUR_US),
+        "state": hour.state.value,
+        "coverage": f"{hour.coverage:.4f}",
+        "emitters": hour.emitters,
+        "events": hour.events,
+        "missing": hour.missing,
+        "told lost": hour.told_lost,
+        "copies": hour.copies,
+        "unknown": hour.unknown,
+        "newer": hour.newer,
+        "unknown types": sorted(hour.unknown_types),
+        "not heard after": sorted(hour.unproven),
+        "ended without a word": sorted(hour.restarted),
+    }

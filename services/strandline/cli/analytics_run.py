@@ -1,0 +1,91 @@
+"""`strandline analytics run`: compute the closed hours of a window and write them as Parquet.
+
+Invariant: the hours that were not written are told, with the reason; exit code 4 means that less is there than was
+required, and then nothing was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.analytics_coverage import now_us, told
+from strandline.cli.analytics_options import (
+    Cluster,
+    From,
+    GroupBy,
+    Inputs,
+    Memory,
+    RequireCoverage,
+    To,
+    existing,
+    grouping_of,
+    step_us,
+    time_text,
+    window_us,
+)
+from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
+from strandline.cli.analytics_stats import statistics_of
+
+if TYPE_CHECKING:
+    from strandline_analytics.jobs.run import Written
+
+_HOUR_US = 3_600_000_000
+
+Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which statistics; `all` for the twenty.")]
+OutputDir = Annotated[str, typer.Option("--output", metavar="DIR|URI", help="Results go to DIR/results/stat=...")]
+Step = Annotated[str, typer.Option("--step", metavar="LENGTH", help="A row for each; results are written by the hour.")]
+
+
+def run(
+    inputs: Inputs,
+    output: OutputDir,
+    stat: Stats = "all",
+    start: From = None,
+    end: To = None,
+    cluster: Cluster = None,
+    group_by: GroupBy = "topic,partition",
+    step: Step = "hour",
+    require_coverage: RequireCoverage = None,
+    memory: Memory = DEFAULT_MEMORY,
+) -> None:
+    """Compute every closed hour that the window touches, and replace its results."""
+    check_installed()
+    if step_us(step) != _HOUR_US:
+        raise typer.BadParameter("--step: results are written by the hour; for other steps: strandline analytics stats")
+    from strandline_analytics.jobs.ask import Question
+    from strandline_analytics.stats import ALL
+
+    start_us, end_us = window_us(start, end)
+    question = Question(
+        inputs=tuple(existing(inputs)),
+        statistics=statistics_of([*ALL] if stat == "all" else [stat]),
+        start_us=start_us,
+        end_us=end_us,
+        cluster_id=cluster,
+        grouping=grouping_of(group_by),
+    )
+    with spark_session(memory) as spark:
+        from strandline_analytics.jobs import run as job
+        from strandline_analytics.jobs.coverage import require
+
+        whole = job.whole_hours(question)
+        hours = job.hours_for(spark, whole, now_us=now_us())
+        if require_coverage is not None:
+            require(hours, require_coverage)
+        written = job.run(spark, whole, hours, output, noticed=told)
+    _tell(written)
+
+
+def _tell(written: Written) -> None:
+    for hour in written.left_out:
+        reason = "it is open: an emitter was not yet heard after it" if hour.emitters else "nobody was heard in it"
+        typer.echo(f"{hour.cluster_id} {time_text(hour.hour * _HOUR_US)} not written: {reason}", err=True)
+    for hour in written.hours:
+        if hour.state.value == "closed_incomplete":
+            said = f"closed_incomplete, coverage {hour.coverage:.4f}, {hour.missing} events missing"
+            typer.echo(f"{hour.cluster_id} {time_text(hour.hour * _HOUR_US)} {said}", err=True)
+    count = len(written.hours) - len(written.left_out)
+    rows = sum(written.rows.values())
+    typer.echo(f"{written.folder}: {count} hours, {len(written.rows)} statistics, {rows} rows")

@@ -1,0 +1,66 @@
+"""How a command gets its Spark: embedded, or the one that spark-submit prepared; and how it ends when there is none.
+
+Invariant: what is missing (the extra, Java) is told in one line before anything else is tried.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strandline.cli.analytics_options import EXIT_INCOMPLETE
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
+
+if TYPE_CHECKING:
+    from strandline_analytics.session import Session
+
+DEFAULT_MEMORY = "2g"
+
+
+@contextmanager
+def spark_session(memory: str = DEFAULT_MEMORY, *, progress: bool = True) -> Iterator[Session]:
+    """A session for one command, stopped at its end; expected failures end the command with one line.
+
+    Raises:
+        typer.Exit: something is missing, or the input cannot be used.
+    """
+    check_installed()
+    from strandline.cli.analytics_progress import stages_shown
+    from strandline_analytics.session import open_session
+    from strandline_analytics.sources.trouble import Incomplete, explained
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    try:
+        spark = open_session(master=None if submitted else "local[*]", memory=memory)
+        try:
+            with stages_shown(spark, wanted=progress):
+                yield spark
+        finally:
+            spark.stop()
+    except Exception as error:
+        trouble = explained(error)
+        if trouble is None:
+            raise
+        code = EXIT_INCOMPLETE if isinstance(trouble, Incomplete) else EXIT_REFUSED
+        raise fail(CommandFailed(str(trouble), code)) from error
+
+
+def check_installed() -> None:
+    """End the command where Spark cannot run.
+
+    Raises:
+        typer.Exit: the extra or Java is missing.
+    """
+    try:
+        import strandline_analytics.session  # noqa: F401 - asks whether Spark is there
+    except ImportError as error:
+        said = f"this needs Spark ({error.name} is missing); install it with: pip install 'strandline[analytics]'"
+        raise fail(CommandFailed(said, EXIT_REFUSED)) from error
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+        said = "this needs Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless), or JAVA_HOME"
+        raise fail(CommandFailed(said, EXIT_REFUSED))

@@ -1,0 +1,172 @@
+"""`strandline analytics stats`: the twenty statistics listed, or some of them computed and shown.
+
+Invariant: the names of filters are those of `kafka-topics --describe`; a threshold is asked of the rows that are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.analytics_answers import Answer, show_answers, show_list, who
+from strandline.cli.analytics_coverage import check_coverage, told
+from strandline.cli.analytics_options import (
+    EXIT_THRESHOLD,
+    Cluster,
+    From,
+    GroupBy,
+    Memory,
+    RequireCoverage,
+    Shown,
+    ShownAs,
+    To,
+    existing,
+    grouping_of,
+    step_us,
+    window_us,
+)
+from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
+
+if TYPE_CHECKING:
+    from strandline_analytics.jobs.ask import Question
+    from strandline_analytics.jobs.thresholds import Threshold
+    from strandline_analytics.stats.definition import Statistic
+
+_FILTERED = "s10"
+"""The statistic that the filters of `kafka-topics` are about."""
+_THOSE = "Only those, by s10."
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[STAT]...", help="As s10 or isr_time; none: list all.")]
+MaybeInputs = Annotated[
+    list[str] | None, typer.Option("--input", "-i", metavar="DIR|URI", help="The export_dir or export_uri of services.")
+]
+Step = Annotated[str | None, typer.Option("--step", metavar="LENGTH", help="hour, minute or 5m: a row for each step.")]
+Where = Annotated[
+    list[str] | None, typer.Option("--where", metavar="CONDITION", help="Only rows for which 'under_min_ms>0' holds.")
+]
+FailOn = Annotated[
+    list[str] | None,
+    typer.Option("--fail-on", metavar="CONDITION", help="End with exit code 3 if it holds for a row that is shown."),
+]
+
+
+def stats(
+    names: Names = None,
+    inputs: MaybeInputs = None,
+    start: From = None,
+    end: To = None,
+    cluster: Cluster = None,
+    group_by: GroupBy = "topic,partition",
+    step: Step = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only rows of this topic.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only rows of this partition.")] = None,
+    under_replicated: Annotated[bool, typer.Option("--under-replicated-partitions", help=_THOSE)] = False,
+    at_min: Annotated[bool, typer.Option("--at-min-isr-partitions", help=_THOSE)] = False,
+    under_min: Annotated[bool, typer.Option("--under-min-isr-partitions", help=_THOSE)] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable-partitions", help=_THOSE)] = False,
+    where: Where = None,
+    fail_on: FailOn = None,
+    require_coverage: RequireCoverage = None,
+    output: ShownAs = Shown.TABLE,
+    memory: Memory = DEFAULT_MEMORY,
+) -> None:
+    """List the statistics, or compute some of them and show their rows."""
+    check_installed()
+    states = {
+        "s10.under_replicated_us>0": under_replicated,
+        "s10.at_min_us>0": at_min,
+        "s10.under_min_us>0": under_min,
+        "s10.leaderless_us>0": unavailable,
+    }
+    filters = [condition for condition, wanted in states.items() if wanted]
+    wanted = [*(names or []), *([_FILTERED] if filters else [])]
+    if not wanted:
+        from strandline_analytics.stats import ALL
+
+        show_list(list(ALL.values()), output)
+        return
+    if not inputs:
+        raise typer.BadParameter("--input: give the directory that services have as export_dir, or a URI")
+    from strandline_analytics.jobs.ask import Question
+
+    start_us, end_us = window_us(start, end)
+    question = Question(
+        inputs=tuple(existing(inputs)),
+        statistics=statistics_of(wanted),
+        start_us=start_us,
+        end_us=end_us,
+        cluster_id=cluster,
+        step_us=step_us(step),
+        grouping=grouping_of(group_by),
+    )
+    asked = _conditions([*(where or []), *filters], question.statistics, "--where")
+    limits = _conditions(fail_on or [], question.statistics, "--fail-on")
+    only = {"topic": topic, "partition": partition}
+    answers = [
+        (one, [row for row in rows if _is_asked(row, only) and all(_holds(each, row) is not False for each in asked)])
+        for one, rows in _computed(question, require_coverage, memory)
+    ]
+    show_answers(answers, output)
+    shown = [row for _, rows in answers for row in rows]
+    breached = [f"{limit.text}: {who(row)}" for limit in limits for row in shown if _holds(limit, row)]
+    for line in breached:
+        typer.echo(f"strandline: threshold breached, {line}", err=True)
+    if breached:
+        raise typer.Exit(EXIT_THRESHOLD)
+
+
+def statistics_of(names: Sequence[str]) -> tuple[Statistic, ...]:
+    """The statistics that are named, in lists with commas or one by one.
+
+    Raises:
+        typer.BadParameter: one of them does not exist.
+    """
+    from strandline_analytics.jobs.ask import chosen
+
+    try:
+        return chosen([part.strip() for name in names for part in name.split(",") if part.strip()])
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _computed(question: Question, coverage: float | None, memory: str) -> list[Answer]:
+    from strandline_analytics.jobs.ask import answers, files_for
+    from strandline_analytics.sources.inspection import notices
+
+    with spark_session(memory) as spark:
+        files = files_for(spark, question)
+        told(notices(files))
+        if coverage is not None:
+            check_coverage(spark, question, coverage)
+        return list(answers(spark, question, files))
+
+
+def _conditions(texts: Sequence[str], statistics: Sequence[Statistic], option: str) -> list[Threshold]:
+    from strandline_analytics.jobs.thresholds import Threshold
+
+    found = []
+    for text in texts:
+        try:
+            condition = Threshold.parse(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{option}: {error}") from None
+        about = [one for one in statistics if condition.stat in (None, one.id)]
+        names = {value.name for one in about for value in (*one.extra, *one.values)} | {"coverage"}
+        if condition.column(names) is None:
+            said = f"{condition.name} is no column of {', '.join(one.id for one in about) or condition.stat}"
+            raise typer.BadParameter(f"{option}: {said}; there are: {', '.join(sorted(names))}")
+        found.append(condition)
+    return found
+
+
+def _is_asked(row: dict[str, Any], only: dict[str, Any]) -> bool:
+    return all(value is None or row.get(name) == value for name, value in only.items())
+
+
+def _holds(condition: Threshold, row: dict[str, Any]) -> bool | None:
+    """Whether a condition holds for a row; None where the row has no such column."""
+    if condition.stat not in (None, row["stat"]) or condition.column(row.keys()) is None:
+        return None
+    return condition.holds(row)
