@@ -182,9 +182,9 @@ def incident_sentence(incident: Incident) -> str:
             parts[-1] += f", {label.replace('_', ' ')}"
     if incident.elections:
         parts.append(f"{len(incident.elections)} election{'' if len(incident.elections) == 1 else 's'}")
-    leaderless = len(incident.leader_changes) - len(incident.elections)
+    leaderless = len({event.key for event in incident.leader_changes if (event.get("new_leader") or 0) < 0})
     if leaderless:
-        parts.append(f"{leaderless} partition{'' if leaderless == 1 else 's'} without a leader")
+        parts.append(f"{leaderless} partition{'' if leaderless == 1 else 's'} without a leader for a time")
     if incident.stalls:
         longest = max(stall.t1 - stall.t0 for stall in incident.stalls)
         count = len(incident.stalls)

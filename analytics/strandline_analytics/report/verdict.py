@@ -45,6 +45,8 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
         parts.append(f"{cut:,} uncommitted records cut")
     if still:
         parts.append(f"{_count(len(still), 'incident')} not over at the end of the window")
+    if planned := len(incidents) - len(faults):
+        parts.append(_count(planned, "planned change"))
     return Verdict("; ".join(parts), "warn")
 
 

@@ -1,0 +1,162 @@
+"""Decides which events explain one decision about a partition, and in which order they are told.
+
+A removal: last fetch, last caught up, proposal, commit, and the HW move that it let through. An addition: proposal,
+commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, what was cut afterwards. One decision may
+be all of these; then the chain has the links of each, by time.
+
+Invariant: a link exists only where an event tells it; what is missing is named in ``missing`` and never made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.sentences import sentence, writer
+
+NEAR_US = 60_000_000
+"""A fence belongs to a decision that follows it within a minute (S19)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One step: what, when (us, the controller's clock as far as it was measured), who told it, and why."""
+
+    name: str
+    t_us: int
+    who: str
+    told: str
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The explanation of one decision."""
+
+    topic: str | None
+    partition: int | None
+    partition_epoch: int
+    told: str
+    links: tuple[Link, ...]
+    missing: tuple[str, ...]
+
+
+def candidates(events: Iterable[Event]) -> list[Event]:
+    """The decisions that can be explained: changes of ISRs and of leaders, creations left out."""
+    kinds = ("ISR_CHANGE", "LEADER_CHANGE")
+    return [e for e in events if e.is_control and e.event_type in kinds and e.cause != "created"]
+
+
+def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
+    """The chain behind the decision of one partition epoch.
+
+    Args:
+        events: of one partition, with HW_ADVANCE, and those of nodes, in logical order.
+        partition_epoch: of the decision.
+
+    Raises:
+        LookupError: there is no such decision; see `candidates`.
+    """
+    decided = [event for event in candidates(events) if event.partition_epoch == partition_epoch]
+    if not decided:
+        raise LookupError(f"no change of an ISR or of a leader at partition epoch {partition_epoch} is known")
+    first = decided[0]
+    own = [event for event in events if event.key == first.key]
+    links = [_link("commit", event) for event in decided]
+    missing: list[str] = []
+    for event in decided:
+        found, lacked = _of_isr(event, own) if event.event_type == "ISR_CHANGE" else _of_leader(event, own, events)
+        links += found
+        missing += lacked
+    _add_hw_move(first, own, links, missing)
+    order = {link: number for number, link in enumerate(links)}
+    return Chain(
+        topic=first.topic,
+        partition=first.partition,
+        partition_epoch=partition_epoch,
+        told="; ".join(sentence(event) for event in decided),
+        links=tuple(sorted(links, key=lambda link: (link.t_us, order[link]))),
+        missing=tuple(missing),
+    )
+
+
+def _link(name: str, event: Event) -> Link:
+    return Link(name=name, t_us=event.t_us, who=writer(event.node_id), told=sentence(event), cause=event.cause)
+
+
+def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]:
+    links, missing = [], []
+    asked = [
+        e
+        for e in own
+        if e.event_type == "ALTER_PARTITION"
+        and e.get("phase") == "proposed"
+        and e.get("expected_partition_epoch") == (change.partition_epoch or 0) - 1
+        and set(e.get("proposed_isr") or ()) == set(change.get("new_isr") or ())
+    ]
+    if asked:
+        links.append(_link("proposal", asked[-1]))
+    elif change.get("initiator") == "leader":
+        missing.append("the leader's proposal")
+    gone = set(change.get("old_isr") or ()) - set(change.get("new_isr") or ())
+    echoes = [
+        e
+        for e in own
+        if e.event_type == "ISR_CHANGE" and not e.is_control and e.partition_epoch == change.partition_epoch
+    ]
+    told = {member["replica_id"]: (echo, member) for echo in echoes for member in echo.get("removed") or ()}
+    for replica in sorted(gone):
+        if replica not in told:
+            missing.append(f"how far node {replica} had come: no leader told it")
+            continue
+        echo, member = told[replica]
+        shift = echo.t_us - echo.raw_us
+        for name, field in (("last fetch", "last_fetch_us"), ("last caught up", "last_caught_up_us")):
+            if member.get(field) is None:
+                missing.append(f"{name} of node {replica}")
+            else:
+                where = (
+                    f"node {replica} at LEO {member['leo']:,}" if member.get("leo") is not None else f"node {replica}"
+                )
+                links.append(Link(name=name, t_us=member[field] + shift, who=writer(echo.node_id), told=where))
+    return links, missing
+
+
+def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[Link], list[str]]:
+    links, missing = [], []
+    fences = [
+        e
+        for e in events
+        if e.event_type == "NODE_SESSION"
+        and e.get("phase") == "fence"
+        and e.get("subject_node_id") == change.get("old_leader")
+        and 0 <= change.t_us - e.t_us <= NEAR_US
+    ]
+    if fences:
+        fence = fences[-1]
+        links.append(_link("fence", fence))
+        if fence.get("last_heartbeat_us") is not None:
+            heard = f"node {change.get('old_leader')} was heard"
+            links.append(Link(name="last heartbeat", t_us=fence.get("last_heartbeat_us"), who="controller", told=heard))
+    epoch = change.get("new_leader_epoch")
+    starts = [e for e in own if e.event_type == "EPOCH_START" and e.leader_epoch == epoch]
+    if starts:
+        links.append(_link("activation", starts[0]))
+    elif (change.get("new_leader") or 0) >= 0:
+        missing.append("the start of the new epoch")
+    ends = [e.t_us for e in candidates(own) if e.event_type == "LEADER_CHANGE" and e.t_us > change.t_us]
+    cuts = [e for e in own if e.event_type == "TRUNCATION" and change.t_us <= e.t_us < min(ends, default=2**62)]
+    links += [_link("cut", cut) for cut in cuts]
+    return links, missing
+
+
+def _add_hw_move(decided: Event, own: Sequence[Event], links: list[Link], missing: list[str]) -> None:
+    moves = [
+        e for e in own if e.event_type == "HW_ADVANCE" and (e.partition_epoch or 0) >= (decided.partition_epoch or 0)
+    ]
+    after = [move for move in moves if move.t_us >= decided.t_us]
+    if after:
+        links.append(_link("HW move", after[0]))
+    else:
+        missing.append("a move of the high watermark afterwards")
