@@ -1,0 +1,97 @@
+"""`strandline analytics stream`: five statistics while they happen, from files as they are exported.
+
+Invariant: an interrupt ends it between two micro-batches, and the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.analytics_options import Inputs, Memory, existing, step_us
+from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
+
+if TYPE_CHECKING:
+    from strandline_analytics.stream.job import Query
+
+_LOOK_EVERY_S = 1
+
+OutputDir = Annotated[str, typer.Option("--output", metavar="DIR|URI", help="Rows go to DIR/live, final ones apart.")]
+Checkpoint = Annotated[
+    str, typer.Option("--checkpoint", metavar="DIR|URI", help="Where it is kept how far reading is; one per --output.")
+]
+Trigger = Annotated[
+    str | None,
+    typer.Option("--trigger", metavar="LENGTH", help="Look for files so often, as 10s, until interrupted. Without it: "
+                 "take what is there now, and end."),
+]  # fmt: skip
+Step = Annotated[str, typer.Option("--step", metavar="LENGTH", help="How long a window is: hour, minute, 5m.")]
+Delay = Annotated[
+    str, typer.Option("--delay", metavar="LENGTH", help="How much later than the newest event one may come.")
+]
+FinalOnly = Annotated[bool, typer.Option("--final-only", help="Write no provisional rows of windows that are open.")]
+
+
+def stream(
+    inputs: Inputs,
+    output: OutputDir,
+    checkpoint: Checkpoint,
+    trigger: Trigger = None,
+    step: Step = "hour",
+    delay: Delay = "15m",
+    final_only: FinalOnly = False,
+    memory: Memory = DEFAULT_MEMORY,
+) -> None:
+    """Write S1, S8, S10, S15 and S18 as they happen: provisional rows first, final ones of closed windows."""
+    lengths = {"--step": step_us(step), "--delay": step_us(delay), "--trigger": step_us(trigger)}
+    for option, length in lengths.items():
+        if length is not None and length % 1_000_000:
+            raise typer.BadParameter(f"{option}: give whole seconds")
+    existing(inputs)
+    check_installed()
+    with spark_session(memory, progress=trigger is None) as spark:
+        from strandline_analytics.stream.job import StreamJob, start, trouble_of
+        from strandline_analytics.stream.machine import HOUR_US, Timing
+
+        length_us, delay_us, every_us = (lengths[option] for option in ("--step", "--delay", "--trigger"))
+        assert length_us is not None and delay_us is not None
+        job = StreamJob(
+            inputs=tuple(inputs),
+            out=f"{output.rstrip('/')}/live",
+            checkpoint=checkpoint,
+            trigger=None if every_us is None else f"{every_us // 1_000_000} seconds",
+            delay_s=delay_us // 1_000_000,
+            provisional=not final_only,
+            # The controller tells every state anew at each hour's start, so an hour later it is certain what is lost.
+            timing=Timing(step_us=length_us, horizon_us=HOUR_US + delay_us),
+        )
+        query = start(spark, job)
+        try:
+            _await(query)
+        except Exception as error:
+            trouble = trouble_of(error)
+            if trouble is None:
+                raise
+            raise trouble from error
+        finally:
+            query.stop()
+        typer.echo(_summary(query.recentProgress, job.out))
+
+
+def _await(query: Query) -> None:
+    try:
+        # Waiting without end would not hear of an interrupt.
+        while not query.awaitTermination(_LOOK_EVERY_S):
+            continue
+    except KeyboardInterrupt:
+        typer.echo("strandline: stopping; the same command goes on from here", err=True)
+
+
+def _summary(progress: Any, out: str) -> str:
+    rows = sum(one.numInputRows for one in progress)
+    marks = [mark for one in progress if (mark := one.eventTime.get("watermark")) and not mark.startswith("1970")]
+    until = marks[-1] if marks else "nothing"
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{now} {out}: {rows} events in {len(progress)} batches; everything up to {until} was there"

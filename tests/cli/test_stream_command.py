@@ -1,0 +1,37 @@
+"""`strandline analytics stream`: what is told before Spark is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from strandline.cli.app import app
+
+RUNNER = CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--input", "absent"], "absent is no directory"),
+        (["--input", ".", "--step", "often"], "'often' is no length"),
+        (["--input", ".", "--delay", "5ms"], "--delay: give whole seconds"),
+        (["--input", ".", "--trigger", "0s"], "'0s' is no length"),
+    ],
+)
+def test_a_wrong_option_is_told_at_once(
+    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 2, with the option and what is wrong with it, and no Spark."""
+    monkeypatch.setattr("strandline.cli.analytics_stream.spark_session", _never)
+    command = ["analytics", "stream", *arguments, "--output", str(tmp_path / "o"), "--checkpoint", str(tmp_path / "c")]
+    found = RUNNER.invoke(app, command, env={"COLUMNS": "400", "TERM": "dumb"})
+
+    assert found.exit_code == 2
+    assert told in found.output
+
+
+def _never(*_: object, **__: object) -> None:
+    raise AssertionError("Spark was started")
