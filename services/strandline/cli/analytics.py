@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import typer
 
-from strandline.cli import analytics_coverage, analytics_run, analytics_stats, analytics_stream
+from strandline.cli import (
+    analytics_coverage,
+    analytics_explain,
+    analytics_report,
+    analytics_run,
+    analytics_stats,
+    analytics_stream,
+    analytics_timeline,
+)
 
 app = typer.Typer(
     help="Answer with figures what happened: twenty statistics over exported state events, by Spark.",
@@ -18,3 +26,6 @@ app.command("run")(analytics_run.run)
 app.command("stats")(analytics_stats.stats)
 app.command("coverage")(analytics_coverage.coverage)
 app.command("stream")(analytics_stream.stream)
+app.command("timeline")(analytics_timeline.timeline)
+app.command("explain")(analytics_explain.explain)
+app.command("report")(analytics_report.report)

@@ -1,0 +1,79 @@
+"""`strandline analytics report`: one HTML file that tells what happened, to be kept, mailed or printed.
+
+Invariant: the file is written whole or not at all; what was found is printed too, so a script needs not read HTML.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.analytics_options import Cluster, From, Inputs, Memory, To, existing, window_us
+from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
+
+if TYPE_CHECKING:
+    from strandline_analytics.report.gather import Told
+
+OutputFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file; replaced if there.")]
+
+
+def report(
+    inputs: Inputs,
+    output: OutputFile = Path("strandline-report.html"),
+    start: From = None,
+    end: To = None,
+    cluster: Cluster = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", metavar="FILE", help="Write the page's figures there too, as JSON.")
+    ] = None,
+    memory: Memory = DEFAULT_MEMORY,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=200, help="Bars of each small chart.")] = 40,
+    plain_progress: Annotated[bool, typer.Option("--plain-progress", hidden=True)] = False,
+) -> None:
+    """Write a report of a window: verdict, incidents as lanes, the twenty statistics, and how each was computed."""
+    check_installed()
+    start_us, end_us = window_us(start, end)
+    if not output.resolve().parent.is_dir():
+        raise typer.BadParameter(f"--output: the directory {output.resolve().parent} is not there")
+    with spark_session(memory, progress=not plain_progress) as spark:
+        from strandline_analytics.report.gather import TooMuch, gather
+        from strandline_analytics.sources.exports import open_exports
+
+        silver = open_exports(spark, existing(inputs), start_us=start_us, end_us=end_us, cluster_id=cluster)
+        try:
+            material = gather(
+                silver, inputs, start_us=start_us, end_us=end_us, steps=steps, told=_teller(plain=plain_progress)
+            )
+        except (TooMuch, ValueError) as error:
+            raise fail(CommandFailed(str(error), EXIT_REFUSED)) from error
+    from strandline_analytics.report.page import page, render
+
+    _write(output, render(material))
+    shown = page(material)
+    if figures is not None:
+        _write(figures, json.dumps(shown["data"], indent=2) + "\n")
+    typer.echo(shown["verdict"].sentence)
+    for name, trouble in shown["data"]["troubles"].items():
+        typer.echo(f"{name}: {trouble}", err=True)
+    typer.echo(f"{output.resolve()}")
+
+
+def _teller(*, plain: bool) -> Told:
+    """For a program that shows progress itself: one line of JSON for each part, on stderr."""
+
+    def tell(what: str, done: int, parts: int) -> None:
+        if plain:
+            typer.echo(json.dumps({"what": what, "done": done, "parts": parts}), err=True)
+
+    return tell
+
+
+def _write(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)

@@ -1,0 +1,139 @@
+"""`strandline analytics timeline`: what happened, event by event, in the order in which it was decided.
+
+Invariant: a filter takes events away and never turns two of them around; nothing is cut without being told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.analytics_options import (
+    Cluster,
+    From,
+    Inputs,
+    Memory,
+    Shown,
+    ShownAs,
+    To,
+    existing,
+    time_text,
+    window_us,
+)
+from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
+from strandline.cli.output import Column, Format, show
+
+if TYPE_CHECKING:
+    from strandline_analytics.timeline.event import Event
+
+_COLUMNS = [
+    Column("time", "time (UTC)"),
+    Column("where", "partition"),
+    Column("partition_epoch", "pe", number=True),
+    Column("leader_epoch", "epoch", number=True),
+    Column("writer", "told by"),
+    Column("sentence", "what"),
+    Column("cause", "cause"),
+]
+_WIDE = [
+    *_COLUMNS,
+    Column("event_type", "type"),
+    Column("event_id", "event id"),
+    Column("raw_time", "as written"),
+    Column("err_us", "± us", number=True),
+]
+
+Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; repeatable.")]
+Partitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; repeatable.")]
+Nodes = Annotated[
+    list[int] | None, typer.Option("--node", "-n", help="Only what this node wrote or what is about it; repeatable.")
+]
+Types = Annotated[
+    list[str] | None, typer.Option("--type", metavar="EVENT_TYPE", help="Only this type, quiet ones too; repeatable.")
+]
+
+
+def timeline(
+    inputs: Inputs,
+    topic: Topics = None,
+    partition: Partitions = None,
+    node: Nodes = None,
+    event_type: Types = None,
+    start: From = None,
+    end: To = None,
+    cluster: Cluster = None,
+    moves: Annotated[bool, typer.Option("--hw", help="Show each advance of the high watermark as well.")] = False,
+    memory: Memory = DEFAULT_MEMORY,
+    output: ShownAs = Shown.TABLE,
+) -> None:
+    """List events in logical order: decisions by partition epoch, a node's events by epoch, incarnation and seq.
+
+    Times are corrected by what the controller measured of each clock. A topic's events come with those of the nodes
+    (sessions, settings), which have no partition.
+    """
+    check_installed()
+    from strandline.export.schema import SAMPLES, dataset_of
+    from strandline_analytics.timeline.selection import MOVES, Selection
+
+    start_us, end_us = window_us(start, end)
+    types = tuple(name.upper() for name in event_type or ())
+    sampled = tuple(dict.fromkeys((*(MOVES if moves else ()), *(t for t in types if dataset_of(t) == SAMPLES))))
+    selection = Selection(
+        topics=tuple(topic or ()),
+        partitions=tuple(partition or ()),
+        nodes=tuple(node or ()),
+        types=types,
+        start_us=start_us,
+        end_us=end_us,
+        sample_types=sampled,
+        cluster_id=cluster,
+    )
+    with spark_session(memory) as spark:
+        from strandline_analytics.sources.exports import open_exports
+        from strandline_analytics.timeline import order
+        from strandline_analytics.timeline.event import events_from
+
+        # The first state of the window follows from what came before it; only the end bounds what is read.
+        silver = open_exports(spark, existing(inputs), end_us=end_us, cluster_id=cluster, samples=bool(sampled))
+        rows = order.timeline(silver, selection).collect()
+        found = events_from([row.asDict(recursive=True) for row in rows])
+    columns = _WIDE if output is Shown.WIDE else _COLUMNS
+    form = Format.TABLE if output is Shown.WIDE else Format(output.value)
+    show([event_row(event) for event in found], columns, form, empty="no event matches; see --from, --to, --topic")
+
+
+def event_row(event: Event) -> dict[str, Any]:
+    """An event as a row of output; programs get its fields as well."""
+    from strandline_analytics.timeline.sentences import sentence, writer
+
+    where = "" if event.partition is None else f"{event.topic}-{event.partition}"
+    return {
+        "time": time_text(event.t_us),
+        "where": where,
+        "partition_epoch": event.partition_epoch,
+        "leader_epoch": event.leader_epoch,
+        "writer": writer(event.node_id),
+        "sentence": sentence(event),
+        "cause": event.cause,
+        "event_type": event.event_type,
+        "event_id": event.event_id,
+        "cluster_id": event.cluster_id,
+        "topic": event.topic,
+        "topic_id": event.topic_id,
+        "partition": event.partition,
+        "ordinal": event.ordinal,
+        "raw_time": time_text(event.raw_us),
+        "err_us": event.err_us,
+        "fields": _plain(event.fields),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value with nothing in it but what JSON and YAML know."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(entry) for entry in value]
+    return value
