@@ -1,0 +1,143 @@
+"""Input that is not as it must be: a message with file, rule and remedy, or a notice. No Spark is needed to see it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.export import layout
+from strandline.export.layout import Manifest, SeqRange
+from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
+from strandline_analytics.sources.inspection import inspect, is_cut, notices
+from strandline_analytics.sources.trouble import DamagedFile, NothingThere
+
+NO_SPARK: Any = None
+"""Directories of this machine are listed without it."""
+_WHOLE = b"PAR1........PAR1"
+
+
+def put(
+    root: Path, first: int, last: int, *, cluster: str = "c", content: bytes = _WHOLE, suffix: str = ".parquet",
+    is_proven: bool = True, schema_version: int = 1,
+) -> Path:  # fmt: skip
+    """Place a file of node 1 as the exporter does."""
+    seqs = SeqRange(node_id=1, incarnation=1, first_seq=first, last_seq=last)
+    path = layout.data_path("transitions", 5, seqs, suffix)
+    manifest = Manifest(
+        path=path, rows=last - first + 1, ranges=(seqs,), min_ts_wall_us=0, max_ts_wall_us=1, size_bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(), schema_version=schema_version,
+    )  # fmt: skip
+    folder = root / layout.cluster_folder(cluster)
+    told = {path: content} | ({layout.manifest_path(path): manifest.to_json().encode()} if is_proven else {})
+    for name, bytes_ in told.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(bytes_)
+    return folder / path
+
+
+def found(*roots: Path, cluster_id: str | None = None) -> list[ExportedFile]:
+    """The files of exports."""
+    return find_exports(NO_SPARK, [str(root) for root in roots], cluster_id=cluster_id)
+
+
+@pytest.mark.parametrize(("is_proven", "rule"), [(True, "its manifest says"), (False, "no whole Parquet file")])
+def test_a_truncated_file_is_refused_by_name(tmp_path: Path, is_proven: bool, rule: str) -> None:
+    """By the size that its manifest tells, or by its ends."""
+    path = put(tmp_path, 1, 9, is_proven=is_proven)
+    path.write_bytes(_WHOLE[:-1])
+
+    with pytest.raises(DamagedFile, match=rule) as told:
+        inspect(found(tmp_path))
+    assert str(path) in str(told.value)
+    assert "Copy it again" in str(told.value)
+
+
+def test_an_empty_directory_is_told_with_what_to_give(tmp_path: Path) -> None:
+    """The message names the directory and what it lacks."""
+    with pytest.raises(NothingThere, match="CLUSTER_ID/v1/transitions"):
+        found(tmp_path)
+
+
+def test_a_wrong_cluster_id_is_told_with_those_that_are_there(tmp_path: Path) -> None:
+    """Whoever misspelt it sees how it is spelt."""
+    put(tmp_path, 1, 9, cluster="north")
+    put(tmp_path, 1, 9, cluster="south")
+
+    with pytest.raises(NothingThere, match="there is: north, south"):
+        found(tmp_path, cluster_id="nroth")
+
+
+def test_two_clusters_in_one_directory_are_told_apart(tmp_path: Path) -> None:
+    """Both are read, or the one that is asked for."""
+    put(tmp_path, 1, 9, cluster="north")
+    put(tmp_path, 1, 9, cluster="south")
+
+    assert [file.cluster_id for file in found(tmp_path)] == ["north", "south"]
+    assert [file.cluster_id for file in found(tmp_path, cluster_id="south")] == ["south"]
+
+
+def test_a_directory_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    """The same files, and the same hash of the input."""
+    put(tmp_path, 1, 9)
+
+    assert input_hash(found(tmp_path, tmp_path)) == input_hash(found(tmp_path))
+    assert len(found(tmp_path, tmp_path)) == 1
+
+
+def test_a_file_that_comes_late_changes_the_hash(tmp_path: Path) -> None:
+    """So results that do not know it are known."""
+    put(tmp_path, 1, 9)
+    before = input_hash(found(tmp_path))
+    put(tmp_path, 10, 19, content=_WHOLE + b"PAR1")
+
+    assert input_hash(found(tmp_path)) != before
+
+
+def test_manifests_that_overlap_are_a_notice(tmp_path: Path) -> None:
+    """Both files are named; the doubles are removed later."""
+    put(tmp_path, 1, 9)
+    put(tmp_path, 5, 12, content=_WHOLE + b"PAR1")
+
+    (said,) = notices(found(tmp_path))
+    assert "n1-i1-1-9.parquet" in said
+    assert "n1-i1-5-12.parquet overlap" in said
+
+
+def test_a_duplicated_file_is_a_notice(tmp_path: Path) -> None:
+    """The same bytes under two names, and no talk of an overlap."""
+    put(tmp_path, 1, 9)
+    put(tmp_path, 1, 10)
+
+    (said,) = notices(found(tmp_path))
+    assert "is there 2 times" in said
+
+
+def test_a_newer_schema_is_a_notice(tmp_path: Path) -> None:
+    """Its new columns are not read, and that is said."""
+    put(tmp_path, 1, 9, schema_version=7)
+
+    (said,) = notices(found(tmp_path))
+    assert "schema version 7" in said
+
+
+def test_a_line_that_was_cut_off_is_a_notice(tmp_path: Path) -> None:
+    """A file without manifest that ends within a line."""
+    put(tmp_path, 1, 2, content=b'{"seq":1}\n{"se', suffix=".jsonl", is_proven=False)
+
+    (file,) = found(tmp_path)
+    assert is_cut(file)
+    assert any("ends within a line" in said for said in notices([file]))
+
+
+def test_a_manifest_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    """The message names the manifest, not the file."""
+    path = put(tmp_path, 1, 9)
+    (manifest,) = (tmp_path / "c").rglob("*.json")
+    manifest.write_text("{}")
+
+    with pytest.raises(DamagedFile, match="is no manifest") as told:
+        found(tmp_path)
+    assert f"{path.name}.json" in str(told.value)

@@ -1,0 +1,71 @@
+"""How much of an hour is there, and whether it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from strandline_analytics.jobs.coverage import GRACE_US, HourState, hours_of, require
+from strandline_analytics.sources.catalog import HOUR_US
+from strandline_analytics.sources.census import Tally
+from strandline_analytics.sources.trouble import Incomplete
+
+LATER_US = 100 * HOUR_US
+
+
+def tally(hour: int, first: int, last: int, **more: int | bool) -> Tally:
+    """A whole tally of node 1, heard from the first to the last second of the hour."""
+    made = Tally(
+        cluster_id="c", node_id=1, incarnation=1, hour=hour, events=last - first + 1, copies=0, first_seq=first,
+        last_seq=last, first_us=hour * HOUR_US, last_us=(hour + 1) * HOUR_US - 1,
+    )  # fmt: skip
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def test_an_hour_is_closed_when_its_numbers_go_on_after_it() -> None:
+    """Heard after the hour without a hole, and a told end: both hours are closed and whole."""
+    hours = hours_of([tally(5, 1, 10), tally(6, 11, 20, is_final=True)], now_us=LATER_US)
+
+    assert [(hour.state, hour.coverage) for hour in hours] == [(HourState.CLOSED, 1.0), (HourState.CLOSED, 1.0)]
+
+
+@pytest.mark.parametrize(("late_us", "state"), [(-1, HourState.OPEN), (0, HourState.CLOSED_INCOMPLETE)])
+def test_an_hour_is_open_until_its_grace_is_over(late_us: int, state: HourState) -> None:
+    """Who was not heard after the hour may still be late."""
+    hours = hours_of([tally(5, 1, 10)], now_us=6 * HOUR_US + GRACE_US + late_us)
+
+    assert [hour.state for hour in hours] == [state]
+
+
+def test_a_hole_counts_in_the_hours_it_may_belong_to() -> None:
+    """A missing hour between two that are there has the numbers between them, as may its neighbours."""
+    hours = hours_of([tally(5, 1, 10), tally(7, 31, 40, is_final=True)], now_us=LATER_US)
+
+    assert [(hour.events, hour.missing) for hour in hours] == [(10, 20), (0, 20), (10, 20)]
+    assert {hour.state for hour in hours} == {HourState.CLOSED_INCOMPLETE}
+    with pytest.raises(Incomplete, match="1970-01-01T06Z of cluster c is closed_incomplete"):
+        require(hours, 0.99)
+
+
+def test_hours_that_overlap_since_a_clock_went_back_have_no_hole() -> None:
+    """Numbers 8 to 12 stand in the wrong hour, and yet all are there."""
+    hours = hours_of([tally(5, 1, 12, events=9), tally(6, 8, 20, events=11, is_final=True)], now_us=LATER_US)
+
+    assert [hour.missing for hour in hours] == [0, 0]
+
+
+def test_numbers_that_only_a_heartbeat_told_of_are_missing() -> None:
+    """The end of an incarnation that was lost is told by its last heartbeat."""
+    (hour,) = hours_of([tally(5, 1, 10, told_last_seq=12, is_final=True)], now_us=LATER_US)
+
+    assert (hour.missing, hour.state) == (2, HourState.CLOSED_INCOMPLETE)
+
+
+def test_an_hour_that_nobody_was_heard_in_is_empty() -> None:
+    """A window beyond what is there has hours, and they are not complete."""
+    hours = hours_of([tally(5, 1, 10, is_final=True)], now_us=LATER_US, start_us=5 * HOUR_US, end_us=7 * HOUR_US)
+
+    assert [hour.state for hour in hours] == [HourState.CLOSED, HourState.EMPTY]
+    with pytest.raises(Incomplete):
+        require(hours, 0.5)
