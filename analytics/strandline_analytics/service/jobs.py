@@ -127,6 +127,11 @@ class JobQueue:
         self._changed.set()
         return job
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return len(self._waiting)
+
     def ahead_of(self, job: Job) -> int:
         """How many jobs end before this one begins; 0 for one that has begun."""
         if job not in self._waiting:

@@ -12,6 +12,7 @@ from strandline.cli import (
     analytics_explain,
     analytics_report,
     analytics_run,
+    analytics_serve,
     analytics_stats,
     analytics_stream,
     analytics_timeline,
@@ -29,3 +30,4 @@ app.command("stream")(analytics_stream.stream)
 app.command("timeline")(analytics_timeline.timeline)
 app.command("explain")(analytics_explain.explain)
 app.command("report")(analytics_report.report)
+app.command("serve")(analytics_serve.serve)

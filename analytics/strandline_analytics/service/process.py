@@ -1,0 +1,116 @@
+"""Runs the analytics server: opens Spark, serves, and stops without leaving work behind.
+
+Invariant: health says SERVING only while questions are answered; the session outlives every job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+
+import grpc
+import structlog
+from pyspark.sql import SparkSession
+
+from strandline.core.messages import Endpoint
+from strandline.rpc.channels import target
+from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
+from strandline_analytics.service.arrivals import Arrivals
+from strandline_analytics.service.engine import Engine
+from strandline_analytics.service.jobs import JobQueue
+from strandline_analytics.service.live import LiveState
+from strandline_analytics.service.servicer import SERVICE, AnalyticsServicer
+from strandline_analytics.service.settings import AnalyticsSettings
+from strandline_analytics.service.watching import Watches
+from strandline_analytics.sources.places import open_place
+
+_GRACE_S = 1.0
+
+_log = structlog.get_logger("strandline.analytics")
+
+
+class AnalyticsServer:
+    """A server in this process, over a session that its caller opened and will stop."""
+
+    def __init__(self, settings: AnalyticsSettings, spark: SparkSession) -> None:
+        self._settings = settings
+        self._spark = spark
+        self.endpoint: Endpoint | None = None
+
+    async def start(self) -> Endpoint:
+        """Serve; returns the address with its port.
+
+        Raises:
+            PortTaken: the address cannot be bound.
+            NothingThere: an input is no directory and no URI.
+        """
+        settings = self._settings
+        self._server: grpc.aio.Server = build_server(ServerSettings(name="analytics", reflection=settings.reflection))
+        self._health = RoleHealth([SERVICE])
+        self._health.attach(self._server, with_reflection=settings.reflection)
+        engine = Engine(self._spark, most_rows=settings.most_rows)
+        # Run ids of two processes of one server differ, so that nobody takes one for the other's.
+        prefix = f"{uuid.uuid4().hex[:8]}-"
+        self.queue = JobQueue(settings.queue_length, interrupt=engine.interrupt, prefix=prefix)
+        watches = Watches(arrivals_of(self._spark, settings), poll_s=settings.poll_s)
+        AnalyticsServicer(settings, engine, self.queue, watches).add_to(self._server)
+        self.endpoint = bind(self._server, settings.bind)
+        self._owner = asyncio.create_task(self.queue.run_forever())
+        await self._server.start()
+        await self._health.set_serving(True)
+        _log.info("serving", address=target(self.endpoint), inputs=",".join(settings.inputs))
+        return self.endpoint
+
+    @property
+    def owner(self) -> asyncio.Task[None]:
+        """The task that does the work; its end by an exception is the server's end."""
+        return self._owner
+
+    async def shut_down(self) -> None:
+        """Refuse new questions, give up what is under way, stop."""
+        await self._health.set_serving(False)
+        self.queue.close()
+        await self._server.stop(_GRACE_S)
+        self._owner.cancel()
+        await asyncio.gather(self._owner, return_exceptions=True)
+        _log.info("stopped")
+
+
+async def serve(
+    settings: AnalyticsSettings,
+    spark: SparkSession,
+    stop_asked: asyncio.Event,
+    *,
+    started: Callable[[Endpoint], None] = lambda _: None,
+) -> None:
+    """Serve until it is asked to stop; ``started`` is told the address.
+
+    Raises:
+        PortTaken: the address cannot be bound.
+        Exception: what ended the worker.
+    """
+    server = AnalyticsServer(settings, spark)
+    started(await server.start())
+    stopping = asyncio.create_task(stop_asked.wait())
+    try:
+        await asyncio.wait([stopping, server.owner], return_when=asyncio.FIRST_COMPLETED)
+        if server.owner.done():
+            server.owner.result()
+    finally:
+        stopping.cancel()
+        await server.shut_down()
+
+
+def arrivals_of(spark: SparkSession, settings: AnalyticsSettings) -> Callable[[LiveState], None]:
+    """What folds newly arrived files of the inputs into a state."""
+    places = [open_place(spark, name) for name in settings.inputs]
+    arrivals = Arrivals(
+        places, hours=settings.watch_hours, on_damage=lambda told: _log.warning("a file is left out", reason=told)
+    )
+
+    def look(state: LiveState) -> None:
+        for rows in arrivals.look():
+            state.take(rows)
+
+    return look

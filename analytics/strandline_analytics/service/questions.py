@@ -1,0 +1,189 @@
+"""Decides what a request asks, and refuses one that cannot be meant.
+
+Invariant: nothing behind this file sees a request; what it gives is complete and in range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.export.schema import EVENT_TYPES, SAMPLES
+from strandline.v1 import analytics_service_pb2 as pb
+from strandline.v1 import state_event_pb2
+from strandline_analytics.jobs.ask import Question, chosen
+from strandline_analytics.scope import Grouping
+from strandline_analytics.service import refusals
+from strandline_analytics.service.settings import MOST_PAGE_ROWS
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.timeline.selection import Selection
+
+MOST_WINDOWS = 10_000
+"""Steps that a window may be cut into."""
+MOST_SPEED = 1_000_000.0
+
+_GROUPINGS = {
+    pb.GROUPING_UNSPECIFIED: Grouping.PARTITION,
+    pb.GROUPING_TOPIC: Grouping.TOPIC,
+    pb.GROUPING_CLUSTER: Grouping.CLUSTER,
+}
+_LAST_SECOND = 253_402_300_799
+"""The end of the year 9999, where a Timestamp ends too."""
+
+
+def query_of(request: pb.QueryRequest, inputs: tuple[str, ...]) -> Question:
+    """What a Query asks.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    statistics = statistics_of([request.stat], "stat")
+    start_us, end_us = window_of(request.range)
+    return Question(
+        inputs=inputs,
+        statistics=statistics,
+        start_us=start_us,
+        end_us=end_us,
+        cluster_id=request.cluster_id or None,
+        step_us=_step_of(request.step_us, start_us, end_us),
+        grouping=grouping_of(request.grouping),
+    )
+
+
+def run_of(request: pb.SubmitRunRequest, inputs: tuple[str, ...]) -> Question:
+    """What a SubmitRun asks.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    start_us, end_us = window_of(request.range)
+    return Question(
+        inputs=inputs,
+        statistics=statistics_of(request.stats, "stats") if request.stats else tuple(ALL.values()),
+        start_us=start_us,
+        end_us=end_us,
+        cluster_id=request.cluster_id or None,
+        grouping=grouping_of(request.grouping),
+    )
+
+
+def coverage_of(request: pb.GetCoverageRequest, inputs: tuple[str, ...]) -> Question:
+    """What a GetCoverage asks: the window and the cluster; no statistic.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    start_us, end_us = window_of(request.range)
+    return Question(
+        inputs=inputs,
+        statistics=tuple(ALL.values()),
+        start_us=start_us,
+        end_us=end_us,
+        cluster_id=request.cluster_id or None,
+    )
+
+
+def selection_of(request: pb.GetTimelineRequest) -> Selection:
+    """Which events a GetTimeline asks for.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    if not 0 <= request.speed <= MOST_SPEED:
+        raise refusals.wrong(
+            "speed", f"it is from 0 to {MOST_SPEED:,.0f}", "use 1 for as it happened, 0 for everything at once"
+        )
+    start_us, end_us = window_of(request.range)
+    types = tuple(_event_type(number) for number in request.types)
+    sampled = tuple(name for name in types if EVENT_TYPES[name].dataset == SAMPLES)
+    return Selection(
+        topics=tuple(request.topics),
+        partitions=tuple(request.partitions),
+        nodes=tuple(request.nodes),
+        types=types,
+        start_us=start_us,
+        end_us=end_us,
+        cluster_id=request.cluster_id or None,
+        sample_types=sampled,
+        node_events=not request.without_node_events,
+    )
+
+
+def statistics_of(names: Sequence[str], field: str) -> tuple[Statistic, ...]:
+    """The statistics that are named.
+
+    Raises:
+        Refused: there is no such statistic.
+    """
+    try:
+        return chosen(names)
+    except ValueError as error:
+        raise refusals.wrong(field, str(error), "call ListStats, which names them all") from error
+
+
+def window_of(asked: pb.TimeRange) -> tuple[int | None, int | None]:
+    """Both ends in microseconds since 1970; None where the request leaves one open.
+
+    Raises:
+        Refused: an end is no time, or they are in the wrong order.
+    """
+    ends: list[int | None] = []
+    for name in ("start", "end"):
+        if not asked.HasField(name):
+            ends.append(None)
+            continue
+        told = getattr(asked, name)
+        if not (0 <= told.seconds <= _LAST_SECOND and 0 <= told.nanos < 1_000_000_000):
+            raise refusals.wrong(
+                f"range.{name}", "it is a moment from 1970 to 9999", "write RFC 3339, such as 2026-11-21T14:00:00Z"
+            )
+        ends.append(told.seconds * 1_000_000 + told.nanos // 1_000)
+    start_us, end_us = ends
+    if start_us is not None and end_us is not None and end_us <= start_us:
+        raise refusals.wrong(
+            "range.end", "it is after range.start; a window without length has no rows", "exchange them"
+        )
+    return start_us, end_us
+
+
+def grouping_of(number: int) -> Grouping:
+    """What a row is about.
+
+    Raises:
+        Refused: no such grouping.
+    """
+    found = _GROUPINGS.get(number)  # type: ignore[call-overload]
+    if found is None:
+        raise refusals.wrong(
+            "grouping",
+            f"{number} is no grouping",
+            "leave it out for partitions, or use GROUPING_TOPIC, GROUPING_CLUSTER",
+        )
+    return Grouping(found)
+
+
+def page_size_of(asked: int, otherwise: int) -> int:
+    """How many rows an answer has at most.
+
+    Raises:
+        Refused: it is negative.
+    """
+    if asked < 0:
+        raise refusals.wrong("page_size", "it is at least 0", "leave it out for the server's own limit")
+    return min(asked or otherwise, MOST_PAGE_ROWS)
+
+
+def _step_of(step_us: int, start_us: int | None, end_us: int | None) -> int | None:
+    if step_us < 0:
+        raise refusals.wrong("step_us", "it is at least 0", "leave it out for one step as long as the window")
+    if step_us and start_us is not None and end_us is not None and (end_us - start_us) // step_us >= MOST_WINDOWS:
+        raise refusals.wrong("step_us", f"a window has at most {MOST_WINDOWS} steps", "ask for longer steps")
+    return step_us or None
+
+
+def _event_type(number: int) -> str:
+    names = state_event_pb2.StateEventType.DESCRIPTOR.values_by_number
+    name = names[number].name.removeprefix("STATE_EVENT_TYPE_") if number in names else ""
+    if name not in EVENT_TYPES:
+        raise refusals.wrong("types", f"{number} is no type of event", "use the names of StateEventType")
+    return name

@@ -1,0 +1,200 @@
+"""Decides nothing of statistics: AnalyticsService's calls become questions for the worker, and its answers messages.
+
+Invariant: a caller that goes away, or whose deadline passes, takes its question with it; no call computes in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import grpc
+import structlog
+from google.protobuf.message import Message
+
+from strandline.v1 import analytics_service_pb2 as pb
+from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
+from strandline_analytics.jobs.ask import Question
+from strandline_analytics.service import pages, questions, refusals, values
+from strandline_analytics.service.engine import Engine
+from strandline_analytics.service.jobs import Cancelled, Job, JobQueue
+from strandline_analytics.service.live import Partition
+from strandline_analytics.service.runs import Run, Runs, hour_told, noting
+from strandline_analytics.service.settings import AnalyticsSettings
+from strandline_analytics.service.watching import Watches
+from strandline_analytics.stats import ALL
+
+SERVICE = pb.DESCRIPTOR.services_by_name["AnalyticsService"].full_name
+Context = grpc.aio.ServicerContext[Any, Any]
+_Told = TypeVar("_Told")
+
+_log = structlog.get_logger("strandline.analytics")
+
+
+class AnalyticsServicer:
+    """AnalyticsService over one engine, one queue and the watches of one input."""
+
+    def __init__(self, settings: AnalyticsSettings, engine: Engine, queue: JobQueue, watches: Watches) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._queue = queue
+        self._watches = watches
+        self._kept = pages.KeptAnswers(2 * settings.most_rows)
+        self._runs = Runs(settings.kept_runs)
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on ``server``."""
+        pb_grpc.add_AnalyticsServiceServicer_to_server(cast(Any, self), server)
+
+    # --- questions ------------------------------------------------------------------------------------
+
+    async def ListStats(self, request: pb.ListStatsRequest, context: Context) -> pb.ListStatsResponse:
+        """Lists the statistics."""
+        question = pages.fingerprint(request)
+        place = pages.read_token(request.page_token, question)
+        answer = pages.Answer("", [*ALL.values()])
+        end = place.offset + questions.page_size_of(request.page_size, len(ALL))
+        stats = [values.description(one) for one in answer.rows[place.offset : end]]
+        return pb.ListStatsResponse(stats=stats, next_page_token=pages.next_token(question, answer, end))
+
+    async def Query(self, request: pb.QueryRequest, context: Context) -> None:
+        """Computes one statistic and sends a page of its rows."""
+        question = questions.query_of(request, self._settings.inputs)
+        title = f"query {request.stat}"
+        answer, rows, token = await self._page(
+            request, title, lambda job, place: self._engine.query(job, question, place)
+        )
+        await context.write(pb.QueryResponse(header=answer.header))
+        for row in rows:
+            await context.write(pb.QueryResponse(row=row))
+        await context.write(pb.QueryResponse(end=pb.QueryEnd(next_page_token=token, rows=len(rows))))
+
+    async def GetTimeline(self, request: pb.GetTimelineRequest, context: Context) -> None:
+        """Sends a page of events, at once or at the speed at which they happened."""
+        selection = questions.selection_of(request)
+        question = Question(
+            inputs=self._settings.inputs,
+            statistics=(),
+            start_us=selection.start_us,
+            end_us=selection.end_us,
+            cluster_id=selection.cluster_id,
+        )
+        _, events, token = await self._page(
+            request, "timeline", lambda job, place: self._engine.timeline(job, question, selection, place)
+        )
+        began_s = asyncio.get_running_loop().time()
+        for event in events:
+            if request.speed:
+                since_s = (event.time.ToMicroseconds() - events[0].time.ToMicroseconds()) / 1e6
+                await asyncio.sleep(began_s + since_s / request.speed - asyncio.get_running_loop().time())
+            await context.write(pb.GetTimelineResponse(event=event))
+        await context.write(pb.GetTimelineResponse(end=pb.TimelineEnd(next_page_token=token, events=len(events))))
+
+    async def GetCoverage(self, request: pb.GetCoverageRequest, context: Context) -> pb.GetCoverageResponse:
+        """Tells how complete each hour is."""
+        question = questions.coverage_of(request, self._settings.inputs)
+        hours, input_hash = await self._wait_for("coverage", lambda job: self._engine.coverage(job, question))
+        return pb.GetCoverageResponse(hours=map(hour_told, hours), input_manifest_hash=input_hash)
+
+    async def _page(
+        self,
+        request: Any,
+        title: str,
+        compute: Callable[[Job, pages.Place], pages.Answer[_Told]],
+    ) -> tuple[pages.Answer[_Told], Sequence[_Told], str]:
+        """An answer, the rows of the page that was asked for, and the token of the next one."""
+        question = pages.fingerprint(cast(Message, request))
+        size = questions.page_size_of(request.page_size, self._settings.page_rows)
+        place = pages.read_token(request.page_token, question)
+        answer: pages.Answer[_Told] | None = self._kept.find(question, place.input_hash)
+        if answer is None:
+            answer = await self._wait_for(title, lambda job: compute(job, place))
+            self._kept.keep(question, answer)
+        end = place.offset + size
+        return answer, answer.rows[place.offset : end], pages.next_token(question, answer, end)
+
+    async def _wait_for(self, title: str, work: Callable[[Job], _Told]) -> _Told:
+        job = self._queue.submit(title, work)
+        try:
+            return cast(_Told, await asyncio.shield(job.outcome))
+        except Cancelled:
+            raise refusals.stopping() from None
+        finally:
+            # Whoever left, by his own will or by his deadline, wants no answer; what has ended stays as it is.
+            self._queue.cancel(job)
+
+    # --- partitions now -------------------------------------------------------------------------------
+
+    async def WatchPartitions(self, request: pb.WatchPartitionsRequest, context: Context) -> None:
+        """Tells all partitions, then those that changed."""
+        topics = frozenset(request.topics)
+
+        def is_wanted(one: Partition) -> bool:
+            of_cluster = request.cluster_id in ("", one.cluster_id)
+            return of_cluster and (not topics or one.topic in topics) and (not request.only_troubled or one.is_troubled)
+
+        async for news in self._watches.changes(is_wanted):
+            await context.write(
+                pb.WatchPartitionsResponse(partitions=[_partition_now(one) for one in news], provisional=True)
+            )
+
+    # --- runs -----------------------------------------------------------------------------------------
+
+    async def SubmitRun(self, request: pb.SubmitRunRequest, context: Context) -> pb.SubmitRunResponse:
+        """Puts a run into the queue."""
+        question = questions.run_of(request, self._settings.inputs)
+        notes: list[str] = []
+        output = str(self._settings.results)
+        job = self._queue.submit("run", lambda job: self._engine.run(job, question, output, noting(notes)))
+        job.outcome.add_done_callback(lambda outcome: _log_failure(job, outcome))
+        run = self._runs.add(Run(job, tuple(one.id for one in question.statistics), question.grouping, notes))
+        return pb.SubmitRunResponse(run=self._told(run))
+
+    async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
+        """Tells how a run stands."""
+        return pb.GetRunResponse(run=self._told(self._runs.find(request.run_id)))
+
+    async def CancelRun(self, request: pb.CancelRunRequest, context: Context) -> pb.CancelRunResponse:
+        """Gives a run up."""
+        run = self._runs.find(request.run_id)
+        self._queue.cancel(run.job)
+        return pb.CancelRunResponse(run=self._told(run))
+
+    def _told(self, run: Run) -> pb.Run:
+        return run.told(self._queue.ahead_of(run.job))
+
+
+def _partition_now(one: Partition) -> pb.PartitionNow:
+    return pb.PartitionNow(
+        cluster_id=one.cluster_id,
+        topic=one.topic,
+        topic_id=one.topic_id,
+        partition=one.partition,
+        leader=one.leader,
+        leader_epoch=one.leader_epoch,
+        partition_epoch=one.partition_epoch,
+        replicas=one.replicas,
+        isr=one.isr,
+        out_of_sync=one.out_of_sync,
+        min_isr=one.min_isr,
+        hw=one.hw,
+        leo=one.leo,
+        replica_states=[
+            pb.ReplicaNow(
+                node_id=node,
+                leo=look.leo,
+                expected_state=look.expected_state,
+                last_caught_up_us=look.last_caught_up_us,
+            )
+            for node, look in sorted(one.looks.items())
+        ],
+        as_of=values.moment(one.as_of_us),
+        deleted=one.is_deleted,
+    )
+
+
+def _log_failure(job: Job, outcome: asyncio.Future[Any]) -> None:
+    error = outcome.exception()
+    if error is not None and not isinstance(error, Cancelled):
+        _log.error("a run failed", run_id=job.id, exc_info=error)

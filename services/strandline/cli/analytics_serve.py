@@ -1,0 +1,81 @@
+"""`strandline analytics serve`: statistics, timelines and the state of partitions by gRPC, from one Spark session.
+
+Invariant: the only line on stdout is the address, once calls are answered; a stop that was asked for ends with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.analytics_options import Inputs, Memory, existing
+from strandline.cli.analytics_session import DEFAULT_MEMORY, spark_session
+
+if TYPE_CHECKING:
+    from strandline_analytics.service.settings import AnalyticsSettings
+
+Bind = Annotated[
+    str, typer.Option("--bind", metavar="HOST:PORT", help="Address to serve; port 0: the kernel's choice.")
+]
+Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Runs write their tables below it.")]
+QueueLength = Annotated[
+    int, typer.Option("--queue-length", min=1, help="Questions that may wait for the one computed.")
+]
+PageRows = Annotated[
+    int, typer.Option("--page-rows", min=1, max=10_000, help="Rows of an answer that names no page_size.")
+]
+Poll = Annotated[
+    float, typer.Option("--poll", min=0.1, metavar="SECONDS", help="How often watched inputs are looked at for files.")
+]
+Reflection = Annotated[bool, typer.Option("--reflection/--no-reflection", help="Serve gRPC reflection.")]
+
+
+def serve(
+    inputs: Inputs,
+    bind: Bind = "127.0.0.1:0",
+    results: Results = Path("strandline-results"),
+    queue_length: QueueLength = 8,
+    page_rows: PageRows = 1_000,
+    poll: Poll = 2.0,
+    reflection: Reflection = True,
+    memory: Memory = DEFAULT_MEMORY,
+) -> None:
+    """Answer questions about exports by gRPC until it is interrupted; grpcurl needs no files."""
+    from strandline.rpc.channels import parse_endpoint, target
+    from strandline.runtime.exit_codes import ExitCode, stop_process
+    from strandline.runtime.process import run_service
+
+    try:
+        endpoint = parse_endpoint(bind)
+    except ValueError as error:
+        raise typer.BadParameter(f"--bind: {error}") from None
+    existing(inputs)
+    with spark_session(memory, progress=False) as spark:
+        from strandline.rpc.server import PortTaken
+        from strandline_analytics.service import process
+        from strandline_analytics.service.settings import AnalyticsSettings
+
+        settings: AnalyticsSettings = AnalyticsSettings(
+            inputs=tuple(inputs),
+            results=results.absolute(),
+            bind=endpoint,
+            reflection=reflection,
+            queue_length=queue_length,
+            page_rows=page_rows,
+            poll_s=poll,
+        )
+
+        async def main(stop_asked: asyncio.Event) -> ExitCode:
+            try:
+                await process.serve(
+                    settings, spark, stop_asked, started=lambda bound: typer.echo(f"serving on {target(bound)}")
+                )
+            except PortTaken as error:
+                stop_process(ExitCode.PORT_TAKEN, str(error))
+            return ExitCode.CLEAN
+
+        code = run_service(main)
+    raise typer.Exit(int(code))

@@ -1,0 +1,156 @@
+"""AnalyticsService where no Spark is needed: bad questions, the queue, those who leave, watches, reflection, health."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from served_analytics import (
+    DEADLINE_S,
+    QUEUE_LENGTH,
+    SERVICE_NAME,
+    Served,
+    envelope,
+    held,
+    hour_of_the_export,
+    query,
+    refused,
+    serving,
+    until,
+    waiting,
+    write_file,
+)
+
+from strandline.v1 import analytics_service_pb2 as pb
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server of this file's tests."""
+    with serving(tmp_path_factory.mktemp("export"), tmp_path_factory.mktemp("results"), None) as one:
+        yield one
+
+
+@pytest.fixture
+def busy(served: Served) -> Iterator[threading.Event]:
+    """The worker is busy until the event is set, or the test ends."""
+    with held(served) as let_go:
+        yield let_go
+
+
+def test_statistics_are_listed_by_pages(served: Served) -> None:
+    """All twenty come, in order, each with the columns that its rows have and their units."""
+    told, token = [], ""
+    while not told or token:
+        page = served.stub.ListStats(pb.ListStatsRequest(page_size=7, page_token=token), timeout=DEADLINE_S)
+        told, token = [*told, *page.stats], page.next_page_token
+
+    assert [one.id for one in told] == [f"s{number:02}" for number in range(1, 21)]
+    columns = {column.name: column for column in told[9].columns}
+    assert (columns["under_min_us"].type, columns["under_min_us"].unit) == ("bigint", "us")
+    assert all(column.type and column.meaning for one in told for column in one.columns)
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("stat", {"stat": "s21"}),
+        ("stat", {"stat": ""}),
+        ("range.end", {"range": hour_of_the_export(60, 60)}),
+        ("range.start", {"range": pb.TimeRange(start={"seconds": -1})}),
+        ("range.end", {"range": pb.TimeRange(end={"nanos": -5})}),
+        ("step_us", {"step_us": -1}),
+        ("step_us", {"step_us": 1}),
+        ("grouping", {"grouping": 99}),
+        ("page_size", {"page_size": -1}),
+        ("page_token", {"page_token": "no token"}),
+    ],
+)
+def test_a_question_that_cannot_be_meant_is_refused(served: Served, field: str, asked: dict[str, Any]) -> None:
+    """INVALID_ARGUMENT, and an ErrorInfo with field, rule and remedy; nothing is computed for it."""
+    code, info = refused(lambda: query(served, **asked))
+
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert (info.reason, info.domain, info.metadata["field"]) == ("INVALID_REQUEST", "strandline", field)
+    assert info.metadata["rule"]
+    assert info.metadata["remedy"]
+
+
+def test_a_watcher_is_told_the_state_and_then_its_changes(served: Served) -> None:
+    """First both partitions, with what the leader saw; when a file arrives, only the partition that it changes."""
+    call = served.stub.WatchPartitions(pb.WatchPartitionsRequest(topics=["tides"]), timeout=DEADLINE_S)
+
+    first = next(call)
+    shrunk = {"event_type": "ISR_CHANGE", "partition_epoch": 3, "new_isr": [2, 3], "old_isr": [1, 2, 3]}
+    said = envelope(6, 3_000, 1, meta_offset=6, **(shrunk | {"leader_epoch": 1, "cause": "lag"}))
+    write_file(Path(served.settings.inputs[0]), "transitions", [said])
+    second = next(call)
+    call.cancel()
+
+    assert first.provisional
+    assert [(one.partition, one.leader, list(one.isr)) for one in first.partitions] == [
+        (0, 1, [1, 2, 3]),
+        (1, 2, [1, 2, 3]),
+    ]
+    p0 = first.partitions[0]
+    assert (p0.hw, p0.leo, [(one.node_id, one.leo) for one in p0.replica_states]) == (9, 9, [(1, 9), (2, 9), (3, 4)])
+    assert [(one.partition, list(one.out_of_sync)) for one in second.partitions] == [(1, [1])]
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_full_queue_refuses_and_a_cancelled_run_makes_room(served: Served) -> None:
+    """RESOURCE_EXHAUSTED with ErrorInfo beyond the bound; a run that waits can be given up, and tells so."""
+    asked = pb.SubmitRunRequest(stats=["s8"], range=hour_of_the_export())
+    runs = [served.stub.SubmitRun(asked, timeout=DEADLINE_S).run for _ in range(QUEUE_LENGTH)]
+
+    code, info = refused(lambda: served.stub.SubmitRun(asked, timeout=DEADLINE_S))
+    cancelled = [served.stub.CancelRun(pb.CancelRunRequest(run_id=run.run_id), timeout=DEADLINE_S).run for run in runs]
+
+    assert [run.waiting_behind for run in runs] == [1, 2]
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (info.reason, info.metadata["field"]) == ("THROTTLING_QUOTA_EXCEEDED", "queue")
+    assert info.metadata["retriable"] == "true"
+    assert [run.state for run in cancelled] == [pb.RUN_STATE_CANCELLED] * QUEUE_LENGTH
+    again = served.stub.SubmitRun(asked, timeout=DEADLINE_S).run
+    assert again.waiting_behind == 1
+    served.stub.CancelRun(pb.CancelRunRequest(run_id=again.run_id), timeout=DEADLINE_S)
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("leaving", ["deadline", "cancel"])
+def test_whoever_leaves_takes_his_question_with_him(served: Served, leaving: str) -> None:
+    """A deadline that passes, or a client that cancels, takes the Query out of the queue: others find room again."""
+    asked = pb.QueryRequest(stat="s16", range=hour_of_the_export())
+    calls = [
+        served.stub.Query(asked, timeout=0.5 if leaving == "deadline" else DEADLINE_S) for _ in range(QUEUE_LENGTH)
+    ]
+    if leaving == "cancel":
+        until(lambda: waiting(served) == QUEUE_LENGTH)
+        for call in calls:
+            call.cancel()
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as caught:
+            next(call)
+        told = grpc.StatusCode.DEADLINE_EXCEEDED if leaving == "deadline" else grpc.StatusCode.CANCELLED
+        assert caught.value.code() is told
+
+    until(lambda: waiting(served) == 0)
+
+
+def test_reflection_and_health_tell_of_the_service(served: Served) -> None:
+    """grpcurl finds it without files, and a load balancer finds it serving."""
+    reflecting = reflection_pb2_grpc.ServerReflectionStub(served.channel)
+    asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+    (listed,) = reflecting.ServerReflectionInfo(asked, timeout=DEADLINE_S)
+    health = health_pb2_grpc.HealthStub(served.channel)
+
+    assert SERVICE_NAME in [one.name for one in listed.list_services_response.service]
+    for name in ("", SERVICE_NAME):
+        answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=DEADLINE_S)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -1,0 +1,130 @@
+"""AnalyticsService with its Spark session: rows, timelines, runs and coverage of a small export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from pyspark.sql import SparkSession
+from served_analytics import DEADLINE_S, HOUR_US, Served, hour_of_the_export, query, refused, serving, timeline, until
+
+from strandline.v1 import analytics_service_pb2 as pb
+from strandline.v1 import state_event_pb2
+from strandline_analytics.service.engine import Engine, interruptible
+from strandline_analytics.service.jobs import Cancelled, Job
+
+pytestmark = pytest.mark.timeout(600)  # a query takes seconds to plan, and minutes on a machine that is busy tenfold
+
+
+@pytest.fixture(scope="module")
+def served(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server of this file's tests."""
+    with serving(tmp_path_factory.mktemp("export"), tmp_path_factory.mktemp("results"), spark) as one:
+        yield one
+
+
+def test_a_statistic_is_told_row_by_row_and_page_by_page(served: Served) -> None:
+    """One row for each partition, of the declared columns and kinds; two pages of one row are the same two rows."""
+    header, rows, end = query(served)
+
+    declared = [column.name for column in header.columns]
+    assert [row.values["partition"].int64_value for row in rows] == [0, 1]
+    assert all(set(row.values) <= set(declared) for row in rows)
+    assert rows[0].values["under_replicated_us"].int64_value == 600_000_000
+    assert rows[1].values["under_replicated_us"].int64_value == 0
+    assert rows[0].values["coverage"].double_value == 1.0
+    assert rows[0].values["input_manifest_hash"].string_value == header.input_manifest_hash
+    assert (header.total_rows, end.rows, end.next_page_token) == (2, 2, "")
+
+    _, first, more = query(served, page_size=1)
+    _, second, last = query(served, page_size=1, page_token=more.next_page_token)
+    assert [*first, *second] == rows
+    assert (more.rows, last.next_page_token) == (1, "")
+
+
+def test_what_is_not_there_is_not_found(served: Served) -> None:
+    """An unknown cluster and an unknown run are NOT_FOUND, with what there is instead."""
+    of_cluster = refused(lambda: query(served, cluster_id="ebb"))
+    of_run = refused(lambda: served.stub.GetRun(pb.GetRunRequest(run_id="nobody"), timeout=DEADLINE_S))
+
+    assert of_cluster[0] is of_run[0] is grpc.StatusCode.NOT_FOUND
+    assert of_run[1].metadata["field"] == "run_id"
+
+
+def test_events_come_in_order_and_by_pages(served: Served) -> None:
+    """Each as it was exported, with its time, place and a sentence; the pages continue one another."""
+    events, end = timeline(served)
+
+    changes = [(one.event.partition, one.event.partition_epoch) for one in events]
+    assert changes == [(0, 2), (0, 3), (1, 2)]
+    assert events[0].event.event_type == state_event_pb2.STATE_EVENT_TYPE_ISR_CHANGE
+    assert [member.replica_id for member in events[0].event.removed] == [3]
+    assert events[0].time.ToMicroseconds() == HOUR_US + 600_000_000
+    assert all(one.sentence for one in events)
+    assert (end.events, end.next_page_token) == (3, "")
+
+    first, more = timeline(served, page_size=2)
+    rest, _ = timeline(served, page_size=2, page_token=more.next_page_token)
+    assert [*first, *rest] == events
+
+
+def test_a_replay_takes_the_time_that_was_asked_for_and_a_deadline_ends_it(served: Served) -> None:
+    """At the speed of life ten minutes lie between the first two events: only the first one comes in time."""
+    timeline(served)
+    call = served.stub.GetTimeline(pb.GetTimelineRequest(range=hour_of_the_export(), speed=1.0), timeout=3)
+
+    heard = []
+    with pytest.raises(grpc.RpcError) as caught:
+        heard += [part.event.event.partition_epoch for part in iter(call.__next__, None)]
+
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    code, info = refused(lambda: timeline(served, speed=-1.0))
+    assert (code, info.metadata["field"]) == (grpc.StatusCode.INVALID_ARGUMENT, "speed")
+
+
+def test_a_run_writes_tables_and_tells_how_it_stands(served: Served) -> None:
+    """It waits, runs and is done; then its Parquet table is below the results directory, with the rows it tells."""
+    asked = pb.SubmitRunRequest(stats=["isr_time"], range=hour_of_the_export())
+    run = served.stub.SubmitRun(asked, timeout=DEADLINE_S).run
+    # Whatever comes after it in the queue ends after it.
+    served.outcome(served.submit(lambda job: None)).result(DEADLINE_S)
+
+    run = served.stub.GetRun(pb.GetRunRequest(run_id=run.run_id), timeout=DEADLINE_S).run
+
+    assert (run.state, run.error_message, list(run.stats)) == (pb.RUN_STATE_DONE, "", ["s10"])
+    (output,) = run.outputs
+    assert (output.stat, output.rows) == ("s10", 2)
+    assert list(Path(output.path).rglob("*.parquet"))
+    assert run.submitted.ToMicroseconds() <= run.started.ToMicroseconds() <= run.ended.ToMicroseconds()
+
+
+def test_coverage_is_told_by_the_hour(served: Served) -> None:
+    """Every event of the hour is there; its emitters never told their end, which is said by their ids."""
+    answer = served.stub.GetCoverage(pb.GetCoverageRequest(range=hour_of_the_export()), timeout=DEADLINE_S)
+
+    (hour,) = answer.hours
+    assert (hour.cluster_id, hour.missing, hour.coverage) == ("tidal", 0, 1.0)
+    assert hour.hour.ToMicroseconds() == HOUR_US
+    assert list(hour.unproven_nodes) == [-1, 1]
+
+
+def test_cancelling_ends_spark_work_under_way(served: Served) -> None:
+    """A Spark job of hours ends when its question is given up, and the worker takes the next one."""
+
+    @interruptible
+    def endless(engine: Engine, job: Job) -> int:
+        return engine.spark.range(0, 10**15, numPartitions=2).selectExpr("sum(id % 7)").head()[0]
+
+    engine = Engine(served.spark, most_rows=1)
+    job = served.submit(lambda job: endless(engine, job))
+    outcome = served.outcome(job)
+    until(lambda: bool(served.spark.sparkContext.statusTracker().getActiveJobsIds()))
+
+    served.cancel(job)
+
+    with pytest.raises(Cancelled):
+        outcome.result(DEADLINE_S)
+    assert served.outcome(served.submit(lambda job: "next")).result(DEADLINE_S) == "next"
+    assert list(served.spark.sparkContext.statusTracker().getActiveJobsIds()) == []
