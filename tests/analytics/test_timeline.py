@@ -1,0 +1,69 @@
+"""The order and the times of events that several clocks wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.timeline.event import Event, events_from
+from strandline_analytics.timeline.order import timeline
+from strandline_analytics.timeline.selection import Selection
+
+
+@pytest.fixture
+def events(silver: Callable[[str], Silver]) -> Callable[[Selection], list[Event]]:
+    """Asks the history of three clocks."""
+    tables = silver("timeline_clocks.jsonl")
+
+    def ask(selection: Selection) -> list[Event]:
+        return events_from([row.asDict(recursive=True) for row in timeline(tables, selection).collect()])
+
+    return ask
+
+
+# One session start and few queries, but each is planned from nothing on a machine that others use too.
+@pytest.mark.timeout(300)
+def test_order_is_that_of_decisions_and_not_of_clocks(events: Callable[[Selection], list[Event]]) -> None:
+    """Wrong clocks, absent epochs and a controller whose time went back: the order is told by epochs and seqs."""
+    found = events(Selection())
+    of_partition = [event for event in found if event.partition is not None]
+
+    assert [(event.event_type, event.partition_epoch) for event in of_partition] == [
+        ("CONFIG_CHANGE", 0),
+        ("LEADER_CHANGE", 0),
+        ("ISR_CHANGE", 1),
+        # Three rows that know the same, at the same corrected time: the writer's number decides, and its seq.
+        ("ALTER_PARTITION", 1),
+        ("EPOCH_START", 1),
+        ("TRUNCATION", 1),
+        ("ISR_CHANGE", 2),
+    ]
+    assert [event.ordinal for event in of_partition] == [1, 2, 3, 4, 5, 6, 7]
+    assert "CLOCK_SAMPLE" not in {event.event_type for event in found}
+    at_ms = {(e.event_type, e.partition_epoch): e.t_us / 1000 for e in of_partition}
+    # Corrected by the measured second, not before the decision it knows of, and never back along its seq.
+    assert at_ms["ALTER_PARTITION", 1] == 100
+    assert at_ms["EPOCH_START", 1] == 100
+    assert at_ms["TRUNCATION", 1] == 100
+    # The controller's clock went back from 100 to 90 ms; its second decision did not come before the first.
+    assert at_ms["ISR_CHANGE", 2] == 100
+    assert {e.event_type: e.err_us for e in of_partition if e.node_id != -1} == {
+        "ALTER_PARTITION": 500,
+        "EPOCH_START": 500,
+        "TRUNCATION": None,
+    }
+
+
+@pytest.mark.timeout(300)
+def test_a_filter_takes_away_and_never_turns_around(events: Callable[[Selection], list[Event]]) -> None:
+    """Events of a node are those that it wrote and those about it, each with the place that it has among all."""
+    of_three = events(Selection(nodes=(3,)))
+
+    assert [(e.event_type, e.ordinal) for e in of_three if e.partition is not None] == [
+        ("TRUNCATION", 6),
+        ("ISR_CHANGE", 7),
+    ]
+    assert [e.event_type for e in of_three if e.partition is None] == ["NODE_SESSION"]
+    assert [e.event_type for e in events(Selection(types=("CLOCK_SAMPLE",), node_events=True))] == ["CLOCK_SAMPLE"]
