@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from strandline import __version__
 from strandline.export.schema import EVENT_TYPES, TRANSITIONS
@@ -65,6 +66,8 @@ def gather(
         TooMuch: there are more events than a page can tell.
         ValueError: nothing is there.
     """
+    if end_us is not None:
+        silver = as_of(silver, end_us)
     parts = 3 + (2 if steps else 1) * len(ALL)
     told("transitions", 0, parts)
     # From the beginning of what was read: the state at the start of the window follows from what came before.
@@ -94,6 +97,13 @@ def gather(
     material = replace(material, samples=_samples(silver, material))
     told("page", parts, parts)
     return material
+
+
+def as_of(silver: Silver, end_us: int) -> Silver:
+    """What was known at the end of a window: a chain of shrinks does not go on in a report about the time before it."""
+    before = F.col("ts_wall_us") < end_us
+    samples = None if silver.samples is None else silver.samples.where(before)
+    return Silver(silver.transitions.where(before), samples, silver.input_hash)
 
 
 def _samples(silver: Silver, material: Material) -> list[Event]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline_analytics.report.draw_lanes import clock_text, draw_lanes, length_text
+from strandline_analytics.report.failovers import failovers
 from strandline_analytics.report.incidents import Incident
 from strandline_analytics.report.material import Material, incidents_of
 from strandline_analytics.report.moments import moment_text
@@ -92,6 +93,7 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
         "committed_cut_records": total("s07", "committed_cut_records"),
         "committed_lost_records": total("s07", "committed_lost_records"),
         "coverage": coverage(material),
+        "failovers": [asdict(each) for each in failovers(material.events, material.start_us, material.end_us)],
         "troubles": {name: found.trouble for name, found in results.items() if found.trouble},
     }
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
     from strandline.cli.demo.corpus import Corpus
     from strandline.cli.demo.screen import Screen
     from strandline.cli.demo.story import Story
-    from strandline.cli.demo.verdict import Verdict
+    from strandline.cli.demo.verdict import Check, Verdict
 
 CONTROLLER_SETTINGS = {"session_timeout_ms": "1500", "heartbeat_interval_ms": "300"}
 """A dead node is noticed after 1.5 s instead of 9 s: nobody wants to watch nine seconds of nothing."""
-NODE_SETTINGS = {"replica_lag_time_max_ms": "10000"}
-"""Time for a follower on a busy laptop to fall behind and catch up without leaving the ISR."""
+NODE_SETTINGS = {"replica_lag_time_max_ms": "10000", "sample_interval_ms": "100"}
+"""Time for a follower on a busy laptop to fall behind and catch up in the ISR; looks ten times a second."""
+EXPORT_SETTINGS = {"export_roll_s": "1"}
+"""Short files, because a process that is killed takes its open file with it."""
 
 
 def demo(
@@ -37,17 +41,22 @@ def demo(
         Path | None, typer.Option("--dir", metavar="DIR", help="A new directory for the run; it is left behind.")
     ] = None,
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, max=100, help="The topic's partitions.")] = 6,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Let Spark tell the run as a page, and compare its figures.")
+    ] = True,
 ) -> None:
     """Replicate a real file, kill the leader half way, and prove that nothing was lost.
 
     Starts a controller and three data nodes as processes of this machine, produces every line with acks=all while
     a consumer reads along, kills the node that leads most with SIGKILL, lets it come back, and checks everything.
+    Then Spark computes from the exported state what happened, and has to come to the same figures.
     Exit code 1 if any check fails.
     """
-    perform(_demo(file, directory, partitions))
+    perform(_demo(file, directory, partitions, report))
 
 
-async def _demo(file: Path | None, directory: Path | None, partitions: int) -> None:
+async def _demo(file: Path | None, directory: Path | None, partitions: int, wants_report: bool) -> None:
+    from strandline.cli.demo.report import agreement, make_report, whats_missing
     from strandline.cli.demo.screen import Scene, open_screen
     from strandline.cli.demo.story import Story
     from strandline.cli.local_cluster import LocalCluster, Plan
@@ -58,11 +67,22 @@ async def _demo(file: Path | None, directory: Path | None, partitions: int) -> N
         screen.tell("run", str(where))
         corpus = await asyncio.to_thread(_input, file, where, partitions)
         screen.tell("input", f"{corpus.title}: {corpus.lines:,} lines, {bytes_text(corpus.size_bytes)}")
-        plan = Plan(directory=where, controller_settings=CONTROLLER_SETTINGS, node_settings=NODE_SETTINGS)
+        export = EXPORT_SETTINGS | {"export_dir": str(where / "export")}
+        plan = Plan(
+            directory=where, controller_settings=CONTROLLER_SETTINGS | export, node_settings=NODE_SETTINGS | export
+        )
         story = Story(corpus, LocalCluster(plan), screen, scene)
         began = time.monotonic()
         await story.play()
         verdict = await asyncio.to_thread(_verdict, story, time.monotonic() - began)
+        _print_checks(verdict.checks, screen)
+        if wants_report and (missing := whats_missing()):
+            screen.tell("no report", missing, tone="bold yellow")
+        elif wants_report:
+            figures = await make_report(where, story, screen, scene)
+            agreed = tuple(agreement(story, figures))
+            _print_checks(agreed, screen)
+            verdict = replace(verdict, checks=verdict.checks + agreed)
         _print(verdict, screen)
     (where / "verdict.json").write_text(json.dumps(verdict.document(), indent=2) + "\n")
     typer.echo(f"\nThe run is left in {where}")
@@ -134,11 +154,14 @@ def _verdict(story: Story, took_s: float) -> Verdict:
     return Verdict(checks=tuple(checks(evidence)), figures=figures, raw=raw)
 
 
-def _print(verdict: Verdict, screen: Screen) -> None:
+def _print_checks(checks: Iterable[Check], screen: Screen) -> None:
     screen.gap()
-    for check in verdict.checks:
+    for check in checks:
         tone = "bold green" if check.held else "bold red"
         screen.tell("verified" if check.held else "FAILED", f"{check.sentence}: {check.shown}", tone=tone)
+
+
+def _print(verdict: Verdict, screen: Screen) -> None:
     screen.gap()
     for name, shown in verdict.figures.items():
         screen.figure(name, shown)

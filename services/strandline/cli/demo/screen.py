@@ -36,6 +36,8 @@ class Scene:
     services: dict[str, str] = field(default_factory=dict)
     moving: bool = False
     """Whether bars make sense now."""
+    making: tuple[str, int, int] | None = None
+    """Of the report that is being made: which part, how many are done, and of how many."""
 
 
 class Screen(Protocol):
@@ -104,7 +106,12 @@ class PlainScreen:
 
     def refresh(self) -> None:
         """A progress line, if the last one is long enough ago."""
-        if self._scene.moving and time.monotonic() - self._last >= _PLAIN_EVERY_S:
+        if time.monotonic() - self._last < _PLAIN_EVERY_S:
+            return
+        if self._scene.making is not None:
+            what, done, parts = self._scene.making
+            self.tell("progress", f"{done} of {parts} parts, {what}")
+        elif self._scene.moving:
             self.tell("progress", progress_sentence(self._scene))
 
 
@@ -163,9 +170,12 @@ def moving_part(scene: Scene, width: int) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    bar_width = max(10, min(40, width - 64))
+    if scene.making is not None:
+        what, done, parts = scene.making
+        return _bar("report", done, parts, bar_width, what, unit="parts")
     if not scene.moving:
         return Text("")
-    bar_width = max(10, min(40, width - 64))
     rate = f"{scene.rate_bytes_s / 1e6:5.1f} MB/s"
     return Group(
         Text(""),
@@ -175,14 +185,14 @@ def moving_part(scene: Scene, width: int) -> RenderableType:
     )
 
 
-def _bar(word: str, done: int, total: int, width: int, right: str) -> Text:
+def _bar(word: str, done: int, total: int, width: int, right: str, *, unit: str = "lines") -> Text:
     from rich.text import Text
 
     filled = int(width * done / total) if total else 0
     line = Text(f"{'':10}{word:<{_WORD}}  ")
     line.append("━" * filled, style="green")
     line.append("━" * (width - filled), style="bright_black")
-    line.append(f"  {percent(done, total):>5}  {done:>11,} lines  {right}")
+    line.append(f"  {percent(done, total):>5}  {done:>11,} {unit}  {right}")
     return line
 
 

@@ -49,6 +49,8 @@ class Story:
         self.victim: int | None = None
         self.topic = TOPIC
         self.elected_after_ms = self.pause_ms = 0.0
+        self.window_us = (0, 0)
+        """From when to when the run is counted, us since 1970: everybody in sync, until all is committed everywhere."""
         self.truncations: list[TruncationSeen] = []
         self.load: Load | None = None
         self.watch: ClusterWatch | None = None
@@ -111,6 +113,8 @@ class Story:
         watch.begin()
         if not await watch.until(lambda: self._all_in_sync(watch), RETURN_TIMEOUT_MS):
             raise CommandFailed("the new topic's replicas did not all join the ISR")
+        watch.count_from_now()
+        self.window_us = (time.time_ns() // 1_000, 0)
         hold_at = int(self.corpus.lines * _HOLD_SHARE)
         self.load = load = Load(self.corpus, TOPIC, self.cluster.bootstrap, self.cluster.directory, hold_at)
         self.screen.tell("load", "a producer (acks=all, idempotent) sends every line; a consumer reads along")
@@ -121,6 +125,7 @@ class Story:
             await load.until(lambda: load.acks.done)
             await load.until(lambda: load.reads.done)
             await self._settle(watch)
+            self.window_us = (self.window_us[0], time.time_ns() // 1_000)
         finally:
             await load.close()
 

@@ -37,6 +37,10 @@ class ClusterWatch:
     topic: str
     elections: list[Election] = field(default_factory=list)
     isr_changes: int = 0
+    shrinks: int = 0
+    expands: int = 0
+    skipped: int = 0
+    """Partition epochs that were never seen because a later one came with them; what they did is not counted."""
     _known: dict[int, PartitionImage] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -44,6 +48,11 @@ class ClusterWatch:
         """Takes the present state as known, and listens from now on."""
         self._known = {partition.tp.partition: partition for partition in self.partitions}
         self.cluster.listen(self._look)
+
+    def count_from_now(self) -> None:
+        """Forgets what was counted: the cluster was being set up."""
+        self.elections.clear()
+        self.isr_changes = self.shrinks = self.expands = self.skipped = 0
 
     @property
     def partitions(self) -> tuple[PartitionImage, ...]:
@@ -95,8 +104,11 @@ class ClusterWatch:
         self._changed.set()
 
     def _compare(self, before: PartitionImage, after: PartitionImage, now_ms: float) -> None:
-        if set(before.isr) != set(after.isr):
-            self.isr_changes += 1
+        left, joined = set(before.isr) - set(after.isr), set(after.isr) - set(before.isr)
+        self.isr_changes += bool(left or joined)
+        self.shrinks += bool(left)
+        self.expands += bool(joined)
+        self.skipped += max(0, after.partition_epoch - before.partition_epoch - 1)
         if before.leader != after.leader:
             self.elections.append(
                 Election(

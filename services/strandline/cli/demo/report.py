@@ -1,0 +1,123 @@
+"""The demo's last act: Spark tells the run as a page, and its figures are held against what the demo saw itself.
+
+Invariant: the demo's side of a comparison never comes from Spark, and a page that could not be made is a failed check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strandline.cli.demo.events import truncations
+from strandline.cli.demo.verdict import Check
+from strandline.cli.output import duration_text
+
+if TYPE_CHECKING:
+    from strandline.cli.demo.screen import Scene, Screen
+    from strandline.cli.demo.story import Story
+
+PAGE, FIGURES = "report.html", "report.json"
+TIMEOUT_S = 900.0
+"""Far above what a slow machine needs; a job that hangs ends."""
+
+Figures = dict[str, Any]
+
+
+def whats_missing() -> str:
+    """Why there can be no report on this machine, and what to do; empty if there can be one."""
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("strandline_analytics") is None:
+        return "Spark is not installed; install it with: pip install 'strandline[analytics]'"
+    if shutil.which("java") is None:
+        return "Java is missing, 17 or newer; install it, on Debian with: apt-get install openjdk-17-jre-headless"
+    return ""
+
+
+async def make_report(where: Path, story: Story, screen: Screen, scene: Scene) -> Figures:
+    """Runs the Spark job on the run's export; the page's figures, or ``{"trouble": why}``."""
+    first_us, last_us = story.window_us
+    began = time.monotonic()
+    screen.gap()
+    screen.tell("report", "Spark reads what the services exported, and computes what happened")
+    job = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "strandline_analytics.report", "--small", "--steps", "0",
+        "--input", str(where / "export"), "--output", str(where / PAGE), "--figures", str(where / FIGURES),
+        "--from-us", str(first_us), "--to-us", str(last_us),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert job.stdout is not None and job.stderr is not None
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            last_words = await _follow(job.stderr, screen, scene)
+            verdict = (await job.stdout.read()).decode(errors="replace").strip()
+            code = await job.wait()
+    except TimeoutError:
+        return {"trouble": f"Spark did not end within {duration_text(TIMEOUT_S * 1000)}"}
+    finally:
+        scene.making = None
+        if job.returncode is None:
+            job.kill()
+            await job.wait()
+    if code:
+        return {"trouble": last_words or f"exit code {code}"}
+    screen.tell("report", f"{verdict}; made in {duration_text((time.monotonic() - began) * 1000)}: {where / PAGE}")
+    figures: Figures = json.loads((where / FIGURES).read_text())
+    return figures
+
+
+async def _follow(stderr: asyncio.StreamReader, screen: Screen, scene: Scene) -> str:
+    """Shows the job's progress; its last line that was none."""
+    words = ""
+    while line := await stderr.readline():
+        try:
+            told = json.loads(line)
+            scene.making = (str(told["what"]), int(told["done"]), int(told["parts"]))
+            screen.refresh()
+        except (ValueError, KeyError, TypeError):
+            words = line.decode(errors="replace").strip() or words
+    return words
+
+
+def agreement(story: Story, figures: Figures) -> Iterator[Check]:
+    """What the page says against what the demo saw: counts are equal, and a failover lies where no ack came."""
+    if trouble := figures.get("trouble"):
+        yield Check("Spark computed the report", False, str(trouble))
+        return
+    watch = story.watch
+    assert watch is not None and story.load is not None, "the story was played"
+    cuts = truncations(story.cluster.directory, watch.partitions[0].tp.topic_id)
+    seen = {
+        "elections": sum(vote.new is not None for vote in watch.elections),
+        "shrinks": watch.shrinks,
+        "expands": watch.expands,
+        "truncated_records": sum(cut.records for cut in cuts),
+    }
+    for name, count in seen.items():
+        shown = f"{figures[name]:,}" if figures[name] == count else f"{figures[name]}, the demo saw {count}"
+        yield Check(f"the report's {name.replace('_', ' ')} are those of the demo", figures[name] == count, shown)
+    yield Check("the demo saw every change of the ISR", watch.skipped == 0, f"{watch.skipped} changes were not seen")
+    yield _in_the_gap(story, figures)
+
+
+def _in_the_gap(story: Story, figures: Figures) -> Check:
+    """From the fence to the new epoch's start no partition may have acknowledged anything."""
+    assert story.load is not None
+    to_wall_us = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
+    outside, longest_us = [], 0
+    for failover in figures["failovers"]:
+        fence_us, start_us = (failover[name] - to_wall_us for name in ("fence_us", "epoch_start_us"))
+        longest_us = max(longest_us, start_us - fence_us)
+        silent = any(
+            gap.partition == failover["partition"] and gap.from_ms * 1000 <= fence_us and start_us <= gap.to_ms * 1000
+            for gap in story.load.acks.silences
+        )
+        outside += [] if silent else [f"p{failover['partition']}"]
+    held = bool(figures["failovers"]) and not outside
+    shown = f"{len(figures['failovers'])} failovers, the longest {longest_us / 1000:.0f} ms from fence to epoch start"
+    return Check("every failover lies between two acks", held, shown + (f"; not {', '.join(outside)}" * bool(outside)))

@@ -1,0 +1,31 @@
+"""Which three moments make up a failover."""
+
+from __future__ import annotations
+
+from told_material import BEGIN_US, event, failover
+
+from strandline_analytics.report.failovers import failovers
+
+END_US = BEGIN_US + 10_000_000
+
+
+def test_a_failover_is_the_fence_the_decision_and_the_first_word_of_the_new_leader() -> None:
+    """Creation is no failover; of the fences before, the latest of the old leader counts."""
+    earlier = event("NODE_SESSION", 500, plane="node", subject_node_id=1, phase="fence", cause="session_timeout")
+    others = event("NODE_SESSION", 1_990, plane="node", subject_node_id=3, phase="fence", cause="session_timeout")
+    (found,) = failovers([earlier, others, *failover()], BEGIN_US, END_US)
+
+    assert (found.topic, found.partition, found.old_leader, found.new_leader, found.leader_epoch) == ("t", 0, 1, 2, 1)
+    assert (found.fence_us - BEGIN_US, found.decided_us - BEGIN_US) == (2_000_000, 2_000_000)
+    assert found.epoch_start_us - BEGIN_US == 2_020_000
+
+
+def test_without_one_of_its_moments_nothing_is_told() -> None:
+    """A planned change has no fence, a new leader that never spoke has no start, and outside the window is outside."""
+    told = failover()
+    unfenced = [e for e in told if e.get("phase") != "fence"]
+    mute = [e for e in told if e.event_type != "EPOCH_START"]
+
+    assert failovers(unfenced, BEGIN_US, END_US) == []
+    assert failovers(mute, BEGIN_US, END_US) == []
+    assert failovers(told, BEGIN_US + 3_000_000, END_US) == []
