@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -29,6 +30,7 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
+_QUIET = Path(__file__).with_name("log4j2.properties")
 _EMBEDDED = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -49,9 +51,12 @@ def open_session(app: str = "strandline-analytics", *, master: str | None = None
     if master is not None:
         # Workers of an embedded run are this very Python; Spark's own default is whatever `python3` is on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Else Spark looks for an address by the machine's name, and warns if it finds loopback.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.master(master).config("spark.driver.memory", memory)
         for name, value in _EMBEDDED.items():
             builder = builder.config(name, value)
+        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
