@@ -1,0 +1,92 @@
+"""Spark and DuckDB compute the same twenty statistics from the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from day.shape import HOUR, Shape
+from day.written import write_day
+from oracle import Oracle, differences
+from pyspark.sql import DataFrame, SparkSession
+
+from strandline.export.encoding import ExportFormat
+from strandline.sim.exporting import ExportingTrace
+from strandline.sim.profiles import PROFILES
+from strandline.sim.run import run_world
+from strandline.sim.shape import draw_shape
+from strandline.sim.world import World
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
+
+# Times of a simulation begin with 1970, so the generated day does as well: one question is put to both.
+SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)
+SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
+SEED = 7
+
+# The first query waits for the JVM to start and to warm up, which takes minutes where many share two cores.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two clusters in one folder: a generated day, with its flaws, and a simulated run of real cores."""
+    folder = tmp_path_factory.mktemp("exports")
+    write_day(SHAPE, folder, compacted=False)
+    trace = ExportingTrace(folder, ExportFormat.PARQUET)
+    world = World(draw_shape(SEED, PROFILES["swarm"]), recorder=trace)
+    trace.watch(world)
+    run_world(world)
+    trace.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def oracle(root: Path) -> Iterator[Oracle]:
+    """The folder in DuckDB."""
+    found = Oracle(root, SCOPE)
+    found.make_tables()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, root: Path) -> Silver:
+    """The folder in Spark."""
+    return open_exports(spark, [str(root)])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_both_engines_give_the_same_rows(name: str, tables: Silver, oracle: Oracle) -> None:
+    """Integers exactly, fractions to nine digits, for every group and hour."""
+    rows = [row.asDict(recursive=True) for row in result(ALL[name], tables, SCOPE).collect()]
+
+    assert rows
+    assert differences(ALL[name], SCOPE, rows, oracle.rows(ALL[name])) == []
+
+
+def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
+    """Else one of the two inputs would go unnoticed."""
+    clusters = {row["cluster_id"] for row in oracle.rows(ALL["s08"])}
+
+    assert len(clusters) == 2
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_only_statistics_of_samples_read_samples(name: str, tables: Silver) -> None:
+    """The files that a plan would scan, caches left aside."""
+    datasets = {path.rpartition("/v1/")[2].partition("/")[0] for path in _scanned(result(ALL[name], tables, SCOPE))}
+
+    assert datasets == ({"transitions", "samples"} if ALL[name].reads_samples else {"transitions"})
+
+
+def _scanned(frame: DataFrame) -> set[str]:
+    """What the leaves of a plan read, as it was written down: tables that are kept stand there with their origin."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    relations = (leaves.apply(i) for i in range(leaves.size()))
+    files = [leaf.relation().location().inputFiles() for leaf in relations if leaf.nodeName().startswith("LogicalRel")]
+    return {str(path) for found in files for path in found}
