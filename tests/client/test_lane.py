@@ -154,6 +154,22 @@ def test_what_may_be_written_keeps_its_number() -> None:
     assert third.sequence is None
 
 
+def test_a_forgotten_producer_never_renumbers_what_may_be_written() -> None:
+    """UNKNOWN_PRODUCER_ID: what may have been written ends as indefinite, what was not goes on under a new id."""
+    lane, (first, second, third) = a_lane()
+    take_all(lane)
+    for batch in (first, second, third):
+        lane.lost(batch, 0, was_sent=batch is first, why="")
+    take_all(lane, 1_000, 10)
+    for batch in (first, second, third):
+        lane.refused(batch, Refusal(ErrorCode.UNKNOWN_PRODUCER_ID, "", Outcome.NOT_APPENDED), 1_000)
+
+    assert first.refusal is not None
+    assert first.refusal.outcome is Outcome.MAY_APPEAR
+    assert lane.needs_identity
+    assert [(batch, batch.sequence) for batch in lane.queue] == [(second, None), (third, None)]
+
+
 def test_never_attempted_is_definite() -> None:
     """A batch whose time is over before its first attempt was not written, and leaves no gap."""
     lane, _ = a_lane(batches=0)

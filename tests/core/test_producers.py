@@ -12,6 +12,7 @@ from strandline.core.types import BatchHeader, Offset
 
 NEXT, DUPLICATE = SequenceVerdict.NEXT, SequenceVerdict.DUPLICATE
 OUT_OF_ORDER, TOO_OLD, FENCED = SequenceVerdict.OUT_OF_ORDER, SequenceVerdict.TOO_OLD, SequenceVerdict.FENCED
+UNKNOWN = SequenceVerdict.UNKNOWN
 
 
 def sent(sequence: int, records: int = 1, *, producer: int = 7, epoch: int = 0) -> BatchHeader:
@@ -34,9 +35,10 @@ def test_a_producer_begins_at_zero() -> None:
     assert ledger().check(sent(1)).verdict is OUT_OF_ORDER
 
 
-def test_a_log_without_its_beginning_lets_a_forgotten_producer_go_on() -> None:
-    """Where retention or a restart at a higher log start took records away, an unknown producer continues anywhere."""
-    assert ledger().check(sent(7), log_start_offset=Offset(1)).verdict is NEXT
+def test_a_log_without_its_beginning_does_not_let_a_forgotten_producer_go_on() -> None:
+    """Where a restart at a higher log start took records away, an unknown producer begins anew, at sequence 0."""
+    assert ledger().check(sent(7), log_start_offset=Offset(1)).verdict is UNKNOWN
+    assert ledger().check(sent(0), log_start_offset=Offset(1)).verdict is NEXT
     assert ledger(sent(0)).check(sent(7), log_start_offset=Offset(1)).verdict is OUT_OF_ORDER
 
 

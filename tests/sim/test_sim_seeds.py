@@ -38,6 +38,15 @@ def test_page_cache_loses_nothing_but_availability(seed: int) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_record_deleted_before_its_sender_heard_of_it_is_not_written_again() -> None:
+    """M61: swarm seed 880, where a replica that had begun anew above a batch led when the batch was sent again."""
+    outcome = run_seed(880, "swarm")
+
+    assert outcome.violation is None
+    assert outcome.counts["log restarted"] > 0
+
+
+@pytest.mark.timeout(60)
 def test_without_faults_everything_works() -> None:
     """A calm run commits all the time, shrinks no ISR, elects only preferred leaders, and cuts only where it did."""
     counts: Counter[str] = Counter()

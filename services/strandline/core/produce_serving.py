@@ -202,6 +202,13 @@ def _sequence_refusal(part: ProducePartition, check: SequenceCheck) -> Refusal:
             f"batches (next is {check.expected_sequence}); it was appended before",
             _MAY_APPEAR,
         )
+    if check.verdict is SequenceVerdict.UNKNOWN:
+        return Refusal(
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            f"producer {header.producer_id} is not known here and what is below the log start is deleted: an earlier "
+            f"attempt of base_sequence {header.base_sequence} may be among it; begin a new producer id",
+            _NOT_APPENDED,
+        )
     return Refusal(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"base_sequence {header.base_sequence} of producer {header.producer_id} is not the next, "

@@ -26,6 +26,7 @@ class SequenceVerdict(Enum):
     OUT_OF_ORDER = "out_of_order"
     TOO_OLD = "too_old"
     FENCED = "fenced"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,18 @@ class ProducerLedger:
     def check(self, header: BatchHeader, *, log_start_offset: Offset = Offset(0)) -> SequenceCheck:
         """Judge a batch before its append. A batch without a producer id is always NEXT.
 
-        A producer that is unknown here begins at sequence 0, for whatever it sent before was not appended.
-        Only a log that has lost its beginning (``log_start_offset`` > 0) may have forgotten it and lets it go
-        on anywhere, as Kafka always does; doing so always would let a later batch overtake a refused one.
+        A producer that is unknown here begins at sequence 0. In a whole log whatever else it sent was not appended.
+        Below the start of a log that has lost its beginning (``log_start_offset`` > 0) this very batch may have lain,
+        deleted before its sender heard of it; letting it go on anywhere, as Kafka does, could append it twice.
         """
         if header.producer_id is None:
             return _NEXT
         known = self._batches.get(header.producer_id)
         if not known:
-            if header.base_sequence == 0 or log_start_offset > 0:
+            if header.base_sequence == 0:
                 return _NEXT
-            return SequenceCheck(SequenceVerdict.OUT_OF_ORDER, expected_sequence=0)
+            verdict = SequenceVerdict.UNKNOWN if log_start_offset > 0 else SequenceVerdict.OUT_OF_ORDER
+            return SequenceCheck(verdict, expected_sequence=0)
         newest = known[-1]
         if header.producer_epoch < newest.producer_epoch:
             return SequenceCheck(SequenceVerdict.FENCED)

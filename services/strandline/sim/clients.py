@@ -164,7 +164,11 @@ class Producer(Client):
             self._again(batch)
 
     def _is_final(self, code: ErrorCode) -> bool:
-        return code in (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
+        return code in (
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+        )
 
     def _again(self, batch: Batch) -> None:
         self.world.timeline.after(self.draw.between(*BACKOFF_US), self._send, batch)
