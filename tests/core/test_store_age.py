@@ -131,7 +131,7 @@ def test_later_incarnation_than_the_stored_one_is_not_told_to_end() -> None:
 
     refusals = [
         restored.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
-        restored.heartbeat(1, metadata_offset=0).refusal,
+        restored.heartbeat(1, metadata_offset=0),
     ]
 
     assert [refusal.code for refusal in refusals] == [ErrorCode.NOT_CONTROLLER] * 2
@@ -219,6 +219,41 @@ def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
     assert recovered.partition().leader is not None
     assert recovered.partition().leader_epoch > partition.leader_epoch
     assert set(recovered.partition().isr) == {1, 2}
+
+
+def test_registration_that_the_store_has_lost_gives_it_away() -> None:
+    """A backup that lacks only a registration, and whose new reign takes its number: the node's epoch is the proof."""
+    controller = running(1, 2)
+    backup = stored(controller)
+    controller.register(1)
+    restored = Controller(state=backup)
+    restored.epochs = controller.epochs
+
+    refused = restored.heartbeat(1, metadata_offset=backup.header.metadata_offset)
+
+    assert isinstance(refused, Refusal)
+    assert f"node epoch {controller.epochs[1]}" in refused.message
+    assert not restored.core.serves
+
+
+def test_process_that_registered_at_a_lost_reign_is_told_to_register_anew() -> None:
+    """No given image and no older store tells of its registration: waiting for a newer store would never end."""
+    controller = running(1, 2)
+    backup, image = stored(controller), controller.core.state.snapshot()
+    controller.register(1)
+    for given in ([given_node(1, image), given_node(2, image)], [given_node(2, replace(image, nodes=()))]):
+        recovered = Controller(state=recover(given, backup))
+        recovered.epochs = dict(controller.epochs)
+
+        answers = [
+            recovered.heartbeat(1).refusal,
+            recovered.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
+        ]
+
+        assert [refusal.code for refusal in answers] == [ErrorCode.STALE_BROKER_EPOCH] * 2
+        assert recovered.core.serves
+        assert recovered.register(1, incarnation_id="a-new-process").refusal is None
+        assert recovered.heartbeat(1).refusal is None
 
 
 def test_recovery_gives_no_producer_id_again() -> None:

@@ -21,6 +21,7 @@ from strandline.core.messages import (
     PartitionImage,
     ProposedIsr,
 )
+from strandline.core.store_age import is_of_a_lost_reign
 from strandline.core.types import NodeEpoch, NodeId
 
 
@@ -78,6 +79,12 @@ def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by
     record = draft.node(node_id)
     if record is None:
         return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {node_id} is not registered; register it first")
+    if by_itself and is_of_a_lost_reign(record, node_epoch, draft.header.next_node_epoch):
+        return Refusal(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"node_epoch {node_epoch} of node {node_id} was given by a reign whose store is lost, and is unknown to "
+            f"the recovered one; this process must stop, and be started again to register anew",
+        )
     if by_itself and node_epoch > record.image.node_epoch:
         # Epochs are given here, so this store has forgotten one (TR18): the process is not the one to end.
         return Refusal(

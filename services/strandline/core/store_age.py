@@ -6,9 +6,9 @@ knows higher epochs or later changes than the store is the proof, and from then 
 
 from __future__ import annotations
 
-from strandline.core.controller_state import ClusterState
+from strandline.core.controller_state import ClusterState, NodeRecord
 from strandline.core.messages import EpochsSeen, Heartbeat, RegisterNode
-from strandline.core.types import NodeId
+from strandline.core.types import NodeEpoch, NodeId
 
 REMEDY = "restore the newest store, or run `strandline controller recover` with the nodes' data directories"
 
@@ -18,7 +18,7 @@ def why_too_old(state: ClusterState, request: RegisterNode | Heartbeat) -> str |
 
     A registration tells epochs. Nodes that never stopped do not register anew when a controller returns, and a store
     from before its last start comes to the very controller epoch they know; but a change is published only after it
-    is durable, so no node can have applied more of them than the store holds.
+    is durable, so no node can have applied more of them than the store holds, nor be of a later incarnation.
     """
     if isinstance(request, Heartbeat):
         return _of_heartbeat(state, request)
@@ -30,9 +30,20 @@ def why_too_old(state: ClusterState, request: RegisterNode | Heartbeat) -> str |
 
 def _of_heartbeat(state: ClusterState, request: Heartbeat) -> str | None:
     stored = state.header.metadata_offset
-    if request.metadata_offset <= stored:
-        return None
-    return _sentence(request, f"metadata offset {request.metadata_offset}", str(stored))
+    if request.metadata_offset > stored:
+        return _sentence(request, f"metadata offset {request.metadata_offset}", str(stored))
+    if request.node_epoch >= state.header.next_node_epoch:
+        return _sentence(request, f"node epoch {request.node_epoch}", f"{state.header.next_node_epoch - 1}")
+    return None
+
+
+def is_of_a_lost_reign(record: NodeRecord, node_epoch: NodeEpoch, next_node_epoch: int) -> bool:
+    """Whether ``node_epoch`` was given by a reign that recovery could not learn of, so that waiting would not end.
+
+    Recovery names no incarnation and goes on above every epoch that may have been given (`store_recovery`). Such a
+    process is not taken over: that reign may have taken its places from it (M58). It has to register anew.
+    """
+    return not record.incarnation_id and record.image.node_epoch < node_epoch < next_node_epoch
 
 
 def why_empty(state: ClusterState, node_id: NodeId, cluster_id: str | None) -> str | None:

@@ -91,7 +91,8 @@ def _nodes(
             known = latest.get(node.node_id)
             if known is None or node.node_epoch >= known.node_epoch:
                 latest[node.node_id] = node
-    records = dict(store.nodes) if store else {}
+    # Which incarnation is the latest is known of no node; its next registration tells.
+    records = {node_id: replace(old, incarnation_id="") for node_id, old in store.nodes.items()} if store else {}
     for node_id, node in latest.items():
         old = records.get(node_id)
         directory_id = directories.get(node_id) or (old.directory_id if old else "")

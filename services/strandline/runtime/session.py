@@ -190,9 +190,9 @@ class Session:
             self._may_stop.set()
 
     def _check(self, refusal: Refusal) -> None:
-        """End the process if a newer one took its place, or if this is another cluster."""
+        """End the process if it is not the registered one (any more), or if this is another cluster."""
         if refusal.code is ErrorCode.STALE_BROKER_EPOCH:
-            self._stop(ExitCode.FENCED, f"node {self._host.node_id} was registered anew elsewhere: {refusal}")
+            self._stop(ExitCode.FENCED, f"node {self._host.node_id} is not the process that is registered: {refusal}")
         if refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
             self._stop(ExitCode.REFUSED, f"the controller is another cluster's: {refusal}")
 
