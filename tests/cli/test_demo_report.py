@@ -65,6 +65,13 @@ def test_a_failover_outside_of_the_silence_fails(tmp_path: Path, fence_ms: float
     assert "not p1" in failed.shown
 
 
+def test_a_partition_without_a_noted_silence_is_not_judged(tmp_path: Path) -> None:
+    """Nothing was late there, so there is no gap to lie in; and one that was late somewhere else says nothing."""
+    short = agreement(story(tmp_path), figures(fence_ms=20_000.0, start_ms=20_010.0))
+
+    assert [check.sentence for check in short if "acks" in check.sentence] == []
+
+
 def test_no_failover_and_no_report_fail(tmp_path: Path) -> None:
     """A report without the failover, or none at all, proves nothing."""
     assert not all(check.held for check in agreement(story(tmp_path), figures(failovers=[])))

@@ -24,10 +24,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     asyncio.run(running.stop())
 
 
-def strandline(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def strandline(*words: str, stdin: str = "", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
     """Runs the command as a process."""
     command = [sys.executable, "-m", "strandline.cli", *words]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
 def document(*words: str) -> object:
@@ -100,15 +100,19 @@ def test_nobody_there_is_exit_code_2() -> None:
     assert "--bootstrap" in ran.stderr
 
 
-def test_the_demo_proves_a_small_file(tmp_path: Path) -> None:
-    """The whole story on a small file: every check holds, and the verdict lies in the run's directory."""
+# Spark starts within it and answers twenty questions, on a machine that does other things too.
+@pytest.mark.timeout(600)
+def test_the_demo_proves_a_small_file_and_agrees_with_its_report(tmp_path: Path) -> None:
+    """The whole story on a small file: every check holds, Spark's figures too, and all of it is left behind."""
     text = tmp_path / "text"
     text.write_text("".join(f"line {number}\n" for number in range(20_000)))
-    ran = strandline("demo", str(text), "--dir", str(tmp_path / "run"))
+    ran = strandline("demo", str(text), "--dir", str(tmp_path / "run"), timeout_s=590)
     verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert verdict["passed"] is True
-    assert [check["held"] for check in verdict["checks"]] == [True] * 6
+    assert [check["held"] for check in verdict["checks"]] == [True] * len(verdict["checks"])
+    assert len(verdict["checks"]) >= 11
     assert verdict["elections"] >= 1
+    assert "Nothing committed was lost" in (tmp_path / "run" / "report.html").read_text()
     assert "nothing lost, doubled or diverged" in ran.stdout
