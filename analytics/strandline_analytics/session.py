@@ -30,6 +30,13 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
+SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For an export of minutes: nothing is split, and no code is compiled for a query that runs once."""
 _QUIET = Path(__file__).with_name("log4j2.properties")
 _EMBEDDED = {
     "spark.driver.host": "127.0.0.1",

@@ -14,7 +14,7 @@ from pyspark.sql import Row, SparkSession
 
 from strandline.export.schema import COLUMNS, spark_ddl
 from strandline_analytics.scope import Grouping, Scope
-from strandline_analytics.session import open_session
+from strandline_analytics.session import SMALL, open_session
 from strandline_analytics.silver.events import check_stories, distinct_events
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats import ALL
@@ -26,13 +26,6 @@ if (_HERE := str(Path(__file__).parent)) not in sys.path:
 
 HISTORIES = Path(__file__).parent / "histories"
 GENERATED = 60
-# A history has a few dozen rows: one task per stage, no code compiled for each query.
-_QUICK = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 _DEFAULTS = {"schema_version": 1, "cluster_id": "c", "topic": "t", "topic_id": "T", "partition": 0, "node_id": -1,
              "incarnation": 1, "leader_epoch": 0, "controller_epoch": 1}  # fmt: skip
 
@@ -41,7 +34,7 @@ _DEFAULTS = {"schema_version": 1, "cluster_id": "c", "topic": "t", "topic_id": "
 def spark() -> Iterator[SparkSession]:
     """An embedded session: two threads, no page, UTC."""
     session = open_session("strandline-tests", master="local[2]", memory="1g")
-    for name, value in _QUICK.items():
+    for name, value in SMALL.items():
         session.conf.set(name, value)
     yield session
     session.stop()

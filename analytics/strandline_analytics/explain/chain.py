@@ -13,10 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.fences import fence_before
 from strandline_analytics.timeline.sentences import sentence, writer
-
-NEAR_US = 60_000_000
-"""A fence belongs to a decision that follows it within a minute (S19)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +123,8 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
 
 def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[Link], list[str]]:
     links, missing = [], []
-    fences = [
-        e
-        for e in events
-        if e.event_type == "NODE_SESSION"
-        and e.get("phase") == "fence"
-        and e.get("subject_node_id") == change.get("old_leader")
-        and 0 <= change.t_us - e.t_us <= NEAR_US
-    ]
-    if fences:
-        fence = fences[-1]
+    fence = fence_before(change, events)
+    if fence is not None:
         links.append(_link("fence", fence))
         if fence.get("last_heartbeat_us") is not None:
             heard = f"node {change.get('old_leader')} was heard"

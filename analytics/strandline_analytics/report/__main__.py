@@ -14,16 +14,8 @@ from pathlib import Path
 
 from strandline_analytics.report.gather import STEPS, TooMuch, gather
 from strandline_analytics.report.page import page, render
-from strandline_analytics.session import open_session
+from strandline_analytics.session import SMALL, open_session
 from strandline_analytics.sources.exports import open_exports
-
-_SMALL = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""For an export of minutes: nothing is split, and no code is compiled for a query that runs once."""
 
 
 def main() -> int:
@@ -32,7 +24,7 @@ def main() -> int:
     master = None if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]"
     spark = open_session("strandline-report", master=master, memory=asked.memory)
     try:
-        for name, value in (_SMALL if asked.small else {}).items():
+        for name, value in (SMALL if asked.small else {}).items():
             spark.conf.set(name, value)
         silver = open_exports(spark, asked.input, start_us=asked.from_us, end_us=asked.to_us)
         material = gather(

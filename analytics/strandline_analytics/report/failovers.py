@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline_analytics.timeline.event import Event
-
-NEAR_US = 60_000_000
-"""A fence belongs to the decisions of the minute after it, as in S19."""
+from strandline_analytics.timeline.fences import fence_before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,6 @@ class Failover:
 
 def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failover]:
     """The failovers that were decided within [start_us, end_us), by partition and epoch."""
-    fences = [e for e in events if e.event_type == "NODE_SESSION" and e.get("phase") == "fence"]
     starts = {(e.key, e.leader_epoch): e.raw_us for e in events if e.event_type == "EPOCH_START"}
     found = []
     for change in events:
@@ -41,7 +38,7 @@ def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failo
         if not decided_here or not start_us <= change.t_us < end_us or (change.key, epoch) not in starts:
             continue
         old, new = change.get("old_leader"), change.get("new_leader")
-        fence = max((e.raw_us for e in fences if _led_to(e, old, change)), default=None)
+        fence = fence_before(change, events)
         if fence is None or new is None or change.partition is None:
             continue
         found.append(
@@ -51,15 +48,9 @@ def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failo
                 old_leader=old,
                 new_leader=new,
                 leader_epoch=epoch,
-                fence_us=fence,
+                fence_us=fence.raw_us,
                 decided_us=change.raw_us,
                 epoch_start_us=starts[change.key, epoch],
             )
         )
     return sorted(found, key=lambda each: (each.topic, each.partition, each.leader_epoch))
-
-
-def _led_to(fence: Event, old_leader: int | None, change: Event) -> bool:
-    """Whether a fence is of the old leader, and shortly before the decision; both are by the controller's clock."""
-    of_it = fence.cluster_id == change.cluster_id and fence.get("subject_node_id") == old_leader
-    return of_it and 0 <= change.raw_us - fence.raw_us <= NEAR_US

@@ -17,9 +17,7 @@ from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.ranks import nearest_rank
 from strandline_analytics.stats.s11_unavailability import activations
 from strandline_analytics.stats.s16_shrink_and_leader import leader_changes
-
-NEAR_US = 60_000_000
-"""A fence belongs to the loss of a leader that follows it within a minute."""
+from strandline_analytics.timeline.fences import NEAR_US
 
 
 def failovers(silver: Silver) -> DataFrame:

@@ -117,14 +117,11 @@ def _in_the_gap(story: Story, figures: Figures) -> Iterator[Check]:
     for failover in figures["failovers"]:
         fence_us, start_us = (failover[name] - to_wall_us for name in ("fence_us", "epoch_start_us"))
         longest_us = max(longest_us, start_us - fence_us)
-        gaps = [
-            (gap.from_ms * 1000, gap.to_ms * 1000)
-            for gap in story.load.acks.silences
-            if gap.partition == failover["partition"]
-        ]
-        around = [(begin, end) for begin, end in gaps if begin < start_us and fence_us < end]
-        inside += any(begin <= fence_us and start_us <= end for begin, end in around)
-        if around and not any(begin <= fence_us and start_us <= end for begin, end in around):
+        silences = (gap for gap in story.load.acks.silences if gap.partition == failover["partition"])
+        gaps = [(gap.from_ms * 1000, gap.to_ms * 1000) for gap in silences]
+        if any(begin <= fence_us and start_us <= end for begin, end in gaps):
+            inside += 1
+        elif any(begin < start_us and fence_us < end for begin, end in gaps):
             outside.append(f"p{failover['partition']}")
     shown = f"{inside} of {len(figures['failovers'])}, the longest {longest_us / 1000:.0f} ms from fence to epoch start"
     if inside or outside or not figures["failovers"]:
