@@ -14,7 +14,7 @@ NEAR_US = 60_000_000
 
 
 def fence_before(change: Event, events: Iterable[Event]) -> Event | None:
-    """The latest fence of the old leader shortly before a LEADER_CHANGE; None for a planned change, or an untold one."""
+    """The latest fence of the old leader shortly before a LEADER_CHANGE; None for a planned change."""
     old_leader = change.get("old_leader")
     fences = [
         e
