@@ -61,7 +61,7 @@ bench-analytics: .venv/.installed ## measure the twenty statistics beside DuckDB
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra analytics --extra play --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
+	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra analytics --extra console --extra play --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
 	  name=$${set%% *}; \
 	  $(BIN)/uv pip compile pyproject.toml $${set#* } --quiet --universal --python-version 3.11 --no-emit-index-url \
 	    --no-emit-find-links --custom-compile-command "make requirements" --output-file requirements/$$name.txt || exit 1; \
