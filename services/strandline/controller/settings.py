@@ -24,6 +24,16 @@ from strandline.runtime.exporting import (
     WaitingBytes,
     check_export,
 )
+from strandline.runtime.guarding import (
+    HealthBind,
+    Insecure,
+    MetricsBind,
+    PlainAddress,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    check_tls,
+)
 from strandline.runtime.settings import ServiceSettings
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
@@ -34,6 +44,13 @@ class ControllerSettings(ServiceSettings):
 
     data_dir: Path = Field(description="directory of the metadata store; one process at a time")
     bind: Address = Field("127.0.0.1:0", description="address nodes and clients are served on; port 0: the kernel's")
+    internal_bind: PlainAddress = Field("", description="address nodes are served on; empty: they use bind too")
+    tls_cert: TlsCert = ""
+    tls_key: TlsKey = ""
+    tls_ca: TlsCa = ""
+    insecure: Insecure = False
+    health_bind: HealthBind = ""
+    metrics_bind: MetricsBind = ""
     reflection: bool = Field(True, description="serve gRPC reflection")
 
     truncation: Truncation | None = Field(None, description="first start: how a follower finds its cut; leader-epoch")
@@ -66,6 +83,7 @@ class ControllerSettings(ServiceSettings):
     def _timings_agree(self) -> ControllerSettings:
         self.timings()
         check_export(self)
+        check_tls(self)
         return self
 
     def timings(self) -> ControllerTimings:

@@ -28,6 +28,7 @@ from strandline.runtime.exporting import (
     check_export,
     exports,
 )
+from strandline.runtime.guarding import HealthBind, Insecure, MetricsBind, TlsCa, TlsCert, TlsKey, check_tls
 from strandline.runtime.settings import ServiceSettings, split_commas
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
@@ -48,6 +49,12 @@ class ReplicaSettings(ServiceSettings):
     internal_advertise: str = Field("", description="address nodes are told, if it is not the bound one")
     roles: Words = Field(("leader", "follower"), description="leader,follower or, for an observer, follower")
     rack: str = Field("", description="rack of the node")
+    tls_cert: TlsCert = ""
+    tls_key: TlsKey = ""
+    tls_ca: TlsCa = ""
+    insecure: Insecure = False
+    health_bind: HealthBind = ""
+    metrics_bind: MetricsBind = ""
     reflection: bool = Field(True, description="serve gRPC reflection")
 
     truncation: Truncation = Field(Truncation.LEADER_EPOCH, description="how a returning follower finds its cut")
@@ -99,6 +106,7 @@ class ReplicaSettings(ServiceSettings):
     def _timings_agree(self) -> ReplicaSettings:
         self.timings()
         check_export(self)
+        check_tls(self)
         for bound, told in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
             if parse_endpoint(getattr(self, bound)).host in _WILDCARDS and not getattr(self, told):
                 raise ValueError(f"{bound} is every address of this machine; name the one to be told by {told}")
