@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import target
+from strandline.rpc.health_port import HealthPort
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline_analytics.service.arrivals import Arrivals
 from strandline_analytics.service.engine import Engine
@@ -37,6 +38,9 @@ class AnalyticsServer:
         self._settings = settings
         self._spark = spark
         self.endpoint: Endpoint | None = None
+        self.health_endpoint: Endpoint | None = None
+        self._health = RoleHealth([SERVICE])
+        self._health_port = HealthPort("analytics", self._health)
 
     async def start(self) -> Endpoint:
         """Serve; returns the address with its port.
@@ -46,8 +50,8 @@ class AnalyticsServer:
             NothingThere: an input is no directory and no URI.
         """
         settings = self._settings
+        self.health_endpoint = await self._health_port.open(settings.health_bind)
         self._server: grpc.aio.Server = build_server(ServerSettings(name="analytics", reflection=settings.reflection))
-        self._health = RoleHealth([SERVICE])
         self._health.attach(self._server, with_reflection=settings.reflection)
         engine = Engine(self._spark, most_rows=settings.most_rows)
         # Run ids of two processes of one server differ, so that nobody takes one for the other's.
@@ -59,6 +63,7 @@ class AnalyticsServer:
         self._owner = asyncio.create_task(self.queue.run_forever())
         await self._server.start()
         await self._health.set_serving(True)
+        await self._health.set_ready(True)
         _log.info("serving", address=target(self.endpoint), inputs=",".join(settings.inputs))
         return self.endpoint
 
@@ -74,6 +79,7 @@ class AnalyticsServer:
         await self._server.stop(_GRACE_S)
         self._owner.cancel()
         await asyncio.gather(self._owner, return_exceptions=True)
+        await self._health_port.close()
         _log.info("stopped")
 
 

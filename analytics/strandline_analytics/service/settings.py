@@ -25,6 +25,8 @@ class AnalyticsSettings:
     """Directory below which runs write their tables."""
     bind: Endpoint = LOOPBACK
     """Address that is served; port 0: the kernel chooses."""
+    health_bind: str = ""
+    """Address of grpc.health.v1 without TLS; empty: none."""
     reflection: bool = True
     queue_length: int = 8
     """Questions that may wait for the one that is computed."""

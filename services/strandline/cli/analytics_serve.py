@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 Bind = Annotated[
     str, typer.Option("--bind", metavar="HOST:PORT", help="Address to serve; port 0: the kernel's choice.")
 ]
+HealthBind = Annotated[
+    str,
+    typer.Option(
+        "--health-bind",
+        envvar="STRANDLINE_HEALTH_BIND",
+        metavar="HOST:PORT",
+        help="Address of grpc.health.v1 without TLS, for probes.",
+    ),
+]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Runs write their tables below it.")]
 QueueLength = Annotated[
     int, typer.Option("--queue-length", min=1, help="Questions that may wait for the one computed.")
@@ -36,6 +45,7 @@ Reflection = Annotated[bool, typer.Option("--reflection/--no-reflection", help="
 def serve(
     inputs: Inputs,
     bind: Bind = "127.0.0.1:0",
+    health_bind: HealthBind = "",
     results: Results = Path("strandline-results"),
     queue_length: QueueLength = 8,
     page_rows: PageRows = 1_000,
@@ -62,6 +72,7 @@ def serve(
             inputs=tuple(inputs),
             results=results.absolute(),
             bind=endpoint,
+            health_bind=health_bind,
             reflection=reflection,
             queue_length=queue_length,
             page_rows=page_rows,

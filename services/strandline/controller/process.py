@@ -33,6 +33,7 @@ from strandline.export.sink import EventSink
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
 from strandline.rpc.channels import parse_endpoint, target
+from strandline.rpc.health_port import HealthPort
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -53,6 +54,9 @@ class ControllerProcess:
     ) -> None:
         self.settings = settings
         self.endpoint: Endpoint | None = None
+        self.health_endpoint: Endpoint | None = None
+        self.health = RoleHealth([SERVICE])
+        self._health_port = HealthPort("controller", self.health)
         self._store = store or SqliteStore(settings.data_dir)
         self._stop_process = stop
         self._tasks: list[asyncio.Task[None]] = []
@@ -66,6 +70,7 @@ class ControllerProcess:
             PortTaken: the address is taken.
             ValueError: a given rule is not the stored one.
         """
+        self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         state = await self._store.open()
         try:
             await self._begin(state)
@@ -113,6 +118,7 @@ class ControllerProcess:
         self._own(at_each_hour(self._tell_state))
         await self._server.start()
         await self.health.set_serving(True)
+        await self.health.set_ready(True)
         self._write_endpoint()
         _log.info("serving", address=target(self._bound), controller=repr(self.driver.core))
 
@@ -129,7 +135,6 @@ class ControllerProcess:
         self._server: grpc.aio.Server = build_server(
             ServerSettings(name="controller", reflection=settings.reflection, internal_keepalive=settings.keepalive())
         )
-        self.health = RoleHealth([SERVICE])
         self.health.attach(self._server, with_reflection=settings.reflection)
         self.endpoint = bind(self._server, parse_endpoint(settings.bind))
 
@@ -140,6 +145,8 @@ class ControllerProcess:
 
     def _write_endpoint(self) -> None:
         content = {"pid": os.getpid(), "client": target(self._bound), "internal": target(self._bound)}
+        if self.health_endpoint is not None:
+            content["health"] = target(self.health_endpoint)
         _replace_text(self.settings.data_dir / ENDPOINT_NAME, json.dumps(content) + "\n")
 
     def _unhealthy(self) -> None:
@@ -174,6 +181,7 @@ class ControllerProcess:
         self.sink.close()
         if exports(self.settings):
             _log.info("export closed", **self.sink.counters().metrics())
+        await self._health_port.close()
         _log.info("stopped")
         return ExitCode.CLEAN
 

@@ -33,9 +33,11 @@ from strandline.leader.reading import Reading
 from strandline.leader.servicer import SERVICE as LEADER_SERVICE
 from strandline.leader.servicer import LeaderServicer
 from strandline.replica.logs import DirectoryLogs
+from strandline.replica.readiness import Readiness
 from strandline.replica.settings import ReplicaSettings, advertised
 from strandline.rpc.channels import Backoff, parse_endpoint, target
 from strandline.rpc.controller_link import ControllerLink
+from strandline.rpc.health_port import HealthPort
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.runtime.clock import monotonic_ms
@@ -72,6 +74,9 @@ class ReplicaNode:
         )
         self.client: Endpoint | None = None
         self.internal: Endpoint | None = None
+        self.health_endpoint: Endpoint | None = None
+        self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE])
+        self._health_port = HealthPort(f"node-{settings.node_id}", self.health)
         self._servers: list[grpc.aio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -85,6 +90,7 @@ class ReplicaNode:
         """
         if warning := loss_warning(self.settings.rules()):
             _log.warning(warning, node_id=self.settings.node_id)
+        self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         seen = self.logs.stored_metadata()
         await asyncio.to_thread(self.logs.open_all, _say_progress)
         self._wire(seen)
@@ -104,6 +110,7 @@ class ReplicaNode:
         self._own(self.session.watch_forever())
         self._own(at_each_hour(self._tell_state))
         await self.health.set_serving(True)
+        self._own(self.readiness.tell_forever())
         _log.info("serving", node_id=self.settings.node_id, node_epoch=answer.node_epoch, **self._addresses())
 
     def _wire(self, seen: MetadataImage | None) -> None:
@@ -135,6 +142,12 @@ class ReplicaNode:
             backoff=Backoff,
             on_image=self._learn,
             oldest_sync_ms=self.flusher.oldest_ms,
+        )
+        self.readiness = Readiness(
+            core.state,
+            self.health,
+            metadata_offset=lambda: self.host.topics.metadata_offset,
+            is_fenced=lambda: self.session.is_fenced,
         )
         self.peers = LeaderLinks(
             self.host,
@@ -175,7 +188,6 @@ class ReplicaNode:
     def _bind(self) -> None:
         settings = self.settings
         keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
-        self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE])
         name = f"node-{settings.node_id}"
         client = build_server(ServerSettings(name=name, reflection=settings.reflection))
         internal = build_server(ServerSettings(name=name, reflection=settings.reflection, internal_keepalive=keepalive))
@@ -220,7 +232,12 @@ class ReplicaNode:
 
     def _addresses(self) -> dict[str, str]:
         assert self.client is not None and self.internal is not None, "ports are bound before they are told"
-        return {"client": target(self.client), "internal": target(self.internal)}
+        plain = {"health": self.health_endpoint}
+        return {
+            "client": target(self.client),
+            "internal": target(self.internal),
+            **{name: target(endpoint) for name, endpoint in plain.items() if endpoint is not None},
+        }
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a background task; its end by an exception is the process's end."""
@@ -258,6 +275,7 @@ class ReplicaNode:
         if exports(self.settings):
             _log.info("export closed", **self.sink.counters().metrics())
         self.logs.close(clean=is_durable)
+        await self._health_port.close()
         _log.info("stopped", node_id=self.settings.node_id, clean=is_durable)
         return ExitCode.CLEAN if is_durable else ExitCode.STOP_TOOK_TOO_LONG
 

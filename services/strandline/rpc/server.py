@@ -17,6 +17,11 @@ from strandline.core.messages import Endpoint
 from strandline.rpc import limits
 from strandline.rpc.channels import target
 from strandline.rpc.interceptors import RefusalInterceptor
+from strandline.rpc.tls import Tls
+
+LIVENESS = "liveness"
+READINESS = "readiness"
+"""Names of health beside those of the services, for whoever runs the process."""
 
 
 class PortTaken(OSError):
@@ -67,14 +72,17 @@ def build_server(settings: ServerSettings, interceptors: Sequence[grpc.aio.Serve
     )
 
 
-def bind(server: grpc.aio.Server, endpoint: Endpoint) -> Endpoint:
+def bind(server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None) -> Endpoint:
     """Bind the address (port 0: the kernel chooses) and return it with the port it really has.
 
     Raises:
         PortTaken: another server has the port.
     """
     try:
-        port = server.add_insecure_port(target(endpoint))
+        if tls is None:
+            port = server.add_insecure_port(target(endpoint))
+        else:
+            port = server.add_secure_port(target(endpoint), tls.server_credentials())
     except RuntimeError as error:
         raise PortTaken(endpoint) from error
     if port == 0:
@@ -83,21 +91,46 @@ def bind(server: grpc.aio.Server, endpoint: Endpoint) -> Endpoint:
 
 
 class RoleHealth:
-    """Health of the services of one process, under their full names and, for all of them, under ``""``."""
+    """Health of one process: of its services under their full names, of all under ``""``, and of two more names.
+
+    ``liveness`` says that the loop answers, and nothing of the cluster: it is SERVING as long as there is a process.
+    ``readiness`` says that whoever rolls out may go on to the next process; what does not serve is never ready.
+    """
 
     def __init__(self, services: Sequence[str]) -> None:
         self._services = ("", *services)
+        self._serves = False
+        self._is_ready = False
         self._servicer = health.aio.HealthServicer()
 
     def attach(self, server: grpc.aio.Server, *, with_reflection: bool = True) -> None:
         """Serve health, and reflection over it and the role's services, on this server."""
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+        self.attach_alone(server)
         if with_reflection:
             names = (*self._services[1:], health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, server)
 
+    def attach_alone(self, server: grpc.aio.Server) -> None:
+        """Serve health and nothing else on this server."""
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+
+    async def begin(self) -> None:
+        """There is a process; nothing is served yet."""
+        await self._servicer.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
+        await self.set_serving(False)
+
     async def set_serving(self, serving: bool) -> None:
         """Tell watchers whether calls are welcome."""
-        kind = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        self._serves = serving
         for service in self._services:
-            await self._servicer.set(service, kind)
+            await self._set(service, serving)
+        await self._set(READINESS, serving and self._is_ready)
+
+    async def set_ready(self, ready: bool) -> None:
+        """Tell watchers whether this process, if it serves, is as it should be: a rollout waits for it."""
+        self._is_ready = ready
+        await self._set(READINESS, ready and self._serves)
+
+    async def _set(self, name: str, good: bool) -> None:
+        kind = health_pb2.HealthCheckResponse.SERVING if good else health_pb2.HealthCheckResponse.NOT_SERVING
+        await self._servicer.set(name, kind)
