@@ -1,4 +1,4 @@
-"""Decides how this process dials others: one channel per address, limits, keepalive, and back-off of our own.
+"""Decides how this process dials others: one channel per address, limits, keepalive, TLS, and back-off of our own.
 
 Invariant: every call made through here has a deadline, and a failed one comes back as a refusal; retrying is
 left to exactly one layer above.
@@ -6,6 +6,7 @@ left to exactly one layer above.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable
 from typing import Any, Protocol, TypeVar
@@ -16,6 +17,7 @@ from strandline.core.errors import Refused
 from strandline.core.messages import Endpoint
 from strandline.rpc import limits
 from strandline.rpc.status import refusal_of
+from strandline.rpc.tls import Tls
 
 _Answer = TypeVar("_Answer", covariant=True)
 _Request = TypeVar("_Request", contravariant=True)
@@ -43,11 +45,15 @@ async def call(method: UnaryMethod[_Request, _Answer], request: _Request, *, dea
         raise Refused.of(refusal) from error
 
 
-def open_channel(endpoint: Endpoint, *, keepalive: limits.Keepalive | None = None) -> grpc.aio.Channel:
+def open_channel(
+    endpoint: Endpoint, *, keepalive: limits.Keepalive | None = None, tls: Tls | None = None
+) -> grpc.aio.Channel:
     """A channel to one address with both message limits; ``keepalive`` for internal ones only (5.2)."""
     options = limits.message_limits() + limits.reconnection()
     options.append(("grpc.use_local_subchannel_pool", 1))
     options += limits.unacknowledged() if keepalive is None else limits.keepalive_pings(keepalive)
+    if tls is not None:
+        return grpc.aio.secure_channel(target(endpoint), tls.channel_credentials(), options=options)
     return grpc.aio.insecure_channel(target(endpoint), options=options)
 
 
@@ -58,17 +64,27 @@ def target(endpoint: Endpoint) -> str:
 
 
 class Channels:
-    """One channel per address, opened when first asked for, closed together."""
+    """One channel per address, opened when first asked for, closed together.
 
-    def __init__(self, *, keepalive: limits.Keepalive | None = None) -> None:
+    With TLS a channel keeps the certificate it was opened with. After the files have changed, whoever asks next gets
+    a new channel; the old one stays for what is under way on it until the files change once more.
+    """
+
+    def __init__(self, *, keepalive: limits.Keepalive | None = None, tls: Tls | None = None) -> None:
         self._keepalive = keepalive
+        self._tls = tls
+        self._generation = tls.generation if tls is not None else 0
         self._open: dict[Endpoint, grpc.aio.Channel] = {}
+        self._old: list[grpc.aio.Channel] = []
+        self._closing: set[asyncio.Task[None]] = set()
 
     def to(self, endpoint: Endpoint) -> grpc.aio.Channel:
         """The channel to this address."""
+        if self._tls is not None and self._tls.generation != self._generation:
+            self._retire_all(self._tls.generation)
         channel = self._open.get(endpoint)
         if channel is None:
-            channel = self._open[endpoint] = open_channel(endpoint, keepalive=self._keepalive)
+            channel = self._open[endpoint] = open_channel(endpoint, keepalive=self._keepalive, tls=self._tls)
         return channel
 
     @property
@@ -86,6 +102,19 @@ class Channels:
     async def close(self) -> None:
         """Close them all."""
         await self.drop(self.endpoints)
+        for channel in self._old:
+            await channel.close()
+        self._old.clear()
+        await asyncio.gather(*self._closing)
+
+    def _retire_all(self, generation: int) -> None:
+        for channel in self._old:
+            task = asyncio.get_running_loop().create_task(channel.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        self._old = list(self._open.values())
+        self._open.clear()
+        self._generation = generation
 
 
 class Backoff:

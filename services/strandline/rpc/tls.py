@@ -1,0 +1,137 @@
+"""Decides which certificate this process shows now, and whom it believes: files that are read again as they change.
+
+Invariant: from the first reading on there is always a certificate that worked. Files that changed into something
+that cannot be used, or into another identity, change nothing but one line of the log.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+import structlog
+
+from strandline.rpc.identity import Identity
+
+if TYPE_CHECKING:
+    # What reads certificates is large, and whoever uses no TLS never needs it.
+    from strandline.rpc.tls_files import Material, TlsFiles
+
+_LOOK_EVERY_S = 1.0
+
+_log = structlog.get_logger("strandline.tls")
+
+_Signature = tuple[tuple[int, int, int], ...]
+
+
+class Tls:
+    """The certificate of one process. gRPC asks for it from threads of its own."""
+
+    def __init__(self, files: TlsFiles, *, look_every_s: float = _LOOK_EVERY_S) -> None:
+        """Read the files.
+
+        Raises:
+            TlsWrong: with one sentence.
+        """
+        from strandline.rpc.tls_files import read_material
+
+        self._read = read_material
+        self._files = files
+        self._look_every_s = look_every_s
+        self._lock = threading.Lock()
+        # Before the content: files that change in between are read again.
+        self._signature = _signature(files)
+        self._material = self._read(files)
+        self._looked = time.monotonic()
+        self._generation = 1
+
+    @property
+    def identity(self) -> Identity:
+        """Whom this process's certificate names; the same for as long as the process lives."""
+        return self._material.identity
+
+    @property
+    def generation(self) -> int:
+        """Grows by one with every new content. Looks at the files, at most once in ``look_every_s``."""
+        self._maybe_read_again()
+        return self._generation
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a port whose callers must show a certificate of the authority; asked anew for every connection."""
+        shown = self._generation
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal shown
+            generation = self.generation
+            if generation == shown:
+                return None
+            shown = generation
+            return _configuration(self._material)
+
+        first: grpc.ServerCertificateConfiguration = _configuration(self._material)
+        # Its stub knows no None, which says that nothing has changed.
+        return grpc.dynamic_ssl_server_credentials(first, cast(Any, fetch), require_client_authentication=True)
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For dialling with the certificate as it is now."""
+        now = self._material
+        return grpc.ssl_channel_credentials(now.ca, now.key, now.cert)
+
+    def _maybe_read_again(self) -> None:
+        with self._lock:
+            moment = time.monotonic()
+            if moment - self._looked < self._look_every_s:
+                return
+            self._looked = moment
+            signature = _signature(self._files)
+            if signature == self._signature:
+                return
+            self._signature = signature
+            self._read_again()
+
+    def _read_again(self) -> None:
+        try:
+            fresh = self._read(self._files)
+            if fresh.identity != self.identity:
+                raise ValueError(f"tls_cert {self._files.cert} names {fresh.identity.uri} and not {self.identity.uri}")
+        except ValueError as error:
+            _log.error("the new certificate is not used, the old one stays", reason=str(error))
+            return
+        if fresh == self._material:
+            return
+        self._material = fresh
+        self._generation += 1
+        _log.info("a new certificate is used", identity=fresh.identity.uri, valid_until=str(fresh.not_after))
+
+
+def open_tls(cert: str | Path, key: str | Path, ca: str | Path) -> Tls | None:
+    """What three settings ask for; None when they are empty.
+
+    Raises:
+        TlsWrong: with one sentence.
+    """
+    if not (str(cert) or str(key) or str(ca)):
+        return None
+    from strandline.rpc.tls_files import tls_files
+
+    return Tls(tls_files(cert, key, ca))
+
+
+def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(material.key, material.cert)], material.ca)
+
+
+def _signature(files: TlsFiles) -> _Signature:
+    """What changes when a file is replaced or written; an absent file is a state as any other."""
+    found = []
+    for path in files.all:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append((0, 0, 0))
+        else:
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
