@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check pytest chaos mutants protos campaigns bench bench-sim bench-export bench-analytics requirements clean
+.PHONY: help demo test test-deep check pytest chaos mutants protos campaigns bench bench-sim bench-export bench-analytics images requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -59,12 +59,24 @@ bench-sim: .venv/.installed ## measure the simulator: events per second of one c
 bench-analytics: .venv/.installed ## measure the twenty statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS))
 
+images: .venv/.installed ## build the container images [BASE=image JAVA=image]; deploy/README.md says more
+	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) PYTHON=$(BIN)/python deploy/images/build
+
+settings-page: .venv/.installed ## write every setting, with default and unit, into docs/OPERATIONS.md
+	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'
+
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
 	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra analytics --extra console --extra play --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
 	  name=$${set%% *}; \
 	  $(BIN)/uv pip compile pyproject.toml $${set#* } --quiet --universal --python-version 3.11 --no-emit-index-url \
 	    --no-emit-find-links --custom-compile-command "make requirements" --output-file requirements/$$name.txt || exit 1; \
+	done
+	@# What the images hold: for their Python alone, in the versions that the tests ran with.
+	@for set in "data-plane" "analytics --extra analytics"; do \
+	  $(BIN)/uv pip compile pyproject.toml --extra fast --extra export --extra console $${set#$${set%% *}} --quiet \
+	    --constraint requirements/dev.txt --python-platform linux --python-version 3.11 --no-emit-index-url --no-emit-find-links \
+	    --no-annotate --custom-compile-command "make requirements" --output-file requirements/$${set%% *}.txt || exit 1; \
 	done
 
 clean: ## remove what the tools left, the environment included; data directories stay

@@ -11,7 +11,14 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS_OF = {"runtime": ["fast"], "dev": ["fast", "export", "play", "dev"], "bench": ["bench"], "fuzz": ["fuzz"]}
+EXTRAS_OF = {
+    "runtime": ["fast"],
+    "dev": ["fast", "export", "play", "dev"],
+    "bench": ["bench"],
+    "fuzz": ["fuzz"],
+    "data-plane": ["fast", "export", "console"],
+    "analytics": ["fast", "console", "analytics"],
+}
 
 
 def _pinned(name: str) -> dict[str, str]:
@@ -37,8 +44,21 @@ def test_requirements_hold_what_the_project_asks_for(name: str) -> None:
     pinned = _pinned(name)
     wanted = [Requirement(line) for line in PROJECT["dependencies"]]
     for extra in EXTRAS_OF[name]:
-        wanted += [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
+        lines = PROJECT["optional-dependencies"][extra]
+        wanted += [need for need in map(Requirement, lines) if need.name != PROJECT["name"]]
 
     outside = [str(need) for need in wanted if pinned.get(_normal(need.name), "none") not in need.specifier]
 
     assert outside == [], "run: make requirements"
+
+
+@pytest.mark.parametrize("name", ["data-plane", "analytics"])
+def test_images_hold_the_versions_that_were_tested(name: str) -> None:
+    """What is pinned for an image is pinned alike for the environment in which the tests run."""
+    tested = _pinned("dev")
+
+    others = {package: version for package, version in _pinned(name).items() if tested.get(package) != version}
+
+    # Two versions of one package stand in dev.txt where newer Pythons take another; the older Python's comes first.
+    text = (ROOT / "requirements" / "dev.txt").read_text()
+    assert {package for package, version in others.items() if f"{package}=={version}" not in text} == set()
