@@ -44,12 +44,18 @@ def settings(
     context: typer.Context,
     role: Annotated[RoleName, typer.Argument(help="Whose settings.")],
     output: Output = Format.TABLE,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the defaults as the table of the guide.")] = False,
 ) -> None:
     """Print every setting of a role with its value and origin: flag, variable, file or default.
 
     Give the role's own flags after its name, --config FILE included, to see what they make of it:
     strandline settings replica --config node.yaml --node-id 1
     """
+    if markdown:
+        from strandline.cli.settings_page import all_tables
+
+        typer.echo(all_tables()["the controller" if role is RoleName.CONTROLLER else "a data node"])
+        return
     try:
         rows = setting_rows(role, list(context.args))
     except CommandFailed as failure:

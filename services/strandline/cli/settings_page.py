@@ -1,0 +1,82 @@
+"""Decides how a service's settings are written as a table for docs/OPERATIONS.md.
+
+Invariant: nothing in the table is written by hand but the advice; name, default, unit and meaning are the settings
+class's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from strandline.runtime.settings import ServiceSettings
+
+_HEAD = ("setting", "default", "unit", "what it decides", "when to change it")
+_UNITS = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_entries": "calls", "_events": "events", "_backlog": "changes"}
+_RULES = frozenset({"truncation", "fetch_hw", "isr_join", "durability"})
+
+
+def settings_table(kind: type[ServiceSettings], advice: Mapping[str, str]) -> str:
+    """The Markdown table of a settings class, one row per setting in the class's order, without a trailing newline."""
+    rows = [
+        (f"`{name}`", _default(name, field), _unit(name), _cell(field.description or ""), advice.get(name, ""))
+        for name, field in kind.model_fields.items()
+    ]
+    lines = [_HEAD, tuple("---" for _ in _HEAD), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def rewritten(page: str, tables: Mapping[str, str]) -> str:
+    """The page with each table put between the two comments that name it.
+
+    Raises:
+        LookupError: the page has no such pair of comments.
+    """
+    for name, table in tables.items():
+        begin, end = f"<!-- settings of {name}, written by `make settings-page` -->\n", "\n<!-- end of settings -->"
+        before, found, after = page.partition(begin)
+        _, ended, rest = after.partition(end)
+        if not found or not ended:
+            raise LookupError(f"no place for the settings of {name}: {begin.strip()}")
+        page = f"{before}{begin}{table}{ended}{rest}"
+    return page
+
+
+def all_tables() -> dict[str, str]:
+    """The tables of all services by the names that the page gives them."""
+    from strandline.cli.settings import RoleName, settings_class
+    from strandline.cli.settings_advice import CONTROLLER, REPLICA
+
+    return {
+        "a data node": settings_table(settings_class(RoleName.REPLICA), REPLICA),
+        "the controller": settings_table(settings_class(RoleName.CONTROLLER), CONTROLLER),
+    }
+
+
+def rewrite(path: Path) -> None:
+    """Write the tables into the page."""
+    page = path.read_text(encoding="utf-8")
+    path.write_text(rewritten(page, all_tables()), encoding="utf-8")
+
+
+def _default(name: str, field: Any) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None:
+        return "stored" if name in _RULES else "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{','.join(value)}`"
+    return f"`{value}`" if str(value) else "empty"
+
+
+def _unit(name: str) -> str:
+    return next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
