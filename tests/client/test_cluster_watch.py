@@ -42,6 +42,21 @@ async def test_silence_opens_the_watch_anew() -> None:
             await client.close()
 
 
+async def test_the_age_of_what_is_known_can_be_told() -> None:
+    """Everything the watch brings moves the time at which the controller was heard; before the first it is none."""
+    async with fake_cluster() as cluster:
+        client = Cluster(cluster.bootstrap)
+        assert client.heard_s is None
+        await client.start()
+        try:
+            first = client.heard_s
+            assert first is not None
+            cluster.move_leader(None)
+            await until(lambda: client.heard_s is not None and client.heard_s > first)
+        finally:
+            await client.close()
+
+
 async def test_waits_have_deadlines() -> None:
     """What does not come about in time is refused in the caller's words; what does is returned at once."""
     async with fake_cluster() as cluster:

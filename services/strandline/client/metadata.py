@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -73,6 +74,8 @@ class Cluster:
         self._hurry = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._last_error = "no answer yet"
+        self.heard_s: float | None = None
+        """When the watch last brought anything, signs of life included, by `time.monotonic`; None: never."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -219,6 +222,7 @@ class Cluster:
                     message = await stream.read()
                 if not isinstance(message, pb.WatchMetadataResponse):
                     return
+                self.heard_s = time.monotonic()
                 image = read_watch_answer(message)
                 if image is None:
                     continue
