@@ -34,7 +34,9 @@ from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.health_port import HealthPort
+from strandline.rpc.identity import CallerRole
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.tls import TLS_OFF, Tls, open_tls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
@@ -54,6 +56,8 @@ class ControllerProcess:
     ) -> None:
         self.settings = settings
         self.endpoint: Endpoint | None = None
+        """Where clients are served, and nodes too unless they have a port of their own."""
+        self.internal: Endpoint | None = None
         self.health_endpoint: Endpoint | None = None
         self.health = RoleHealth([SERVICE])
         self._health_port = HealthPort("controller", self.health)
@@ -68,8 +72,9 @@ class ControllerProcess:
         Raises:
             StoreFailed: the store cannot be used.
             PortTaken: the address is taken.
-            ValueError: a given rule is not the stored one.
+            ValueError: a given rule is not the stored one, or the files of TLS cannot be used (`TlsWrong`).
         """
+        self._tls = self._open_tls()
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         state = await self._store.open()
         try:
@@ -81,6 +86,8 @@ class ControllerProcess:
     async def _begin(self, state: ClusterState | None) -> None:
         settings = self.settings
         rules = settings.rules(state.header.rules if state else None)
+        if self._tls is not None and state is not None:
+            self._tls.must_be(CallerRole.CONTROLLER, cluster_id=state.header.cluster_id)
         if warning := loss_warning(rules):
             _log.warning(warning)
         self._bind()
@@ -106,8 +113,9 @@ class ControllerProcess:
         servicer = ControllerServicer(
             self.driver, alive_every_ms=settings.heartbeat_interval_ms, on_watch_ended=self.prober.suspect
         )
-        servicer.add_to(self._server)
-        self.driver.step(ControllerStarted(self.driver.clock(), str(uuid.uuid4())))
+        for server in self._servers:
+            servicer.add_to(server)
+        self.driver.step(ControllerStarted(self.driver.clock(), self._id_of_a_new_cluster()))
         await self.driver.perform_pending()
         header = self.driver.core.state.header
         self.sink.know(controller_epoch=header.controller_epoch)
@@ -116,7 +124,8 @@ class ControllerProcess:
         self._own(self.driver.perform_forever())
         self._own(tick_forever(self.driver, settings.tick_ms))
         self._own(at_each_hour(self._tell_state))
-        await self._server.start()
+        for server in self._servers:
+            await server.start()
         await self.health.set_serving(True)
         await self.health.set_ready(True)
         self._write_endpoint()
@@ -132,11 +141,33 @@ class ControllerProcess:
 
     def _bind(self) -> None:
         settings = self.settings
-        self._server: grpc.aio.Server = build_server(
-            ServerSettings(name="controller", reflection=settings.reflection, internal_keepalive=settings.keepalive())
+        nodes_have_their_own = bool(settings.internal_bind)
+        self._servers: list[grpc.aio.Server] = []
+        self.endpoint = self.internal = self._bind_one(settings.bind, for_nodes=not nodes_have_their_own)
+        if nodes_have_their_own:
+            self.internal = self._bind_one(settings.internal_bind, for_nodes=True)
+
+    def _bind_one(self, address: str, *, for_nodes: bool) -> Endpoint:
+        settings = self.settings
+        keepalive = settings.keepalive() if for_nodes else None
+        server = build_server(
+            ServerSettings(name="controller", reflection=settings.reflection, internal_keepalive=keepalive)
         )
-        self.health.attach(self._server, with_reflection=settings.reflection)
-        self.endpoint = bind(self._server, parse_endpoint(settings.bind))
+        self.health.attach(server, with_reflection=settings.reflection)
+        self._servers.append(server)
+        return bind(server, parse_endpoint(address), tls=self._tls)
+
+    def _open_tls(self) -> Tls | None:
+        tls = open_tls(self.settings.tls_cert, self.settings.tls_key, self.settings.tls_ca)
+        if tls is None:
+            _log.info(TLS_OFF)
+        else:
+            tls.must_be(CallerRole.CONTROLLER)
+        return tls
+
+    def _id_of_a_new_cluster(self) -> str:
+        """With TLS the certificates were made before the cluster, so its id is the one that they name."""
+        return self._tls.identity.cluster if self._tls is not None else str(uuid.uuid4())
 
     @property
     def _bound(self) -> Endpoint:
@@ -144,7 +175,7 @@ class ControllerProcess:
         return self.endpoint
 
     def _write_endpoint(self) -> None:
-        content = {"pid": os.getpid(), "client": target(self._bound), "internal": target(self._bound)}
+        content = {"pid": os.getpid(), "client": target(self._bound), "internal": target(self.internal or self._bound)}
         if self.health_endpoint is not None:
             content["health"] = target(self.health_endpoint)
         _replace_text(self.settings.data_dir / ENDPOINT_NAME, json.dumps(content) + "\n")
@@ -172,7 +203,7 @@ class ControllerProcess:
         await self.health.set_serving(False)
         await self.prober.close()
         self.driver.watches.end_all(Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller stops; reconnect"))
-        await self._server.stop(_SERVER_GRACE_S)
+        await asyncio.gather(*(server.stop(_SERVER_GRACE_S) for server in self._servers))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._health_changes, return_exceptions=True)

@@ -32,7 +32,7 @@ from strandline.runtime.guarding import (
     TlsCa,
     TlsCert,
     TlsKey,
-    check_tls,
+    check_guards,
 )
 from strandline.runtime.settings import ServiceSettings
 
@@ -83,7 +83,7 @@ class ControllerSettings(ServiceSettings):
     def _timings_agree(self) -> ControllerSettings:
         self.timings()
         check_export(self)
-        check_tls(self)
+        check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         return self
 
     def timings(self) -> ControllerTimings:

@@ -38,6 +38,7 @@ from strandline.rpc.convert_offsets import (
 )
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.status import refusal_of
+from strandline.rpc.tls import Tls
 from strandline.runtime.host import Host
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
@@ -117,11 +118,11 @@ class LeaderStream:
 class LeaderLinks:
     """Everything this node asks of leaders (`runtime.ports.Peers`)."""
 
-    def __init__(self, host: Host, settings: FollowerSettings | None = None) -> None:
+    def __init__(self, host: Host, settings: FollowerSettings | None = None, *, tls: Tls | None = None) -> None:
         self.host = host
         self.settings = settings or FollowerSettings()
         keepalive = Keepalive(ping_every_ms=self.settings.ping_every_ms, ping_timeout_ms=self.settings.ping_timeout_ms)
-        self._channels = Channels(keepalive=keepalive)
+        self._channels = Channels(keepalive=keepalive, tls=tls)
         self._streams: dict[NodeId, LeaderStream] = {}
         self._questions: set[asyncio.Task[None]] = set()
         self._closed = False

@@ -14,6 +14,7 @@ from strandline.core.types import NodeId
 from strandline.replica.node import ReplicaNode
 from strandline.replica.settings import ReplicaSettings
 from strandline.rpc.server import PortTaken
+from strandline.rpc.tls_files import TlsWrong
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.process import keep_what_is_loaded, run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
@@ -34,6 +35,8 @@ async def run_node(settings: ReplicaSettings, directory: DataDirectory, stop_ask
         starting.result()
     except PortTaken as error:
         stop_process(ExitCode.PORT_TAKEN, str(error))
+    except TlsWrong as error:
+        stop_process(ExitCode.USAGE, str(error))
     except StorageFailed as error:
         stop_process(ExitCode.STORAGE_FAILED, str(error))
     except StorageDamaged as error:

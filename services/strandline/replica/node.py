@@ -38,8 +38,10 @@ from strandline.replica.settings import ReplicaSettings, advertised
 from strandline.rpc.channels import Backoff, parse_endpoint, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.health_port import HealthPort
+from strandline.rpc.identity import CallerRole
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.tls import TLS_OFF, Tls, open_tls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -87,9 +89,11 @@ class ReplicaNode:
 
         Raises:
             PortTaken: an address is taken.
+            TlsWrong: the files of TLS cannot be used, or name another node.
         """
         if warning := loss_warning(self.settings.rules()):
             _log.warning(warning, node_id=self.settings.node_id)
+        self._tls = self._open_tls()
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         seen = self.logs.stored_metadata()
         await asyncio.to_thread(self.logs.open_all, _say_progress)
@@ -134,7 +138,7 @@ class ReplicaNode:
         self.flusher = Flusher(
             self.logs, self.driver.step, self.driver.fail, monotonic_ms, threads=settings.fsync_threads
         )
-        self.controller = ControllerLink(settings.bootstrap(), keepalive=keepalive)
+        self.controller = ControllerLink(settings.bootstrap(), keepalive=keepalive, tls=self._tls)
         self.session = Session(
             self.controller,
             self.host,
@@ -152,6 +156,7 @@ class ReplicaNode:
         self.peers = LeaderLinks(
             self.host,
             FollowerSettings(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms),
+            tls=self._tls,
         )
         self.sink = EventSink(
             self.directory.path,
@@ -196,8 +201,17 @@ class ReplicaNode:
             FollowerServicer(self.host).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
-        self.client = bind(client, parse_endpoint(settings.bind))
-        self.internal = bind(internal, parse_endpoint(settings.internal_bind))
+        self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls)
+        self.internal = bind(internal, parse_endpoint(settings.internal_bind), tls=self._tls)
+
+    def _open_tls(self) -> Tls | None:
+        settings, identity = self.settings, self.directory.identity
+        tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        if tls is None:
+            _log.info(TLS_OFF, node_id=settings.node_id)
+        else:
+            tls.must_be(CallerRole.REPLICA, name=str(settings.node_id), cluster_id=identity.cluster_id)
+        return tls
 
     def _registration(self, seen: MetadataImage | None) -> RegisterNode:
         assert self.client is not None and self.internal is not None, "ports are bound before registration"

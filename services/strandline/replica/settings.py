@@ -28,7 +28,7 @@ from strandline.runtime.exporting import (
     check_export,
     exports,
 )
-from strandline.runtime.guarding import HealthBind, Insecure, MetricsBind, TlsCa, TlsCert, TlsKey, check_tls
+from strandline.runtime.guarding import HealthBind, Insecure, MetricsBind, TlsCa, TlsCert, TlsKey, check_guards
 from strandline.runtime.settings import ServiceSettings, split_commas
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
@@ -106,7 +106,7 @@ class ReplicaSettings(ServiceSettings):
     def _timings_agree(self) -> ReplicaSettings:
         self.timings()
         check_export(self)
-        check_tls(self)
+        check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         for bound, told in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
             if parse_endpoint(getattr(self, bound)).host in _WILDCARDS and not getattr(self, told):
                 raise ValueError(f"{bound} is every address of this machine; name the one to be told by {told}")

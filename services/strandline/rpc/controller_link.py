@@ -27,6 +27,7 @@ from strandline.rpc.channels import Channels, UnaryMethod, call
 from strandline.rpc.convert_metadata import read_watch_answer
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.status import refusal_of
+from strandline.rpc.tls import Tls
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
 
@@ -47,11 +48,12 @@ class ControllerLink:
         register_deadline_ms: int = 5_000,
         alter_deadline_ms: int = 5_000,
         keepalive: Keepalive | None = None,
+        tls: Tls | None = None,
     ) -> None:
         assert bootstrap, "at least one bootstrap address is needed"
         self._bootstrap = tuple(bootstrap)
         self._at = 0
-        self._channels = Channels(keepalive=keepalive or Keepalive())
+        self._channels = Channels(keepalive=keepalive or Keepalive(), tls=tls)
         self._register_deadline_ms = register_deadline_ms
         self._alter_deadline_ms = alter_deadline_ms
 

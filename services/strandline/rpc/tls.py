@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 import structlog
 
-from strandline.rpc.identity import Identity
+from strandline.rpc.identity import CallerRole, Identity
+from strandline.rpc.tls_files import TlsFiles, TlsWrong, tls_files
 
 if TYPE_CHECKING:
     # What reads certificates is large, and whoever uses no TLS never needs it.
-    from strandline.rpc.tls_files import Material, TlsFiles
+    from strandline.rpc.certificate import Material
+
+TLS_OFF = "TLS is off: whoever reaches this process's ports may read, write and administer"
+"""Said once by every process that serves without."""
 
 _LOOK_EVERY_S = 1.0
 
@@ -36,7 +40,7 @@ class Tls:
         Raises:
             TlsWrong: with one sentence.
         """
-        from strandline.rpc.tls_files import read_material
+        from strandline.rpc.certificate import read_material
 
         self._read = read_material
         self._files = files
@@ -58,6 +62,17 @@ class Tls:
         """Grows by one with every new content. Looks at the files, at most once in ``look_every_s``."""
         self._maybe_read_again()
         return self._generation
+
+    def must_be(self, role: CallerRole, *, name: str | None = None, cluster_id: str | None = None) -> None:
+        """Refuse a certificate that is somebody else's; what is None may be anything.
+
+        Raises:
+            TlsWrong: naming what the certificate should say.
+        """
+        ours = self.identity
+        wanted = Identity(cluster_id or ours.cluster, role, name or ours.name)
+        if ours != wanted:
+            raise TlsWrong(f"tls_cert {self._files.cert} names {ours.uri}; this process needs one for {wanted.uri}")
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a port whose callers must show a certificate of the authority; asked anew for every connection."""
@@ -96,8 +111,8 @@ class Tls:
         try:
             fresh = self._read(self._files)
             if fresh.identity != self.identity:
-                raise ValueError(f"tls_cert {self._files.cert} names {fresh.identity.uri} and not {self.identity.uri}")
-        except ValueError as error:
+                raise TlsWrong(f"tls_cert {self._files.cert} names {fresh.identity.uri} and not {self.identity.uri}")
+        except TlsWrong as error:
             _log.error("the new certificate is not used, the old one stays", reason=str(error))
             return
         if fresh == self._material:
@@ -113,11 +128,7 @@ def open_tls(cert: str | Path, key: str | Path, ca: str | Path) -> Tls | None:
     Raises:
         TlsWrong: with one sentence.
     """
-    if not (str(cert) or str(key) or str(ca)):
-        return None
-    from strandline.rpc.tls_files import tls_files
-
-    return Tls(tls_files(cert, key, ca))
+    return Tls(tls_files(cert, key, ca)) if str(cert) or str(key) or str(ca) else None
 
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:

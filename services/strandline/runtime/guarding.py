@@ -6,6 +6,7 @@ somebody said so in a word of its own. The ports of health and metrics are exemp
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Annotated, Protocol
 
 from pydantic import Field
@@ -36,6 +37,42 @@ class TlsSettings(Protocol):
     def tls_ca(self) -> str:
         """Path of the authority's certificates, or empty."""
         ...
+
+
+class GuardedSettings(TlsSettings, Protocol):
+    """The files, and whether one may do without."""
+
+    @property
+    def insecure(self) -> bool:
+        """Whether addresses beyond loopback may be served without TLS."""
+        ...
+
+
+def check_guards(settings: GuardedSettings, **addresses: str) -> None:
+    """Refuse a part of TLS without the others, and an address beyond loopback without TLS.
+
+    ``addresses`` are the ports of services by their setting's name; an empty one is not served.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    check_tls(settings)
+    if settings.tls_cert or settings.insecure:
+        return
+    for name, address in addresses.items():
+        if address and not is_loopback(address.rpartition(":")[0]):
+            raise ValueError(
+                f"{name} {address} is not loopback and TLS is off; give tls_cert, tls_key and tls_ca, or insecure "
+                f"where everybody who reaches the address may read, write and administer"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``; names other than localhost are not looked up and do not count."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_tls(settings: TlsSettings) -> None:

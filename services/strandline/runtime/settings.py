@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -102,9 +102,10 @@ def parse_flags(
     parser = argparse.ArgumentParser(prog=program, description=(kind.__doc__ or "").partition("\n")[0])
     parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file of settings")
     for name, field in kind.model_fields.items():
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", metavar="VALUE", help=(field.description or "").replace("%", "%%")
-        )
+        # A bare --insecure is --insecure true.
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+        help_text = (field.description or "").replace("%", "%%")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=help_text, **bare)
     found = vars(parser.parse_args(arguments))
     file = found.pop("config")
     return {name: value for name, value in found.items() if value is not None}, file

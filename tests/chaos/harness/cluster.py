@@ -154,7 +154,12 @@ class Cluster:
         host = ADDRESSES[namespace(node_id)]
         data_dir = str(self.service(node_id).directory)
         if node_id == 0:
-            settings = {"data_dir": data_dir, "bind": f"{host}:{_CONTROLLER_PORT}", **self.controller_settings}
+            settings = {
+                "data_dir": data_dir,
+                "bind": f"{host}:{_CONTROLLER_PORT}",
+                "insecure": "true",
+                **self.controller_settings,
+            }
             return [sys.executable, "-m", "strandline.controller", *flags(settings)]
         settings = {
             "node_id": str(node_id),
@@ -162,6 +167,8 @@ class Cluster:
             "controllers": self.bootstrap,
             "bind": f"{host}:{_CLIENT_PORT}",
             "internal_bind": f"{host}:{_INTERNAL_PORT}",
+            # Its network exists only among the namespaces of one test.
+            "insecure": "true",
             **self.node_settings,
         }
         return [sys.executable, "-m", "strandline.replica", *flags(settings)]
