@@ -2,42 +2,20 @@
 
 A removal: last fetch, last caught up, proposal, commit, and the HW move that it let through. An addition: proposal,
 commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, what was cut afterwards. One decision may
-be all of these; then the chain has the links of each, by time.
+be all of these; then the chain has the links of each, by time, and says who waited and what was cut.
 
-Invariant: a link exists only where an event tells it; what is missing is named in ``missing`` and never made up.
+Invariant: a decision is explained by events of its own partition and of nodes, by nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from strandline_analytics.explain.cost import cuts_after, told_cuts, told_waiting
+from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.fences import fence_before
 from strandline_analytics.timeline.sentences import sentence, writer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """One step: what, when (us, the controller's clock as far as it was measured), who told it, and why."""
-
-    name: str
-    t_us: int
-    who: str
-    told: str
-    cause: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """The explanation of one decision."""
-
-    topic: str | None
-    partition: int | None
-    partition_epoch: int
-    told: str
-    links: tuple[Link, ...]
-    missing: tuple[str, ...]
 
 
 def candidates(events: Iterable[Event]) -> list[Event]:
@@ -50,7 +28,8 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     """The chain behind the decision of one partition epoch.
 
     Args:
-        events: of one partition, with HW_ADVANCE, and those of nodes, in logical order.
+        events: of one partition, with HW_ADVANCE and the looks around the decision, and those of nodes, in logical
+            order.
         partition_epoch: of the decision.
 
     Raises:
@@ -61,26 +40,28 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
         raise LookupError(f"no change of an ISR or of a leader at partition epoch {partition_epoch} is known")
     first = decided[0]
     own = [event for event in events if event.key == first.key]
-    links = [_link("commit", event) for event in decided]
+    links = [link_of("commit", event) for event in decided]
     missing: list[str] = []
     for event in decided:
         found, lacked = _of_isr(event, own) if event.event_type == "ISR_CHANGE" else _of_leader(event, own, events)
         links += found
         missing += lacked
     _add_hw_move(first, own, links, missing)
-    order = {link: number for number, link in enumerate(links)}
+    cost, unknown = told_waiting(first, own)
+    for change in decided:
+        if change.event_type == "LEADER_CHANGE":
+            said, lacked = told_cuts(change, own)
+            cost += said
+            unknown += lacked
     return Chain(
         topic=first.topic,
         partition=first.partition,
         partition_epoch=partition_epoch,
         told="; ".join(sentence(event) for event in decided),
-        links=tuple(sorted(links, key=lambda link: (link.t_us, order[link]))),
-        missing=tuple(missing),
+        links=in_order(links),
+        missing=tuple(missing + unknown),
+        cost=tuple(cost),
     )
-
-
-def _link(name: str, event: Event) -> Link:
-    return Link(name=name, t_us=event.t_us, who=writer(event.node_id), told=sentence(event), cause=event.cause)
 
 
 def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]:
@@ -94,7 +75,7 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
         and set(e.get("proposed_isr") or ()) == set(change.get("new_isr") or ())
     ]
     if asked:
-        links.append(_link("proposal", asked[-1]))
+        links.append(link_of("proposal", asked[-1]))
     elif change.get("initiator") == "leader":
         missing.append("the leader's proposal")
     gone = set(change.get("old_isr") or ()) - set(change.get("new_isr") or ())
@@ -125,19 +106,17 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
     links, missing = [], []
     fence = fence_before(change, events)
     if fence is not None:
-        links.append(_link("fence", fence))
+        links.append(link_of("fence", fence))
         if fence.get("last_heartbeat_us") is not None:
             heard = f"node {change.get('old_leader')} was heard"
             links.append(Link(name="last heartbeat", t_us=fence.get("last_heartbeat_us"), who="controller", told=heard))
     epoch = change.get("new_leader_epoch")
     starts = [e for e in own if e.event_type == "EPOCH_START" and e.leader_epoch == epoch]
     if starts:
-        links.append(_link("activation", starts[0]))
+        links.append(link_of("activation", starts[0]))
     elif (change.get("new_leader") or 0) >= 0:
         missing.append("the start of the new epoch")
-    ends = [e.t_us for e in candidates(own) if e.event_type == "LEADER_CHANGE" and e.t_us > change.t_us]
-    cuts = [e for e in own if e.event_type == "TRUNCATION" and change.t_us <= e.t_us < min(ends, default=2**62)]
-    links += [_link("cut", cut) for cut in cuts]
+    links += [link_of("cut", cut) for cut in cuts_after(change, own)]
     return links, missing
 
 
@@ -147,6 +126,6 @@ def _add_hw_move(decided: Event, own: Sequence[Event], links: list[Link], missin
     ]
     after = [move for move in moves if move.t_us >= decided.t_us]
     if after:
-        links.append(_link("HW move", after[0]))
+        links.append(link_of("HW move", after[0]))
     else:
         missing.append("a move of the high watermark afterwards")

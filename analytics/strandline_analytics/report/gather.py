@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 
 from strandline import __version__
 from strandline.export.schema import EVENT_TYPES, TRANSITIONS
-from strandline_analytics.report.incidents import Stall
 from strandline_analytics.report.material import Declared, Material, Result, incidents_of
 from strandline_analytics.report.scenes import scenes
 from strandline_analytics.scope import Grouping, Scope
@@ -31,6 +30,7 @@ from strandline_analytics.stats.s18_stalls import stalls
 from strandline_analytics.timeline.event import Event, events_from
 from strandline_analytics.timeline.order import timeline
 from strandline_analytics.timeline.selection import Selection
+from strandline_analytics.timeline.stall import stall_from
 
 STEPS = 40
 """Into how many steps the window is cut for the course of a figure."""
@@ -79,7 +79,7 @@ def gather(
     last = max(event.t_us for event in events) + 1 if end_us is None else end_us
     scope = Scope(start_us=first, end_us=max(last, first + 1))
     told("stalls", 1, parts)
-    episodes = [stall for row in _rows(stalls(silver)) if (stall := _stall(row)).t1 > first and stall.t0 < last]
+    episodes = [stall for row in _rows(stalls(silver)) if (stall := stall_from(row)).t1 > first and stall.t0 < last]
     step_us = max(1, -(-(scope.end_us - scope.start_us) // (steps or 1)))
     material = Material(
         inputs=inputs,
@@ -178,18 +178,3 @@ def _described(
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.collect()]
-
-
-def _stall(row: dict[str, Any]) -> Stall:
-    return Stall(
-        cluster_id=row["cluster_id"],
-        topic_id=row["topic_id"],
-        topic=row["topic"],
-        partition=row["partition"],
-        t0=row["t0"],
-        t1=row["t1"],
-        hw=row["hw"],
-        ended_by=row["ended_by"],
-        blockers=tuple(row["blockers"] or ()),
-        is_under_min=row["is_under_min"],
-    )

@@ -15,6 +15,7 @@ from typing import Any
 
 from strandline_analytics.scope import FOREVER_US
 from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.stall import Stall
 from strandline_analytics.timeline.states import states
 
 GAP_US = 5_000_000
@@ -23,27 +24,6 @@ GAP_US = 5_000_000
 PLANNED = frozenset({"controlled_shutdown", "reassign", "preferred", "created"})
 
 Key = tuple[str, str | None, int | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
-    """One episode of S18."""
-
-    cluster_id: str
-    topic_id: str
-    topic: str
-    partition: int
-    t0: int
-    t1: int
-    hw: int
-    ended_by: str
-    blockers: tuple[int, ...]
-    is_under_min: bool
-
-    @property
-    def key(self) -> Key:
-        """The partition it happened to."""
-        return self.cluster_id, self.topic_id, self.partition
 
 
 @dataclass(slots=True, kw_only=True)

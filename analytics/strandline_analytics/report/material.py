@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline_analytics.report.incidents import Incident, Stall, incidents
+from strandline_analytics.report.incidents import Incident, incidents
 from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.stall import Stall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""`strandline analytics explain`: why one change of an ISR or of a leader happened, link by link.
+"""`strandline analytics explain`: why an ISR or a leader changed, or the high watermark stood still, link by link.
 
-Invariant: where the question fits several decisions, they are listed and none is chosen; what no event tells is named.
+Invariant: where the question fits several answers, they are listed and none is chosen; what no event tells is named.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Column, Format, print_document, show
 
 if TYPE_CHECKING:
-    from strandline_analytics.explain.chain import Chain
+    from strandline_analytics.explain.link import Chain
     from strandline_analytics.timeline.event import Event
+    from strandline_analytics.timeline.stall import Stall
 
 _LINKS = [
     Column("time", "time (UTC)"),
@@ -44,6 +45,13 @@ _CANDIDATES = [
     Column("sentence", "what"),
     Column("cause", "cause"),
 ]
+_STALLS = [
+    Column("time", "time (UTC)"),
+    Column("ms", "ms", number=True),
+    Column("hw", "HW", number=True),
+    Column("held_up_by", "held up by"),
+    Column("ended_by", "ended by"),
+]
 
 
 def explain(
@@ -53,61 +61,83 @@ def explain(
     epoch: Annotated[
         int | None, typer.Option("--partition-epoch", "-e", min=0, help="Of the decision; else --from and --to.")
     ] = None,
+    stall: Annotated[
+        bool, typer.Option("--stall", help="Explain why the high watermark stood still, and not a decision.")
+    ] = False,
     start: From = None,
     end: To = None,
     cluster: Cluster = None,
     memory: Memory = DEFAULT_MEMORY,
     output: ShownAs = Shown.TABLE,
 ) -> None:
-    """Explain one decision about a partition; lists the candidates where several fit."""
+    """Explain one decision about a partition, or one stall; lists the candidates where several fit."""
     check_installed()
-    from strandline_analytics.explain import chain
-    from strandline_analytics.timeline.selection import MOVES, Selection
+    if stall and epoch is not None:
+        raise typer.BadParameter("--stall: a stall has no --partition-epoch; narrow it down with --from and --to")
+    from strandline_analytics.explain import ask
 
     start_us, end_us = window_us(start, end)
-    chosen = Selection(topics=(topic,), partitions=(partition,), sample_types=MOVES, cluster_id=cluster)
+    asked = ask.Asked(
+        topic=topic, partition=partition, partition_epoch=epoch, start_us=start_us, end_us=end_us, cluster_id=cluster
+    )
     with spark_session(memory) as spark:
         from strandline_analytics.sources.exports import open_exports
-        from strandline_analytics.timeline import order
-        from strandline_analytics.timeline.event import events_from
 
         silver = open_exports(spark, existing(inputs), cluster_id=cluster)
-        found = events_from([row.asDict(recursive=True) for row in order.timeline(silver, chosen).collect()])
-    fitting = [
-        event
-        for event in chain.candidates(found)
-        if (epoch is None or event.partition_epoch == epoch)
-        and (start_us is None or event.t_us >= start_us)
-        and (end_us is None or event.t_us < end_us)
-    ]
-    decisions = {(event.key, event.partition_epoch) for event in fitting}
-    if len(decisions) != 1:
-        _list(fitting, output)
-        return
-    key, only = decisions.pop()
-    of_one = [event for event in found if event.partition is None or event.key == key]
-    _show(chain.explain(of_one, only or 0), output)
+        if stall:
+            _tell_stall(ask.stall(silver, asked), output)
+        else:
+            _tell_decision(ask.decision(silver, asked), output)
 
 
-def _list(fitting: list[Event], output: Shown) -> None:
+def _tell_decision(found: Chain | list[Event], output: Shown) -> None:
+    if isinstance(found, list):
+        _list([event_row(event) for event in found], _CANDIDATES, output, what="decision", narrow="--partition-epoch")
+    else:
+        _show(found, output)
+
+
+def _tell_stall(found: Chain | list[Stall], output: Shown) -> None:
+    if isinstance(found, list):
+        _list([_stall_row(each) for each in found], _STALLS, output, what="stall", narrow="--from and --to")
+    else:
+        _show(found, output)
+
+
+def _stall_row(stall: Stall) -> dict[str, object]:
+    blamed = "min ISR" if stall.is_under_min else ", ".join(map(str, stall.blockers))
+    return {
+        "time": time_text(stall.t0),
+        "ms": (stall.t1 - stall.t0) // 1000,
+        "hw": stall.hw,
+        "held_up_by": blamed,
+        "ended_by": stall.ended_by,
+    }
+
+
+def _list(rows: list[dict[str, object]], columns: list[Column], output: Shown, *, what: str, narrow: str) -> None:
     """The candidates; none at all is a failure.
 
     Raises:
         typer.Exit: nothing fits.
     """
-    if not fitting:
-        raise fail(CommandFailed("no decision fits; see: strandline analytics timeline", EXIT_REFUSED))
-    typer.echo("several decisions fit; name one with --partition-epoch:", err=True)
-    show([event_row(event) for event in fitting], _CANDIDATES, _form(output))
+    if not rows:
+        raise fail(CommandFailed(f"no {what} fits; see: strandline analytics timeline", EXIT_REFUSED))
+    typer.echo(f"several {what}s fit; name one with {narrow}:", err=True)
+    show(rows, columns, _form(output))
 
 
 def _show(found: Chain, output: Shown) -> None:
     links = [asdict(link) | {"time": time_text(link.t_us)} for link in found.links]
     if _form(output) is not Format.TABLE:
-        print_document(asdict(found) | {"links": links, "missing": list(found.missing)}, _form(output))
+        lists = {"links": links, "missing": list(found.missing), "cost": list(found.cost)}
+        print_document(asdict(found) | lists, _form(output))
         return
-    typer.echo(f"{found.topic}-{found.partition}, partition epoch {found.partition_epoch}: {found.told}")
+    epoch = "" if found.partition_epoch is None else f", partition epoch {found.partition_epoch}"
+    typer.echo(f"{found.topic}-{found.partition}{epoch}: {found.told}")
     show(links, _LINKS, Format.TABLE)
+    for cost in found.cost:
+        typer.echo(f"cost: {cost}")
     for missing in found.missing:
         typer.echo(f"not known: {missing}")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from told_material import BEGIN_US, event, failover, samples
+from told_material import BEGIN_US, event, failover, samples, stall
 
 from strandline_analytics.explain.chain import candidates, explain
+from strandline_analytics.explain.stall import explain_stall
+from strandline_analytics.timeline.event import Event
 
 
 def test_a_failover_is_told_from_the_last_heartbeat_to_the_cut() -> None:
@@ -21,13 +23,18 @@ def test_a_failover_is_told_from_the_last_heartbeat_to_the_cut() -> None:
         ("HW move", 2_600),
         ("cut", 4_200),
     ]
-    assert chain.missing == ("how far node 1 had come: no leader told it",)
+    assert chain.missing == (
+        "how far node 1 had come: no leader told it",
+        "how long the high watermark stood: a move before and one after are needed",
+        "whether what node 1 cut had been acknowledged: no look at the old leader",
+    )
 
 
 def test_a_shrink_by_lag_names_who_had_stopped_and_when() -> None:
     """The leader's echo tells last fetch and last caught-up, by its clock, moved with its own row."""
     left = {"replica_id": 3, "leo": 7, "last_fetch_us": BEGIN_US + 1_000, "last_caught_up_us": BEGIN_US + 900}
     told = [
+        event("HW_ADVANCE", 10, plane="data", node=1, partition_epoch=4, old_hw=6, new_hw=7),
         event("ALTER_PARTITION", 29, plane="data", node=1, partition_epoch=4, phase="proposed",
               expected_partition_epoch=4, proposed_isr=[1, 2]),
         event("ISR_CHANGE", 30, partition_epoch=5, old_isr=[1, 2, 3], new_isr=[1, 2], cause="lag", initiator="leader"),
@@ -52,3 +59,77 @@ def test_what_is_not_there_is_named_and_a_wrong_epoch_refused() -> None:
     with pytest.raises(LookupError, match="partition epoch 9"):
         explain([bare], 9)
     assert candidates([bare]) == [bare]
+
+
+def _look(at_ms: float, replica: int, *, node: int = 1, **said: object) -> Event:
+    told = {"replica_id": replica, "leader_leo": 20, "hw": 9, "leo": 20, **said}
+    return event("REPLICA_SAMPLE", at_ms, plane="data", node=node, leader_epoch=0, partition_epoch=0, **told)
+
+
+def _move(at_ms: float, old_hw: int, new_hw: int, **said: object) -> Event:
+    return event("HW_ADVANCE", at_ms, plane="data", node=1, partition_epoch=0, old_hw=old_hw, new_hw=new_hw, **said)
+
+
+def test_a_cut_is_told_with_what_clients_had_been_acknowledged() -> None:
+    """The old leader had acknowledged up to 11; the cut [10, 12) takes one acknowledged record with it."""
+    told = [_move(1_000, 8, 9), _look(1_600, 1, acked_offset=11, leo=12, leader_leo=12), *failover(), *samples()]
+    chain = explain(told, 1)
+
+    assert chain.cost[1] == (
+        "node 1 cut offsets [10, 12): none of them committed, 1 acknowledged as of the last look, 400 ms before the "
+        "change"
+    )
+
+
+def test_a_cut_above_everything_acknowledged_says_none() -> None:
+    """Acknowledged up to 10, cut from 10 on: nothing that a client was promised is gone."""
+    chain = explain([_look(1_600, 1, acked_offset=10), *failover()], 1)
+
+    assert "none acknowledged as of the last look" in chain.cost[0]
+    assert not any("acknowledged" in missing for missing in chain.missing)
+
+
+def test_a_decision_says_how_many_waited_and_how_long() -> None:
+    """From the last move before the decision to the first one after it; 3 records stood above the HW, 2 with acks=1."""
+    bare = event("ISR_CHANGE", 3_000, partition_epoch=5, old_isr=[1, 2], new_isr=[1], cause="lag", initiator="leader")
+    waiting = _look(2_000, 1, leader_leo=12, hw=9, acked_offset=11)
+    after = event("HW_ADVANCE", 3_100, plane="data", node=1, partition_epoch=5, old_hw=9, new_hw=12)
+
+    assert explain([_move(1_000, 8, 9), waiting, bare, after], 5).cost == (
+        "the HW stood at 9 for 2,100 ms; up to 3 records waited for their commit, "
+        "up to 2 of them acknowledged already (acks=1)",
+    )
+    assert "no look in that time" in explain([_move(1_000, 8, 9), bare, after], 5).cost[0]
+
+
+def test_a_stall_names_who_held_it_up_and_when_that_node_was_last_in_step() -> None:
+    """The last move, the first record that waited, the blocker's last fetch and last caught-up, and what ended it."""
+    times = {"last_fetch_us": BEGIN_US + 2_500_000, "last_caught_up_us": BEGIN_US + 900_000}
+    told = [
+        _move(1_000, 8, 9),
+        _look(3_000, 1),
+        _look(3_000, 3, leo=9, durable_leo=9, **times),
+        _move(4_000, 9, 20, blocking_replicas=[3]),
+    ]
+    chain = explain_stall(stall(1_200, 4_000), told)
+
+    assert [(link.name, (link.t_us - BEGIN_US) / 1000) for link in chain.links] == [
+        ("last caught up", 900),
+        ("last HW move", 1_000),
+        ("first wait", 1_200),
+        ("last fetch", 2_500),
+        ("last look", 3_000),
+        ("HW move", 4_000),
+    ]
+    assert chain.told == "HW stood at 9 for 2,800 ms, held up by node 3; the next move ended it"
+    assert chain.cost == ("up to 11 records waited for their commit",)
+    assert chain.missing == ()
+
+
+def test_a_stall_without_its_moves_and_looks_says_what_is_not_known() -> None:
+    """Nothing is made up where the export has no move and no look."""
+    assert explain_stall(stall(1_200, 4_000), []).missing == (
+        "the move that brought the HW to 9",
+        "a move of the high watermark afterwards",
+        "how far node 3 had come",
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline_analytics.report.incidents import Stall
 from strandline_analytics.report.material import Declared, Material, Result
 from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.stall import Stall
 
 BEGIN_US = 1_795_284_510_000_000
 _COUNTS = {

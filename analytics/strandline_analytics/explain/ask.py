@@ -1,0 +1,87 @@
+"""Decides which events an explanation is made from, and asks Spark for them.
+
+Invariant: looks at replicas, the large part of an export, are read for the moments around the question only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from strandline_analytics.explain.chain import candidates, explain
+from strandline_analytics.explain.link import Chain
+from strandline_analytics.explain.stall import explain_stall
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.s18_stalls import stalls
+from strandline_analytics.timeline.event import Event, events_from
+from strandline_analytics.timeline.order import timeline
+from strandline_analytics.timeline.selection import MOVES, Selection
+from strandline_analytics.timeline.stall import Stall, stall_from
+
+AROUND_US = 120_000_000
+"""Looks are read from so long before a question's moment to as long after it, us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One partition, and what of it: a decision by its partition epoch, or whatever lies in [start_us, end_us)."""
+
+    topic: str
+    partition: int
+    partition_epoch: int | None = None
+    start_us: int | None = None
+    end_us: int | None = None
+    cluster_id: str | None = None
+
+    def holds(self, t_us: int) -> bool:
+        """Whether a moment lies in the window."""
+        return (self.start_us is None or t_us >= self.start_us) and (self.end_us is None or t_us < self.end_us)
+
+
+def decision(silver: Silver, asked: Asked) -> Chain | list[Event]:
+    """The chain of the one decision that fits; where none or several fit, those."""
+    found = _events(silver, _selection(asked))
+    fitting = [
+        event
+        for event in candidates(found)
+        if asked.partition_epoch in (None, event.partition_epoch) and asked.holds(event.t_us)
+    ]
+    if len({(event.key, event.partition_epoch) for event in fitting}) != 1:
+        return fitting
+    chosen = fitting[0]
+    own = [event for event in found if event.partition is None or event.key == chosen.key]
+    return explain(own + _looks(silver, asked, chosen.t_us, chosen.t_us), chosen.partition_epoch or 0)
+
+
+def stall(silver: Silver, asked: Asked) -> Chain | list[Stall]:
+    """The chain of the one stall of the high watermark that overlaps the window; where none or several do, those."""
+    rows = stalls(silver).where(f"partition = {asked.partition}").collect()
+    fitting = [
+        episode
+        for episode in map(stall_from, (row.asDict(recursive=True) for row in rows))
+        if episode.topic == asked.topic
+        and asked.cluster_id in (None, episode.cluster_id)
+        and (asked.start_us is None or episode.t1 > asked.start_us)
+        and (asked.end_us is None or episode.t0 < asked.end_us)
+    ]
+    if len(fitting) != 1:
+        return sorted(fitting, key=lambda episode: episode.t0)
+    only = fitting[0]
+    # The move into the stall and the one out of it may be far away; they are few, looks are not.
+    found = _events(silver, _selection(asked))
+    return explain_stall(only, found + _looks(silver, asked, only.t0, only.t1))
+
+
+def _looks(silver: Silver, asked: Asked, t0: int, t1: int) -> list[Event]:
+    looks = ("REPLICA_SAMPLE",)
+    selection = replace(_selection(asked), types=looks, sample_types=looks, node_events=False)
+    return _events(silver, replace(selection, start_us=t0 - AROUND_US, end_us=t1 + AROUND_US))
+
+
+def _selection(asked: Asked) -> Selection:
+    return Selection(
+        topics=(asked.topic,), partitions=(asked.partition,), cluster_id=asked.cluster_id, sample_types=MOVES
+    )
+
+
+def _events(silver: Silver, selection: Selection) -> list[Event]:
+    return events_from([row.asDict(recursive=True) for row in timeline(silver, selection).collect()])

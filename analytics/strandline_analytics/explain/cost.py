@@ -1,0 +1,86 @@
+"""Decides what a decision cost, as far as events tell it: who waited and for how long, what was cut, and of whom.
+
+Records wait while they are in the leader's log and the high watermark stands below them. A cut is told with the part of
+it that lay below the replica's own HW (committed) and the part below the offset that clients had been acknowledged,
+as of the last look at the leader before the change: an acknowledgement after that look is not known to it.
+
+Invariant: "none" is said only where an event shows it; without a look the answer is that it is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline_analytics.scope import FOREVER_US
+from strandline_analytics.timeline.event import Event
+
+Told = tuple[list[str], list[str]]
+"""What is known, and what is missing."""
+
+
+def told_waiting(decided: Event, own: Sequence[Event]) -> Told:
+    """How long the high watermark stood around a decision, and how many records were seen waiting above it."""
+    moves = [e for e in own if e.event_type == "HW_ADVANCE"]
+    before = [e for e in moves if e.t_us < decided.t_us]
+    after = [e for e in moves if e.t_us >= decided.t_us]
+    if not before or not after:
+        return [], ["how long the high watermark stood: a move before and one after are needed"]
+    last, first = before[-1], after[0]
+    waiting = [e for e in leader_looks(own) if last.t_us <= e.t_us <= first.t_us and e.get("leader_leo") > e.get("hw")]
+    stood = f"the HW stood at {last.get('new_hw'):,} for {_ms(first.t_us - last.t_us)}"
+    if not waiting:
+        return [f"{stood}; no look in that time shows a record that waited"], []
+    return [f"{stood}; {told_above_hw(waiting)}"], []
+
+
+def told_above_hw(looks: Sequence[Event]) -> str:
+    """How many records waited, by looks of which each shows some: ``up to 12 records waited``."""
+    most = max(e.get("leader_leo") - e.get("hw") for e in looks)
+    acked = max((e.get("acked_offset") - e.get("hw") for e in looks if e.get("acked_offset") is not None), default=0)
+    told = f"up to {most:,} records waited for their commit"
+    return told + (f", up to {acked:,} of them acknowledged already (acks=1)" if acked > 0 else "")
+
+
+def told_cuts(change: Event, own: Sequence[Event]) -> Told:
+    """What was cut after a change of leader, and whether any of it was committed or acknowledged."""
+    known, missing = [], []
+    acked = _acknowledged(change, own)
+    for cut in cuts_after(change, own):
+        begin, end = cut.get("to_leo"), cut.get("from_leo")
+        committed = cut.get("committed_cut") or 0
+        told = f"node {cut.node_id} cut offsets [{begin:,}, {end:,}): {committed or 'none':} of them committed"
+        if acked is None:
+            missing.append(f"whether what node {cut.node_id} cut had been acknowledged: no look at the old leader")
+        else:
+            lost = max(0, min(acked.get("acked_offset"), end) - begin)
+            age = _ms(change.t_us - acked.t_us)
+            told += f", {f'{lost:,}' if lost else 'none'} acknowledged as of the last look, {age} before the change"
+        known.append(told)
+    return known, missing
+
+
+def cuts_after(change: Event, own: Sequence[Event]) -> list[Event]:
+    """The truncations between a change of leader and the next one."""
+    ends = [e.t_us for e in own if e.event_type == "LEADER_CHANGE" and e.is_control and e.t_us > change.t_us]
+    until = min(ends, default=FOREVER_US)
+    return [e for e in own if e.event_type == "TRUNCATION" and change.t_us <= e.t_us < until]
+
+
+def leader_looks(own: Sequence[Event]) -> list[Event]:
+    """The looks that a leader took at itself, one per moment."""
+    return [e for e in own if e.event_type == "REPLICA_SAMPLE" and e.get("replica_id") == e.node_id]
+
+
+def _acknowledged(change: Event, own: Sequence[Event]) -> Event | None:
+    """The look at the old leader, in its epochs, that knew most of what was acknowledged."""
+    before = change.get("new_leader_epoch")
+    looks = [
+        e
+        for e in leader_looks(own)
+        if e.get("acked_offset") is not None and before is not None and (e.leader_epoch or 0) < before
+    ]
+    return max(looks, key=lambda e: (e.get("acked_offset"), e.t_us), default=None)
+
+
+def _ms(span_us: int) -> str:
+    return f"{span_us / 1000:,.0f} ms"
