@@ -141,6 +141,23 @@ async def test_reflection_lists_the_roles_service() -> None:
     assert SERVICE in [service.name for service in answer.list_services_response.service]
 
 
+@pytest.mark.parametrize(("symbol", "is_found"), [("Produce", True), ("Brew", False), ("", False)])
+async def test_reflection_describes_a_method(symbol: str, is_found: bool) -> None:
+    """`grpcurl describe` finds a method by its full name, and says so when there is none."""
+    server = build_server(ServerSettings(name="reflection"))
+    RoleHealth([SERVICE]).attach(server)
+    endpoint = bind(server, LOOPBACK)
+    await server.start()
+    async with open_channel(endpoint) as channel:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+        asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol=f"{SERVICE}.{symbol}")
+        answer = await stub.ServerReflectionInfo(iter([asked])).read()
+    await server.stop(0)
+
+    assert answer.HasField("file_descriptor_response") is is_found
+    assert answer.HasField("error_response") is not is_found
+
+
 async def test_an_internal_port_welcomes_frequent_pings() -> None:
     """Both ends are configured: pings every 100 ms without a call do not lead to too_many_pings."""
     keepalive = Keepalive(ping_every_ms=100, ping_timeout_ms=1_000)

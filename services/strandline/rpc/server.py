@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from strandline.core.messages import Endpoint
 from strandline.rpc import limits
 from strandline.rpc.channels import target
 from strandline.rpc.interceptors import RefusalInterceptor
+from strandline.rpc.reflecting import enable_reflection
 from strandline.rpc.tls import Tls
 
 LIVENESS = "liveness"
@@ -107,8 +107,7 @@ class RoleHealth:
         """Serve health, and reflection over it and the role's services, on this server."""
         self.attach_alone(server)
         if with_reflection:
-            names = (*self._services[1:], health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, server)
+            enable_reflection(server, (*self._services[1:], health.SERVICE_NAME))
 
     def attach_alone(self, server: grpc.aio.Server) -> None:
         """Serve health and nothing else on this server."""
