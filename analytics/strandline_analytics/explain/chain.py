@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from strandline_analytics.explain.cost import cuts_after, told_cuts, told_waiting
+from strandline_analytics.explain.cost import cuts_after, moves_around, told_cuts, told_waiting
 from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.fences import fence_before
@@ -121,11 +121,8 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
 
 
 def _add_hw_move(decided: Event, own: Sequence[Event], links: list[Link], missing: list[str]) -> None:
-    moves = [
-        e for e in own if e.event_type == "HW_ADVANCE" and (e.partition_epoch or 0) >= (decided.partition_epoch or 0)
-    ]
-    after = [move for move in moves if move.t_us >= decided.t_us]
-    if after:
-        links.append(link_of("HW move", after[0]))
+    _, after = moves_around(decided, own)
+    if after is not None:
+        links.append(link_of("HW move", after))
     else:
         missing.append("a move of the high watermark afterwards")

@@ -20,17 +20,25 @@ Told = tuple[list[str], list[str]]
 
 def told_waiting(decided: Event, own: Sequence[Event]) -> Told:
     """How long the high watermark stood around a decision, and how many records were seen waiting above it."""
-    moves = [e for e in own if e.event_type == "HW_ADVANCE"]
-    before = [e for e in moves if e.t_us < decided.t_us]
-    after = [e for e in moves if e.t_us >= decided.t_us]
-    if not before or not after:
+    last, first = moves_around(decided, own)
+    if last is None or first is None:
         return [], ["how long the high watermark stood: a move before and one after are needed"]
-    last, first = before[-1], after[0]
     waiting = [e for e in leader_looks(own) if last.t_us <= e.t_us <= first.t_us and e.get("leader_leo") > e.get("hw")]
     stood = f"the HW stood at {last.get('new_hw'):,} for {_ms(first.t_us - last.t_us)}"
     if not waiting:
         return [f"{stood}; no look in that time shows a record that waited"], []
     return [f"{stood}; {told_above_hw(waiting)}"], []
+
+
+def moves_around(decided: Event, own: Sequence[Event]) -> tuple[Event | None, Event | None]:
+    """The last move of the high watermark before a decision, and the first one that knew of it.
+
+    A leader of the past may move its own for a while; such a move after the decision is neither.
+    """
+    moves = [e for e in own if e.event_type == "HW_ADVANCE"]
+    before = [e for e in moves if e.t_us < decided.t_us]
+    after = [e for e in moves if e.t_us >= decided.t_us and (e.partition_epoch or 0) >= (decided.partition_epoch or 0)]
+    return max(before, key=lambda e: e.t_us, default=None), min(after, key=lambda e: e.t_us, default=None)
 
 
 def told_above_hw(looks: Sequence[Event]) -> str:

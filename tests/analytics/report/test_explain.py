@@ -102,6 +102,15 @@ def test_a_decision_says_how_many_waited_and_how_long() -> None:
     assert "no look in that time" in explain([_move(1_000, 8, 9), bare, after], 5).cost[0]
 
 
+def test_a_move_of_a_past_leader_does_not_end_the_wait() -> None:
+    """Node 1 moved its own HW after it was removed; who waited, waited for the move of the new epoch at 2,600 ms."""
+    zombie = _move(2_200, 9, 10)
+    chain = explain([_move(1_000, 8, 9), *failover(), zombie, *samples()], 1)
+
+    assert chain.cost[0].startswith("the HW stood at 9 for 1,600 ms")
+    assert [link.t_us for link in chain.links if link.name == "HW move"] == [BEGIN_US + 2_600_000]
+
+
 def test_a_stall_names_who_held_it_up_and_when_that_node_was_last_in_step() -> None:
     """The last move, the first record that waited, the blocker's last fetch and last caught-up, and what ended it."""
     times = {"last_fetch_us": BEGIN_US + 2_500_000, "last_caught_up_us": BEGIN_US + 900_000}
