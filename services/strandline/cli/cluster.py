@@ -14,6 +14,7 @@ import typer
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, cell, console, print_document, table
+from strandline.cli.over_tls import over_tls
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,6 +43,7 @@ def cluster() -> None:
 
 
 @app.command()
+@over_tls
 def status(
     bootstrap: Bootstrap,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show it again and again.")] = False,

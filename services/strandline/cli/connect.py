@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from strandline.cli.failures import CommandFailed
 from strandline.cli.options import addresses
+from strandline.cli.over_tls import tls_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,5 +44,5 @@ async def open_admin(bootstrap: str) -> AsyncIterator[Admin]:
     """An `Admin` at ``bootstrap`` (host:port, separated by commas)."""
     from strandline.client import Admin
 
-    async with Admin(addresses(bootstrap)) as admin:
+    async with Admin(addresses(bootstrap), **tls_options()) as admin:
         yield admin

@@ -18,6 +18,7 @@ import typer
 
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, Topic, addresses, partition_list
+from strandline.cli.over_tls import over_tls, tls_options
 
 if TYPE_CHECKING:
     from strandline.client import Consumer
@@ -31,6 +32,7 @@ class RecordForm(StrEnum):
     JSON = "json"
 
 
+@over_tls
 def consume(
     topic: Topic,
     bootstrap: Bootstrap,
@@ -123,6 +125,7 @@ async def _consume(bootstrap: str, plan: Plan, printer: Printer) -> None:
         addresses(bootstrap),
         read_from="follower" if plan.from_follower else "leader",
         stop_at_end=plan.stop_at_end,
+        **tls_options(),
     )
     async with consumer:
         async with known_topic(plan.topic):

@@ -63,7 +63,7 @@ def explain(error: BaseException) -> CommandFailed | None:
     """What an exception means for the user; None when it is a defect and must show its traceback."""
     if isinstance(error, CommandFailed):
         return error
-    return _refusal(error) or _transport(error) or _machine(error)
+    return _refusal(error) or _transport(error) or _machine(error) or _tls(error)
 
 
 def _refusal(error: BaseException) -> CommandFailed | None:
@@ -90,6 +90,12 @@ def _transport(error: BaseException) -> CommandFailed | None:
     if name in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
         return CommandFailed(f"no answer ({name}): {text}; {_REACH}", EXIT_UNREACHABLE)
     return CommandFailed(f"{name}: {text}")
+
+
+def _tls(error: BaseException) -> CommandFailed | None:
+    from strandline.rpc.tls_files import TlsWrong
+
+    return CommandFailed(str(error), EXIT_UNREACHABLE) if isinstance(error, TlsWrong) else None
 
 
 def _machine(error: BaseException) -> CommandFailed | None:

@@ -13,6 +13,7 @@ import typer
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail, perform
 from strandline.cli.options import Output
 from strandline.cli.output import Column, Format, bytes_text, console, print_document, show
+from strandline.cli.over_tls import over_tls
 
 if TYPE_CHECKING:
     from strandline.cli.log_equality import Equality
@@ -170,6 +171,7 @@ def _log_document(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @app.command()
+@over_tls
 def verify(
     directories: Annotated[
         list[Path] | None, typer.Argument(metavar="[DIR]...", help="The replicas' data directories, two or more.")

@@ -15,6 +15,7 @@ import grpc
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed
 from strandline.cli.log_equality import Copy, Equality, Fingerprint, bounds, compare
 from strandline.cli.options import addresses
+from strandline.cli.over_tls import tls_options
 from strandline.client.metadata import Cluster
 from strandline.core.errors import RULES, Refused
 from strandline.records.batch import split_batches
@@ -65,7 +66,7 @@ async def verify_cluster(bootstrap: str, topic: str | None = None) -> list[Equal
     Raises:
         CommandFailed: when there is no such topic, or a replica does not answer.
     """
-    cluster = Cluster(addresses(bootstrap))
+    cluster = Cluster(addresses(bootstrap), **tls_options())
     await cluster.start()
     try:
         image = await cluster.fetch_image()

@@ -12,6 +12,7 @@ import typer
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, duration_text, show
+from strandline.cli.over_tls import over_tls
 
 if TYPE_CHECKING:
     from strandline.core.messages import Endpoint, MetadataImage, NodeImage
@@ -33,6 +34,7 @@ _COLUMNS = [
 
 
 @app.command("list")
+@over_tls
 def list_nodes(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List the registered data nodes with their state and what they hold."""
     perform(_list(bootstrap, output))
@@ -57,6 +59,7 @@ async def _list(bootstrap: str, form: Format) -> None:
 
 
 @app.command()
+@over_tls
 def shutdown(
     node_id: Annotated[int, typer.Argument(metavar="NODE", help="The node's id.")], bootstrap: Bootstrap
 ) -> None:

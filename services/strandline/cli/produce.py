@@ -19,6 +19,7 @@ from strandline.cli.failures import CommandFailed, perform
 from strandline.cli.line_source import lines_of, open_source, split_line
 from strandline.cli.options import Bootstrap, Topic, addresses
 from strandline.cli.output import bytes_text, console, duration_text
+from strandline.cli.over_tls import over_tls, tls_options
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -76,6 +77,7 @@ class Tally:
         )
 
 
+@over_tls
 def produce(
     topic: Topic,
     bootstrap: Bootstrap,
@@ -116,7 +118,7 @@ async def _produce(
     tally = Tally()
     separator = None if key_separator is None else key_separator.encode()
     with open_source(file) as source, _progress(file, quiet) as progress:
-        async with Producer(addresses(bootstrap), on_delivery=tally.note, **options) as producer:
+        async with Producer(addresses(bootstrap), on_delivery=tally.note, **tls_options(), **options) as producer:
             async with known_topic(topic):
                 await producer.ready(topic)
             showing = asyncio.create_task(_show(progress, tally))

@@ -12,6 +12,7 @@ import typer
 from strandline.cli.failures import CommandFailed, perform
 from strandline.cli.options import Bootstrap, Output, Topic, key_values
 from strandline.cli.output import Column, Format, console, show, show_one
+from strandline.cli.over_tls import over_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,7 @@ _PARTITION_COLUMNS = [
 
 
 @app.command()
+@over_tls
 def create(
     topic: Topic,
     bootstrap: Bootstrap,
@@ -66,6 +68,7 @@ async def _create(
 
 
 @app.command("list")
+@over_tls
 def list_topics(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List all topics."""
     perform(_list(bootstrap, output))
@@ -87,6 +90,7 @@ async def _list(bootstrap: str, form: Format) -> None:
 
 
 @app.command()
+@over_tls
 def describe(
     bootstrap: Bootstrap,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="One topic; all when left out.")] = None,
@@ -145,6 +149,7 @@ def _print_heading(topic: TopicImage) -> None:
 
 
 @app.command()
+@over_tls
 def alter(
     topic: Topic,
     bootstrap: Bootstrap,
@@ -174,6 +179,7 @@ async def _alter(bootstrap: str, name: str, partitions: int | None, settings: di
 
 
 @app.command()
+@over_tls
 def delete(
     topic: Topic,
     bootstrap: Bootstrap,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -45,13 +46,21 @@ _T = TypeVar("_T")
 class Admin:
     """Changes and inspects a cluster. Use it as an async context manager, or call `start` and `close`."""
 
-    def __init__(self, bootstrap: str | Sequence[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
-        """``timeout_ms`` is the deadline of every question.
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        tls_cert: str | Path = "",
+        tls_key: str | Path = "",
+        tls_ca: str | Path = "",
+    ) -> None:
+        """``timeout_ms`` is the deadline of every question; the paths of TLS are all given or none.
 
         Raises:
-            ValueError: the bootstrap names no address.
+            ValueError: the bootstrap names no address, or the files of TLS cannot be used.
         """
-        self._cluster = Cluster(bootstrap, timeout_ms=timeout_ms)
+        self._cluster = Cluster(bootstrap, timeout_ms=timeout_ms, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
         self._timeout_ms = timeout_ms
         self._finder = OffsetFinder(self._cluster)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
@@ -51,6 +52,9 @@ class Consumer:
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
         buffer_bytes: int = 32 << 20,
+        tls_cert: str | Path = "",
+        tls_key: str | Path = "",
+        tls_ca: str | Path = "",
     ) -> None:
         """``stop_at_end``: end iteration at what was the end of each partition when its position was found.
 
@@ -59,7 +63,7 @@ class Consumer:
         truncation at the first offset that differs). ``max_bytes`` bounds one answer.
 
         Raises:
-            ValueError: a setting has no such value.
+            ValueError: a setting has no such value, or the files of TLS, all given or none, cannot be used.
         """
         if read_from not in ("leader", "follower") or auto_offset_reset not in ("earliest", "latest", "error"):
             raise ValueError("read_from must be leader or follower, auto_offset_reset earliest, latest or error")
@@ -75,7 +79,7 @@ class Consumer:
             _ISOLATION[isolation],
         )
         self._stop_at_end = stop_at_end
-        self._cluster = Cluster(bootstrap, on_failure=self._defect)
+        self._cluster = Cluster(bootstrap, on_failure=self._defect, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
         self._background = Background(self._defect)
         self._fetching: Fetching | None = None
         self._news = asyncio.Event()

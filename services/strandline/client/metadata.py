@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
@@ -22,6 +23,7 @@ from strandline.core.messages import Endpoint, MetadataImage, TopicImage
 from strandline.rpc.channels import Backoff, Channels, UnaryMethod, call, parse_endpoint
 from strandline.rpc.convert_metadata import read_image, read_watch_answer
 from strandline.rpc.status import refusal_of
+from strandline.rpc.tls import open_tls
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 
@@ -61,10 +63,19 @@ class Cluster:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         silence_ms: int = SILENCE_MS,
         on_failure: Callable[[BaseException], None] | None = None,
+        tls_cert: str | Path = "",
+        tls_key: str | Path = "",
+        tls_ca: str | Path = "",
     ) -> None:
-        """``timeout_ms`` bounds `start` and every question that names no deadline of its own."""
+        """``timeout_ms`` bounds `start` and every question that names no deadline of its own.
+
+        The paths of TLS are all given or none; files that change are read again.
+
+        Raises:
+            ValueError: the bootstrap names no address, or the files of TLS cannot be used.
+        """
         self.view = ClusterView()
-        self.channels = Channels()
+        self.channels = Channels(tls=open_tls(tls_cert, tls_key, tls_ca))
         self.timeout_ms = timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
         self._controller = self._bootstrap[0]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -53,14 +54,19 @@ class Producer:
         buffer_bytes: int = 32 << 20,
         connect_timeout_ms: int = 2_000,
         on_delivery: Callable[[BatchOutcome], None] | None = None,
+        tls_cert: str | Path = "",
+        tls_key: str | Path = "",
+        tls_ca: str | Path = "",
     ) -> None:
         """Settings as `ProducerSettings` explains them; ``on_delivery`` is called at the end of every batch.
 
         An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
         idempotence only what was definitely not written is sent again.
 
+        The paths of TLS are all given or none.
+
         Raises:
-            ValueError: a setting breaks its rule, or the bootstrap names no address.
+            ValueError: a setting breaks its rule, the bootstrap names no address, or the files of TLS cannot be used.
         """
         self.settings = ProducerSettings(
             acks=parse_acks(acks),
@@ -75,7 +81,7 @@ class Producer:
             buffer_bytes=buffer_bytes,
             connect_timeout_ms=connect_timeout_ms,
         )
-        self._cluster = Cluster(bootstrap, on_failure=self._fail_all)
+        self._cluster = Cluster(bootstrap, on_failure=self._fail_all, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
         self._background = Background(self._fail_all)
         self._memory = BufferMemory(buffer_bytes)
         self._routes = TopicRoutes(self.settings, self._memory, self._open_batch, self._batch_closed)
