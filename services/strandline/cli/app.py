@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from strandline.cli import (
     analytics,
+    certs,
     cluster,
     completion,
     consume,
@@ -31,7 +32,7 @@ from strandline.cli.demo import command as demo
 
 _ORDER = (
     "topic produce consume cluster node log up demo export analytics scenario sim controller replica settings "
-    "completion"
+    "certs completion"
 )
 
 
@@ -67,6 +68,7 @@ app.add_typer(analytics.app, name="analytics")
 app.add_typer(scenario.app, name="scenario")
 sim.app.command("exhaust")(exhaust.exhaust)
 app.add_typer(sim.app, name="sim")
+app.add_typer(certs.app, name="certs")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)
 app.command("replica", context_settings=roles.PASS_FLAGS)(roles.replica)
 app.command("settings", context_settings=settings.PASS_FLAGS)(settings.settings)

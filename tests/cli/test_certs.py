@@ -1,0 +1,115 @@
+"""`strandline certs`: what is made can be used, what exists is not written over, keys are their owner's alone."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from strandline.cli.app import app
+from strandline.rpc.certificate import read_material
+from strandline.rpc.tls_files import TlsFiles
+
+
+def _run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["certs", *words])
+    return result.exit_code, result.output
+
+
+def _files(folder: Path) -> TlsFiles:
+    return TlsFiles(cert=folder / "tls.crt", key=folder / "tls.key", ca=folder / "ca.crt")
+
+
+def test_everybody_gets_what_tls_needs(tmp_path: Path) -> None:
+    """Each folder holds a certificate of the authority, with its key and the identity that its holder must have."""
+    code, out = _run("new", str(tmp_path), "--cluster", "c1", "--nodes", "2", "--client", "reports")
+
+    assert code == 0, out
+    found = {folder.name: read_material(_files(folder)).identity.uri for folder in tmp_path.iterdir() if _has(folder)}
+    assert found == {
+        "controller": "strandline://c1/controller/controller",
+        "node-1": "strandline://c1/replica/1",
+        "node-2": "strandline://c1/replica/2",
+        "reports": "strandline://c1/client/reports",
+        "admin": "strandline://c1/admin/admin",
+    }
+
+
+def _has(folder: Path) -> bool:
+    return (folder / "tls.crt").exists()
+
+
+def test_keys_are_their_owners_alone(tmp_path: Path) -> None:
+    """No key can be read by group or others, the authority's included."""
+    _run("new", str(tmp_path))
+
+    keys = [*tmp_path.rglob("*.key")]
+    assert len(keys) == 7
+    assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    """A second `new` ends with 2 and a line that names the file, and changes nothing."""
+    _run("new", str(tmp_path))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+
+    code, out = _run("new", str(tmp_path))
+
+    assert code == 2
+    assert "tls.key exists; nothing was written over" in out
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+
+
+def test_one_more_is_signed_by_the_same_authority(tmp_path: Path) -> None:
+    """`add` takes the cluster from what is there; a replica can be dialled by the names given."""
+    _run("new", str(tmp_path), "--cluster", "c1")
+
+    code, out = _run("add", str(tmp_path), "replica/4", "--host", "node-4.example", "-o", "json")
+
+    assert code == 0, out
+    row = json.loads(out)[0]
+    assert row["identity"] == "strandline://c1/replica/4"
+    assert row["hosts"].startswith("node-4.example, localhost")
+    read_material(_files(tmp_path / "node-4"))
+
+
+@pytest.mark.parametrize("who", ["boss/4", "replica/four", "client", "client/a b", "client/a/b"])
+def test_an_identity_that_means_nobody_is_refused(tmp_path: Path, who: str) -> None:
+    """Exit code 2 and one line that quotes what was asked for."""
+    _run("new", str(tmp_path), "--cluster", "c1")
+
+    code, out = _run("add", str(tmp_path), who)
+
+    assert code == 2
+    assert f"strandline://c1/{who}" in out
+    assert len(out.splitlines()) == 1
+
+
+def test_a_renewal_keeps_names_and_changes_keys(tmp_path: Path) -> None:
+    """Whoever holds a certificate gets a new pair with the same identity and hosts, signed by the same authority."""
+    _run("new", str(tmp_path), "--cluster", "c1", "--days", "1")
+    before = json.loads(_run("list", str(tmp_path), "-o", "json")[1])
+    old = read_material(_files(tmp_path / "node-1"))
+
+    code, out = _run("renew", str(tmp_path), "--days", "30", "-o", "json")
+
+    assert code == 0, out
+    after = json.loads(out)
+    assert [(row["identity"], row["hosts"]) for row in after] == [(row["identity"], row["hosts"]) for row in before]
+    new = read_material(_files(tmp_path / "node-1"))
+    assert new.key != old.key
+    assert new.ca == old.ca
+    assert new.not_after > old.not_after
+
+
+def test_a_clients_certificate_names_no_host(tmp_path: Path) -> None:
+    """It cannot be shown as a server's: no host, and no purpose of a server."""
+    _run("new", str(tmp_path), "--cluster", "c1")
+
+    rows = {row["identity"]: row["hosts"] for row in json.loads(_run("list", str(tmp_path), "-o", "json")[1])}
+
+    assert rows["strandline://c1/client/client"] == ""
+    assert rows["strandline://c1/admin/admin"] == ""
