@@ -15,9 +15,11 @@ from typing import Any
 from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce, values_of
 
+from strandline.cli.node_self import Incarnation, running_node
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.rpc.channels import open_channel, parse_endpoint, target
 from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.incarnation import started_ticks
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 START_S = 20
@@ -150,6 +152,15 @@ async def test_a_superseded_process_ends_and_does_not_register_again(tmp_path: P
     assert code == ExitCode.FENCED
     assert "STALE_BROKER_EPOCH" in lines.splitlines()[-1]
     assert len(controller.registered) == 1
+
+
+async def test_the_endpoint_names_the_process_and_its_epoch(tmp_path: Path) -> None:
+    """Whoever reads the file can tell this process from any other, and speak of it to the controller."""
+    async with a_controller() as controller, started(controller, tmp_path / "n") as node:
+        written = await node.served()
+
+        assert written["started_ticks"] == started_ticks(node.process.pid)
+        assert running_node(tmp_path / "n") == Incarnation(node_id=1, node_epoch=written["node_epoch"])
 
 
 async def test_a_final_refusal_ends_the_process(tmp_path: Path) -> None:

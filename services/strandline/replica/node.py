@@ -11,6 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import grpc
@@ -23,7 +24,8 @@ from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRe
 from strandline.core.node import NodeCore
 from strandline.core.samples import leader_snapshot
 from strandline.core.truncation import loss_warning
-from strandline.core.types import Durability, NodeId
+from strandline.core.types import Durability, NodeEpoch, NodeId
+from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
 from strandline.follower.servicer import SERVICE as FOLLOWER_SERVICE
 from strandline.follower.servicer import FollowerServicer
@@ -34,6 +36,8 @@ from strandline.leader.servicer import SERVICE as LEADER_SERVICE
 from strandline.leader.servicer import LeaderServicer
 from strandline.replica.logs import DirectoryLogs
 from strandline.replica.readiness import Readiness
+from strandline.replica.role_lines import following, tell_following
+from strandline.replica.seen import Seen
 from strandline.replica.settings import ReplicaSettings, advertised
 from strandline.rpc.channels import Backoff, parse_endpoint, target
 from strandline.rpc.controller_link import ControllerLink
@@ -49,8 +53,10 @@ from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host
 from strandline.runtime.hourly import at_each_hour
+from strandline.runtime.incarnation import started_ticks
 from strandline.runtime.performers import Performers
 from strandline.runtime.session import Session
+from strandline.runtime.telling import tell
 from strandline.runtime.topics import TopicDirectory
 from strandline.storage.directory import DataDirectory, OpenedLog
 from strandline.storage.disk import StorageDamaged, StorageFailed, replace_file
@@ -79,6 +85,8 @@ class ReplicaNode:
         self.health_endpoint: Endpoint | None = None
         self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE])
         self._health_port = HealthPort(f"node-{settings.node_id}", self.health)
+        self._seen = Seen(settings)
+        self.metrics_address = ""
         self._servers: list[grpc.aio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -99,6 +107,7 @@ class ReplicaNode:
         await asyncio.to_thread(self.logs.open_all, _say_progress)
         self._wire(seen)
         self._bind()
+        self.metrics_address = self._seen.open(self._core, self.host, self._performers, self.readiness, self.sink)
         answer = await self.session.register(self._registration(seen))
         self._adopt(answer)
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
@@ -107,7 +116,7 @@ class ReplicaNode:
         self.sink.take("CONFIG_CHANGE", None, {"lag_time_max_ms": self.settings.replica_lag_time_max_ms})
         for server in self._servers:
             await server.start()
-        self._write_endpoint()
+        self._write_endpoint(answer.node_epoch)
         self.session.begin(answer)
         self._own(self.driver.tick_forever(self.settings.tick_ms))
         self._own(self.session.beat_forever())
@@ -115,6 +124,7 @@ class ReplicaNode:
         self._own(at_each_hour(self._tell_state))
         await self.health.set_serving(True)
         self._own(self.readiness.tell_forever())
+        self._own(self._seen.look_forever(self._core))
         _log.info("serving", node_id=self.settings.node_id, node_epoch=answer.node_epoch, **self._addresses())
 
     def _wire(self, seen: MetadataImage | None) -> None:
@@ -124,6 +134,7 @@ class ReplicaNode:
         )
         self.driver = Driver(
             core,
+            calls=self._seen.calls,
             fatal={StorageFailed: ExitCode.STORAGE_FAILED, StorageDamaged: ExitCode.STORAGE_DAMAGED},
             stop=self._stop,
         )
@@ -136,7 +147,12 @@ class ReplicaNode:
         )
         keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
         self.flusher = Flusher(
-            self.logs, self.driver.step, self.driver.fail, monotonic_ms, threads=settings.fsync_threads
+            self.logs,
+            self.driver.step,
+            self.driver.fail,
+            monotonic_ms,
+            threads=settings.fsync_threads,
+            observed=self._seen.synced,
         )
         self.controller = ControllerLink(settings.bootstrap(), keepalive=keepalive, tls=self._tls)
         self.session = Session(
@@ -161,26 +177,28 @@ class ReplicaNode:
         self.sink = EventSink(
             self.directory.path,
             {"node_id": settings.node_id},
-            outlets=open_exports(settings, _log.warning),
+            outlets=[LogLines(tell), *open_exports(settings, _log.warning)],
             ring_events=settings.export_ring_events,
             said=_log.warning,
             topic_name=core.state.topic_names.get,
             begun=False,
         )
-        self.driver.attach(
-            Performers(
-                logs=self.logs,
-                flusher=self.flusher,
-                peers=self.peers,
-                calls=self.driver.calls,
-                reporter=_Reporter(self.sink),
-                clock=monotonic_ms,
-                alter_partition=self.session.alter_partition,
-                refresh=self.session.refresh,
-            ).table
+        self._performers = Performers(
+            logs=self.logs,
+            flusher=self.flusher,
+            peers=self.peers,
+            calls=self.driver.calls,
+            reporter=_Reporter(self.sink),
+            clock=monotonic_ms,
+            alter_partition=self.session.alter_partition,
+            refresh=self.session.refresh,
         )
+        self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names))
 
     def _learn(self, image: MetadataImage) -> None:
+        if lines := list(following(self.host.node_id, self._core.state.images, image)):
+            # Told aside: a node that follows thousands of partitions anew has better things to do.
+            asyncio.get_running_loop().run_in_executor(None, tell_following, self.host.node_id, lines)
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
         self.peers.drop_stale_channels()
@@ -194,8 +212,9 @@ class ReplicaNode:
         settings = self.settings
         keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
         name = f"node-{settings.node_id}"
-        client = build_server(ServerSettings(name=name, reflection=settings.reflection))
-        internal = build_server(ServerSettings(name=name, reflection=settings.reflection, internal_keepalive=keepalive))
+        shared = ServerSettings(name=name, reflection=settings.reflection, on_refusal=self._seen.refused)
+        client = build_server(shared, tls=self._tls)
+        internal = build_server(replace(shared, internal_keepalive=keepalive), tls=self._tls)
         for server in (client, internal):
             LeaderServicer(self.host, Reading(self.host)).add_to(server)
             FollowerServicer(self.host).add_to(server)
@@ -240,18 +259,18 @@ class ReplicaNode:
         if self.directory.is_unclean:
             self.directory.clear_unclean()
 
-    def _write_endpoint(self) -> None:
-        content = {"pid": os.getpid(), **self._addresses(), "node_id": self.settings.node_id}
+    def _write_endpoint(self, node_epoch: NodeEpoch) -> None:
+        # Which process this is, for commands on the same machine: in a container every one of them is process 1.
+        own = {"pid": os.getpid(), "started_ticks": started_ticks(os.getpid()), "node_epoch": node_epoch}
+        content = {**own, **self._addresses(), "node_id": self.settings.node_id}
         replace_file(self.directory.path / ENDPOINT_NAME, (json.dumps(content) + "\n").encode(), durable=False)
 
     def _addresses(self) -> dict[str, str]:
         assert self.client is not None and self.internal is not None, "ports are bound before they are told"
-        plain = {"health": self.health_endpoint}
-        return {
-            "client": target(self.client),
-            "internal": target(self.internal),
-            **{name: target(endpoint) for name, endpoint in plain.items() if endpoint is not None},
-        }
+        told = {"client": target(self.client), "internal": target(self.internal), "metrics": self.metrics_address}
+        if self.health_endpoint is not None:
+            told["health"] = target(self.health_endpoint)
+        return {name: address for name, address in told.items() if address}
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a background task; its end by an exception is the process's end."""
@@ -289,6 +308,7 @@ class ReplicaNode:
         if exports(self.settings):
             _log.info("export closed", **self.sink.counters().metrics())
         self.logs.close(clean=is_durable)
+        await self._seen.close()
         await self._health_port.close()
         _log.info("stopped", node_id=self.settings.node_id, clean=is_durable)
         return ExitCode.CLEAN if is_durable else ExitCode.STOP_TOOK_TOO_LONG
