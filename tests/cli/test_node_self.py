@@ -12,7 +12,9 @@ from typing import Any
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
+from strandline.cli.app import app
 from strandline.cli.failures import CommandFailed
 from strandline.cli.node_self import Incarnation, leave, running_node
 from strandline.runtime.incarnation import started_ticks
@@ -149,3 +151,22 @@ def test_a_process_keeps_its_start(tmp_path: Path) -> None:
     """Asked twice, the kernel says the same; of a process that is not there it says nothing."""
     assert started_ticks(os.getpid()) == started_ticks(os.getpid())
     assert started_ticks(2**22 + 1) is None
+
+
+def test_self_and_a_node_exclude_each_other() -> None:
+    """`node shutdown` means one node: named, or itself; neither or both is wrong usage."""
+    for words in (["node", "shutdown"], ["node", "shutdown", "1", "--self"]):
+        result = CliRunner().invoke(app, words, prog_name="strandline")
+        assert result.exit_code == 2
+        assert "--self" in result.stderr
+
+
+def test_the_command_says_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pod whose node never served, the command ends with 0 and a sentence, so that the pod can go."""
+    monkeypatch.setenv("STRANDLINE_NODE_ID", "1")
+    monkeypatch.setenv("STRANDLINE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("STRANDLINE_CONTROLLERS", "127.0.0.1:1")
+    result = CliRunner().invoke(app, ["node", "shutdown", "--self"], prog_name="strandline")
+
+    assert result.exit_code == 0
+    assert "nothing to hand over" in result.stdout

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.failures import perform
-from strandline.cli.options import Bootstrap, Output
+from strandline.cli.options import Bootstrap, MaybeBootstrap, Output
 from strandline.cli.output import Column, Format, duration_text, show
 from strandline.cli.over_tls import over_tls
 
@@ -61,9 +61,29 @@ async def _list(bootstrap: str, form: Format) -> None:
 @app.command()
 @over_tls
 def shutdown(
-    node_id: Annotated[int, typer.Argument(metavar="NODE", help="The node's id.")], bootstrap: Bootstrap
+    node_id: Annotated[int | None, typer.Argument(metavar="[NODE]", help="The node's id.")] = None,
+    bootstrap: MaybeBootstrap = "",
+    itself: Annotated[
+        bool,
+        typer.Option(
+            "--self", help="The node on this machine whose settings stand in STRANDLINE_ variables; wait for it."
+        ),
+    ] = False,
+    deadline_s: Annotated[
+        float, typer.Option("--deadline-s", min=0.1, metavar="SECONDS", help="With --self: the longest wait.")
+    ] = 30.0,
 ) -> None:
     """Ask a node to hand over its leaderships and end (controlled shutdown)."""
+    if itself == (node_id is not None):
+        raise typer.BadParameter("name a NODE, or --self, and not both")
+    if itself:
+        from strandline.cli.node_self import leave
+
+        typer.echo(perform(leave(deadline_s)))
+        return
+    assert node_id is not None
+    if not bootstrap:
+        raise typer.BadParameter("--bootstrap or STRANDLINE_BOOTSTRAP must say where to find the cluster")
     perform(_shutdown(bootstrap, node_id))
 
 

@@ -11,15 +11,17 @@ import typer
 
 from strandline.cli.output import Format
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap",
-        envvar="STRANDLINE_BOOTSTRAP",
-        metavar="HOST:PORT[,...]",
-        help="Where to find the cluster: one or more addresses, separated by commas.",
-    ),
-]
+_BOOTSTRAP = typer.Option(
+    "--bootstrap",
+    envvar="STRANDLINE_BOOTSTRAP",
+    metavar="HOST:PORT[,...]",
+    help="Where to find the cluster: one or more addresses, separated by commas.",
+)
+
+Bootstrap = Annotated[str, _BOOTSTRAP]
+
+# For a command of which one form asks no cluster; its other forms refuse an empty one.
+MaybeBootstrap = Annotated[str, _BOOTSTRAP]
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people, json or yaml for programs.")]
 
