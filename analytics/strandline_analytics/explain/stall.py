@@ -34,7 +34,7 @@ def explain_stall(stall: Stall, events: Sequence[Event]) -> Chain:
     held, lacked = _blockers(stall, own)
     decided = [e for e in own if e.is_control and e.event_type in _DECIDED and stall.t0 <= e.t_us <= stall.t1]
     links += [*held, *(link_of(_DECIDED[e.event_type], e) for e in decided)]
-    waiting = [e for e in leader_looks(own) if stall.t0 <= e.t_us <= stall.t1 and e.get("leader_leo") > e.get("hw")]
+    waiting = [e for e in leader_looks(own) if _within(stall, e) and e.get("leader_leo") > e.get("hw")]
     return Chain(
         topic=stall.topic,
         partition=stall.partition,
@@ -74,7 +74,7 @@ def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]
             if e.event_type == "REPLICA_SAMPLE"
             and e.get("replica_id") == node
             and e.get("hw") == stall.hw
-            and stall.t0 <= e.t_us <= stall.t1
+            and _within(stall, e)
         ]
         if not looks:
             missing.append(f"how far node {node} had come")
@@ -88,6 +88,11 @@ def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]
                 told = f"node {node}"
                 links.append(Link(name=name, t_us=look.get(field) + shift, who=writer(look.node_id), told=told))
     return links, missing
+
+
+def _within(stall: Stall, look: Event) -> bool:
+    """Whether a look is of the episode; S18 sees looks by their leader's clock, a timeline by the controller's."""
+    return max(look.t_us, look.raw_us) >= stall.t0 and min(look.t_us, look.raw_us) <= stall.t1
 
 
 def _offset(look: Event) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from told_material import BEGIN_US, event, failover, samples, stall
 
@@ -132,6 +134,14 @@ def test_a_stall_names_who_held_it_up_and_when_that_node_was_last_in_step() -> N
     ]
     assert chain.told == "HW stood at 9 for 2,800 ms, held up by node 3; the next move ended it"
     assert chain.cost == ("up to 11 records waited for their commit",)
+    assert chain.missing == ()
+
+
+def test_a_look_by_the_leaders_own_clock_belongs_to_the_stall_that_begins_with_it() -> None:
+    """The first look began the stall at 1,200 ms by its leader's clock, which is 3 ms ahead of the controller's."""
+    early = replace(_look(1_197, 3, leo=9, durable_leo=9), raw_us=BEGIN_US + 1_200_000)
+    chain = explain_stall(stall(1_200, 4_000), [_move(1_000, 8, 9), early, _move(4_000, 9, 20)])
+
     assert chain.missing == ()
 
 
