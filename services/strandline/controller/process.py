@@ -150,9 +150,8 @@ class ControllerProcess:
     def _bind_one(self, address: str, *, for_nodes: bool) -> Endpoint:
         settings = self.settings
         keepalive = settings.keepalive() if for_nodes else None
-        server = build_server(
-            ServerSettings(name="controller", reflection=settings.reflection, internal_keepalive=keepalive)
-        )
+        chosen = ServerSettings(name="controller", reflection=settings.reflection, internal_keepalive=keepalive)
+        server = build_server(chosen, tls=self._tls)
         self.health.attach(server, with_reflection=settings.reflection)
         self._servers.append(server)
         return bind(server, parse_endpoint(address), tls=self._tls)

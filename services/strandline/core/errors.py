@@ -30,6 +30,7 @@ class ErrorCode(IntEnum):
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
+    CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
@@ -105,6 +106,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorRule(True, "wait until the ISR has min.insync.replicas members again"),
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorRule(True, "the records are in the log; retry idempotently"),
     ErrorCode.INVALID_REQUIRED_ACKS: ErrorRule(False, "use acks 0, 1 or -1 (all)"),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorRule(False, "use a certificate whose identity may do this"),
     ErrorCode.INVALID_TIMESTAMP: ErrorRule(False, "correct the batch's timestamps"),
     ErrorCode.UNSUPPORTED_VERSION: ErrorRule(False, "run a release whose feature levels overlap the cluster's"),
     ErrorCode.TOPIC_ALREADY_EXISTS: ErrorRule(False, "choose another name, or use the topic that exists"),

@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from strandline.core.messages import Endpoint
 from strandline.rpc import limits
+from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import target
 from strandline.rpc.interceptors import RefusalInterceptor
 from strandline.rpc.reflecting import enable_reflection
@@ -63,8 +64,15 @@ def server_options(settings: ServerSettings) -> limits.Options:
     return options
 
 
-def build_server(settings: ServerSettings, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
-    """A server without services; refusals mapped and everything else hidden before any other interceptor."""
+def build_server(
+    settings: ServerSettings, interceptors: Sequence[grpc.aio.ServerInterceptor] = (), *, tls: Tls | None = None
+) -> grpc.aio.Server:
+    """A server without services; refusals mapped and everything else hidden before any other interceptor.
+
+    With ``tls``, which `bind` needs too, callers may do what their certificates' identities may.
+    """
+    if tls is not None:
+        interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
     return grpc.aio.server(
         interceptors=[RefusalInterceptor(settings.name), *interceptors],
         options=server_options(settings),

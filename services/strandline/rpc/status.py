@@ -22,6 +22,7 @@ DETAILS_KEY = "grpc-status-details-bin"
 _STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.REQUEST_TIMED_OUT: grpc.StatusCode.DEADLINE_EXCEEDED,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: grpc.StatusCode.PERMISSION_DENIED,
     ErrorCode.INCONSISTENT_CLUSTER_ID: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorCode.INVALID_CONFIG: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorCode.UNSUPPORTED_VERSION: grpc.StatusCode.FAILED_PRECONDITION,
@@ -44,6 +45,7 @@ _FALLBACK: dict[grpc.StatusCode, ErrorCode] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: ErrorCode.REQUEST_TIMED_OUT,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     grpc.StatusCode.UNIMPLEMENTED: ErrorCode.UNSUPPORTED_VERSION,
+    grpc.StatusCode.PERMISSION_DENIED: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_REQUEST,
 }
 """How a status without an ErrorInfo is read: it comes from gRPC itself or from something in between."""

@@ -58,6 +58,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The ISR fell below min.insync.replicas after the append; the records are in the log."""
     ERROR_CODE_INVALID_REQUIRED_ACKS: _ErrorCode.ValueType  # 21
     """acks is none of 0, 1, -1."""
+    ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 31
+    """The identity in the caller's certificate may not do this."""
     ERROR_CODE_INVALID_TIMESTAMP: _ErrorCode.ValueType  # 32
     """A timestamp of the batch is not acceptable."""
     ERROR_CODE_UNSUPPORTED_VERSION: _ErrorCode.ValueType  # 35
@@ -168,6 +170,8 @@ ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.ValueType  # 20
 """The ISR fell below min.insync.replicas after the append; the records are in the log."""
 ERROR_CODE_INVALID_REQUIRED_ACKS: ErrorCode.ValueType  # 21
 """acks is none of 0, 1, -1."""
+ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 31
+"""The identity in the caller's certificate may not do this."""
 ERROR_CODE_INVALID_TIMESTAMP: ErrorCode.ValueType  # 32
 """A timestamp of the batch is not acceptable."""
 ERROR_CODE_UNSUPPORTED_VERSION: ErrorCode.ValueType  # 35

@@ -1,0 +1,159 @@
+"""Decides, before a handler sees a request, whether its caller may make it; with TLS only.
+
+Invariant: no handler of a server with this interceptor meets a request, or one message of a stream, that the table
+of `rpc.permissions` does not allow to the identity in the caller's certificate. The default is no.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import structlog
+
+from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.rpc.identity import Identity, identity_of_peer
+from strandline.rpc.permissions import ALWAYS, TABLE, Condition, Grants
+
+_URIS = "peer_uri"
+"""Under which gRPC tells the URIs in a verified peer's certificate."""
+
+_SAY_EVERY_S = 1.0
+
+_log = structlog.get_logger("strandline.rpc")
+
+Handler = Any
+Context = Any
+"""gRPC's handlers and contexts, as `rpc.interceptors` spells them."""
+
+
+class PermissionInterceptor(grpc.aio.ServerInterceptor):
+    """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names."""
+
+    def __init__(self, cluster: str, table: Callable[[str], Grants | None] = TABLE.get) -> None:
+        self._cluster = cluster
+        self._table = table
+        self._wrapped: dict[str, Handler] = {}
+        self._said_s = float("-inf")
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = str(handler_call_details.method)
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            wrapped = self._wrapped[method] = self._wrap(method, handler)
+        return wrapped
+
+    def _wrap(self, method: str, handler: Handler) -> Handler:
+        if handler.unary_unary is not None:
+            return handler._replace(unary_unary=self._one_request(method, handler.unary_unary))
+        if handler.unary_stream is not None:
+            return handler._replace(unary_stream=self._one_request(method, handler.unary_stream))
+        if handler.stream_unary is not None:
+            return handler._replace(stream_unary=self._many_requests(method, handler.stream_unary))
+        return handler._replace(stream_stream=self._many_requests(method, handler.stream_stream))
+
+    def _one_request(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def check(request: Any, context: Context) -> tuple[Any, Context]:
+            caller, condition = self._grant(method, context)
+            if not condition.holds(request, caller):
+                raise self._refused(method, caller, f"only {condition.words}")
+            return request, context
+
+        return _before(inner, check)
+
+    def _many_requests(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def check(requests: Any, context: Context) -> tuple[Any, Context]:
+            caller, condition = self._grant(method, context)
+            if condition is ALWAYS:
+                return requests, context
+
+            def allow(message: Any) -> Any:
+                if _is_message(message) and not condition.holds(message, caller):
+                    raise self._refused(method, caller, f"only {condition.words}")
+                return message
+
+            return _checked_iterator(requests, allow), _CheckedContext(context, allow)
+
+        return _before(inner, check)
+
+    def _grant(self, method: str, context: Context) -> tuple[Identity, Condition]:
+        """Who calls, and under which condition the caller may.
+
+        Raises:
+            Refused: nobody of ours, another cluster's, or not at all.
+        """
+        caller = identity_of_peer(tuple(context.auth_context().get(_URIS, ())))
+        if caller is None:
+            raise self._refused(method, None, "the certificate names no identity strandline://<cluster>/<role>/<id>")
+        grants = self._table(method) or {}
+        condition = grants.get(caller.role)
+        if caller.cluster != self._cluster:
+            raise self._refused(method, caller, f"the certificate is of cluster '{caller.cluster}' and not of this one")
+        if condition is None:
+            allowed = ", ".join(grants) or "nobody"
+            raise self._refused(method, caller, f"it is for {allowed}")
+        return caller, condition
+
+    def _refused(self, method: str, caller: Identity | None, why: str) -> Refused:
+        name = method.rpartition("/")[2]
+        now_s = time.monotonic()
+        if now_s - self._said_s >= _SAY_EVERY_S:
+            # A caller that asks in a loop must not fill the disk.
+            self._said_s = now_s
+            _log.warning("a caller is refused", method=method, caller=caller.uri if caller else "", why=why)
+        message = f"{caller or 'the caller'} may not call {name}: {why}"
+        return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
+
+
+class _CheckedContext:
+    """A stream's context whose every message was looked at."""
+
+    def __init__(self, context: Context, allow: Callable[[Any], Any]) -> None:
+        self._context = context
+        self._allow = allow
+        # Called for every message; not to be looked for anew each time.
+        self.write = context.write
+
+    async def read(self) -> Any:
+        """The next message, or the end."""
+        return self._allow(await self._context.read())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+async def _checked_iterator(requests: AsyncIterator[Any], allow: Callable[[Any], Any]) -> AsyncIterator[Any]:
+    async for message in requests:
+        yield allow(message)
+
+
+def _is_message(message: Any) -> bool:
+    """Neither the end of the stream nor what stands for a message that cannot be read."""
+    return message is not grpc.aio.EOF and not isinstance(message, Refused)
+
+
+def _before(inner: Callable[..., Any], check: Callable[[Any, Context], tuple[Any, Context]]) -> Callable[..., Any]:
+    """``inner`` with ``check`` before it, of the same kind: gRPC asks whether a handler generates its answers."""
+    if inspect.isasyncgenfunction(inner):
+
+        async def generating(request: Any, context: Context) -> AsyncIterator[Any]:
+            async for answer in inner(*check(request, context)):
+                yield answer
+
+        return generating
+
+    async def answering(request: Any, context: Context) -> Any:
+        return await inner(*check(request, context))
+
+    return answering

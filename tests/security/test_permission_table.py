@@ -1,0 +1,126 @@
+"""The permission table: it names every method there is, and says what `reliability` 5.2 decided."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from strandline import v1
+from strandline.rpc.identity import CallerRole, Identity
+from strandline.rpc.permissions import ALWAYS, TABLE
+from strandline.v1 import controller_service_pb2 as controller
+from strandline.v1 import leader_service_pb2 as leader
+
+CLIENT, ADMIN, NODE_2 = (
+    Identity("c1", role, name)
+    for role, name in ((CallerRole.CLIENT, "x"), (CallerRole.ADMIN, "x"), (CallerRole.REPLICA, "2"))
+)
+CONTROLLER = Identity("c1", CallerRole.CONTROLLER, "controller")
+
+
+def _services() -> list[ServiceDescriptor]:
+    """Every service of the contract, and those that every server adds."""
+    modules = [
+        importlib.import_module(f"strandline.v1.{found.name}")
+        for found in pkgutil.iter_modules(v1.__path__)
+        if found.name.endswith("_pb2")
+    ]
+    files = [module.DESCRIPTOR for module in (*modules, health_pb2, reflection_pb2)]
+    return [service for file in files for service in file.services_by_name.values()]
+
+
+def _methods() -> set[str]:
+    return {f"/{service.full_name}/{method.name}" for service in _services() for method in service.methods}
+
+
+def test_the_walk_finds_the_contract() -> None:
+    """The services that are walked over are all four roles' and two of gRPC's."""
+    assert {service.full_name for service in _services()} == {
+        "strandline.v1.LeaderService",
+        "strandline.v1.FollowerService",
+        "strandline.v1.ControllerService",
+        "strandline.v1.AnalyticsService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+
+
+def test_the_table_names_every_method() -> None:
+    """A method that nobody thought of is refused to everybody, and fails here first."""
+    assert _methods() - TABLE.keys() == set()
+
+
+def test_the_table_names_no_method_of_ours_that_is_gone() -> None:
+    """What is granted exists; gRPC's own services may be newer than the ones installed."""
+    ours = {method for method in TABLE if method.startswith("/strandline.")}
+
+    assert ours - _methods() == set()
+
+
+def _may(caller: Identity, method: str, request: Any) -> bool:
+    condition = TABLE[method].get(caller.role)
+    return condition is not None and condition.holds(request, caller)
+
+
+_AS_2 = {"replica_state": {"replica_id": 2, "replica_epoch": 7}}
+_AS_3 = {"replica_state": {"replica_id": 3, "replica_epoch": 7}}
+_L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "may"),
+    [
+        (_L + "Produce", leader.ProduceRequest(), {CLIENT, ADMIN}),
+        (_L + "ProduceStream", leader.ProduceStreamRequest(), {CLIENT, ADMIN}),
+        (_L + "Fetch", leader.FetchRequest(), {CLIENT, ADMIN}),
+        (_L + "Fetch", leader.FetchRequest(**_AS_2), {NODE_2}),
+        (_L + "Fetch", leader.FetchRequest(**_AS_3), set()),
+        (_L + "Fetch", leader.FetchRequest(replica_state={"replica_epoch": 7}), set()),
+        (_L + "FetchStream", leader.FetchStreamRequest(topics=[{"topic": "t"}]), {CLIENT, ADMIN}),
+        (_L + "FetchStream", leader.FetchStreamRequest(topics=[{"topic": "t"}], **_AS_2), {NODE_2}),
+        (_L + "FetchStream", leader.FetchStreamRequest(topics=[{"topic": "t"}], **_AS_3), set()),
+        (_L + "FetchStream", leader.FetchStreamRequest(**_AS_3), set()),
+        (_L + "FetchStream", leader.FetchStreamRequest(), {CLIENT, ADMIN, NODE_2}),
+        (_L + "ListOffsets", leader.ListOffsetsRequest(), {CLIENT, ADMIN}),
+        (_L + "ListOffsets", leader.ListOffsetsRequest(**_AS_3), set()),
+        (_L + "OffsetForLeaderEpoch", leader.OffsetForLeaderEpochRequest(**_AS_2), {NODE_2}),
+        (_L + "OffsetForLeaderEpoch", leader.OffsetForLeaderEpochRequest(**_AS_3), set()),
+        (_C + "RegisterNode", controller.RegisterNodeRequest(node_id=2), {NODE_2}),
+        (_C + "RegisterNode", controller.RegisterNodeRequest(node_id=3), set()),
+        (_C + "Heartbeat", controller.HeartbeatRequest(node_id=2), {NODE_2}),
+        (_C + "Heartbeat", controller.HeartbeatRequest(node_id=3), set()),
+        (_C + "AlterPartition", controller.AlterPartitionRequest(node_id=2), {NODE_2}),
+        (_C + "AlterPartition", controller.AlterPartitionRequest(node_id=3), set()),
+        (_C + "WatchMetadata", controller.WatchMetadataRequest(), {CLIENT, ADMIN, NODE_2}),
+        (_C + "WatchMetadata", controller.WatchMetadataRequest(node_id=2, node_epoch=7), {NODE_2}),
+        (_C + "WatchMetadata", controller.WatchMetadataRequest(node_id=3, node_epoch=7), set()),
+        (_C + "WatchMetadata", controller.WatchMetadataRequest(node_epoch=7), set()),
+        (_C + "ShutdownNode", controller.ShutdownNodeRequest(node_id=2), {ADMIN, NODE_2}),
+        (_C + "ShutdownNode", controller.ShutdownNodeRequest(node_id=3), {ADMIN}),
+        (_C + "CreateTopics", controller.CreateTopicsRequest(), {ADMIN}),
+        (_C + "DeleteTopics", controller.DeleteTopicsRequest(), {ADMIN}),
+        (_C + "AlterTopicConfigs", controller.AlterTopicConfigsRequest(), {ADMIN}),
+        (_C + "CreatePartitions", controller.CreatePartitionsRequest(), {ADMIN}),
+        (_C + "ElectLeaders", controller.ElectLeadersRequest(), {ADMIN}),
+        (_C + "InitProducerId", controller.InitProducerIdRequest(), {CLIENT, ADMIN}),
+    ],
+)
+def test_who_may_ask_what(method: str, request_: Any, may: set[Identity]) -> None:
+    """Of a client, an administrator, node 2 and the controller exactly these may make the request."""
+    assert {caller for caller in (CLIENT, ADMIN, NODE_2, CONTROLLER) if _may(caller, method, request_)} == may
+
+
+def test_every_condition_can_be_asked_of_its_methods_requests() -> None:
+    """A condition looks only at fields that the requests of its methods have: an empty request does not break it."""
+    inputs = {f"/{s.full_name}/{m.name}": m.input_type._concrete_class for s in _services() for m in s.methods}
+
+    for method, grants in TABLE.items():
+        for role, condition in grants.items():
+            if condition is not ALWAYS:
+                condition.holds(inputs[method](), Identity("c1", role, "2"))
