@@ -65,9 +65,14 @@ def keepalive_tolerance(keepalive: Keepalive) -> Options:
     ]
 
 
-def reconnection(first_ms: int = 50, most_ms: int = 1_000) -> Options:
-    """How soon a channel dials again; gRPC's own default of up to two minutes would be an outage."""
+def reconnection(first_ms: int = 50, most_ms: int = 1_000, ask_name_ms: int = 250) -> Options:
+    """How soon a channel dials again; gRPC's own default of up to two minutes would be an outage.
+
+    ``ask_name_ms`` is the least time between two questions for the address of a name: a peer that is started elsewhere
+    keeps its name and gets another address, and gRPC's own 30 s would keep everybody at the old one for so long.
+    """
     return [
+        ("grpc.dns_min_time_between_resolutions_ms", ask_name_ms),
         ("grpc.initial_reconnect_backoff_ms", first_ms),
         ("grpc.min_reconnect_backoff_ms", first_ms),
         ("grpc.max_reconnect_backoff_ms", most_ms),
