@@ -53,6 +53,9 @@ class Load:
     seed: int
     pause_s: float = 0.02
     """Pause of a producer between two records: 4 producers, so 200 records per second."""
+    strict: str = STRICT
+    loose: str = LOOSE
+    """Names of the topics, where several loads meet one cluster."""
     sends: list[Sent] = field(default_factory=list)
     """Every send of every client, in the order in which the driver learned of it."""
     deaths: list[str] = field(default_factory=list)
@@ -65,18 +68,18 @@ class Load:
     @property
     def topics(self) -> dict[str, int]:
         """Topic names and their numbers of partitions."""
-        return {STRICT: STRICT_PARTITIONS, LOOSE: 1}
+        return {self.strict: STRICT_PARTITIONS, self.loose: 1}
 
     async def create_topics(self) -> None:
         """One topic for acks=all, one for acks=1, whose preferred leader is that of the first one's partition 0."""
-        made = await self.probe.create_topic(STRICT, partitions=STRICT_PARTITIONS, min_insync_replicas="2")
-        await self.probe.create_topic(LOOSE, assignment=list(made.partitions[0].replicas), min_insync_replicas="2")
+        made = await self.probe.create_topic(self.strict, partitions=STRICT_PARTITIONS, min_insync_replicas="2")
+        await self.probe.create_topic(self.loose, assignment=list(made.partitions[0].replicas), min_insync_replicas="2")
 
     async def start(self) -> None:
         """Starts the clients; returns when every one of them has begun."""
-        met = self.cluster.address(await self.probe.leader(STRICT, 0))
+        met = self.cluster.address(await self.probe.leader(self.strict, 0))
         assert met is not None
-        strict = {"topic": STRICT, "acks": -1, "pause_s": self.pause_s}
+        strict = {"topic": self.strict, "acks": -1, "pause_s": self.pause_s}
         await self._start_worker(
             "cli0",
             producers={"p0": strict, "p1": strict},
@@ -87,10 +90,10 @@ class Load:
         )
         await self._start_worker(
             "cli1",
-            producers={"p2": strict, "p3": strict, "a0": strict | {"topic": LOOSE, "acks": 1}},
+            producers={"p2": strict, "p3": strict, "a0": strict | {"topic": self.loose, "acks": 1}},
             consumers=["c1"],
             seekers=[],
-            stale={"address": met.client, "topic": STRICT, "pause_s": self.pause_s * 10},
+            stale={"address": met.client, "topic": self.strict, "pause_s": self.pause_s * 10},
             asks_ends=False,
         )
         self._watching = asyncio.create_task(self._watch())
@@ -173,9 +176,10 @@ class Load:
             sent.completed_s, sent.outcome = row[1], row[4]
 
     def acks_since(
-        self, since_s: float, *, clients: tuple[str, ...] = ("p0", "p1", "p2", "p3"), topic: str = STRICT
+        self, since_s: float, *, clients: tuple[str, ...] = ("p0", "p1", "p2", "p3"), topic: str | None = None
     ) -> dict[int, list[float]]:
         """By partition: when sends of ``clients`` that began after ``since_s`` were acknowledged, earliest first."""
+        topic = topic or self.strict
         found: dict[int, list[float]] = {index: [] for index in range(self.topics[topic])}
         for sent in reversed(self.sends):
             if sent.invoked_s < since_s - 1.0:
@@ -258,7 +262,7 @@ class Load:
 
     def history(self) -> list[Operation]:
         """Everything the clients did and saw."""
-        return operations(sorted(self._read_up_to), list(self.topics), frozenset({LOOSE}))
+        return operations(sorted(self._read_up_to), list(self.topics), frozenset({self.loose}))
 
     async def close(self) -> None:
         """Ends the client processes, if they have not ended."""

@@ -1,0 +1,127 @@
+"""One case: a load of its own on the common cluster, what happens to the cluster meanwhile, and the verdict.
+
+Invariant: every case ends with the same questions, answered from what clients saw and what lies on the disks: is
+the history one of a correct log, and are the copies equal to the last byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+TESTS = Path(__file__).resolve().parents[1]
+for folder in (str(TESTS / "chaos"), str(TESTS / "cluster")):
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+from container_cluster import NODES, ContainerCluster  # noqa: E402
+from harness.counters import rows  # noqa: E402
+from harness.load import Load  # noqa: E402
+from running_cluster import Probe, until  # noqa: E402
+from settled_logs import assert_settled  # noqa: E402
+
+from strandline.client import Admin  # noqa: E402
+from strandline.sim.history import anomalies  # noqa: E402
+
+_SEED = 20_26
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A load that runs, and what can be asked meanwhile."""
+
+    cluster: ContainerCluster
+    probe: Probe
+    load: Load
+    topic_ids: dict[str, str]
+
+    async def do(self, deed: Callable[..., _Result], *words: Any) -> _Result:
+        """Something that the engine takes its time for, while the load goes on."""
+        return await asyncio.to_thread(deed, *words)
+
+    def leaders(self, partitions: Any) -> dict[int, int]:
+        """Who leads, by partition."""
+        return {each.partition_index: each.leader_id for each in partitions}
+
+    def events(self, kind: str, topic: str | None = None) -> list[dict[str, Any]]:
+        """The state events of one kind of one topic, from every process, as the data directories have them."""
+        topic_id = self.topic_ids[topic or self.load.strict]
+        directories = [self.cluster.directory_of(0), *(self.cluster.directory_of(node) for node in NODES)]
+        found = (row for directory in directories for row in rows(directory))
+        return [row for row in found if row["event_type"] == kind and row.get("topic_id") == topic_id]
+
+    async def until_event(self, kind: str, count: int, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        """Waits until so many events of a kind are written that fulfil a condition, and returns them."""
+
+        async def look() -> list[dict[str, Any]]:
+            found = [row for row in self.events(kind) if holds(row)]
+            return found if len(found) >= count else []
+
+        return await until(look, f"{count} events {kind}")
+
+    async def settle(self) -> int:
+        """Ends the load, judges everything; how many records the topics hold."""
+        for topic in self.load.topics:
+            await self.probe.in_sync(topic)
+        await self.load.acked(5)
+        await self.load.stop_producing()
+        records = sum([await assert_settled(self.probe, topic) for topic in self.load.topics])
+        await self.load.read_everything()
+
+        assert anomalies(self.load.history()) == []
+        assert self.load.deaths == []
+        return records
+
+
+@asynccontextmanager
+async def case(cluster: ContainerCluster, name: str, directory: Path) -> AsyncIterator[Case]:
+    """A case with topics of its own, which are deleted in the end; begins when the cluster is whole."""
+    await asyncio.to_thread(cluster.heal)
+    async with Probe(cluster) as probe:  # type: ignore[arg-type]
+        await everybody(probe)
+        load = Load(cluster=cluster, probe=probe, directory=directory, seed=_SEED, strict=name, loose=f"{name}-one-ack")
+        await load.create_topics()
+        ids = {topic: (await probe.topic(topic)).topic_id for topic in load.topics}
+        try:
+            await load.start()
+            await load.acked(10)
+            yield Case(cluster=cluster, probe=probe, load=load, topic_ids=ids)
+        finally:
+            await load.close()
+            await asyncio.to_thread(cluster.heal)
+            await _delete(cluster, list(load.topics))
+
+
+async def everybody(probe: Probe) -> None:
+    """Waits until every node is registered and unfenced."""
+
+    async def look() -> bool:
+        nodes = (await probe.metadata()).nodes
+        return len(nodes) == len(NODES) and not any(node.fenced for node in nodes)
+
+    await until(look, "every node is unfenced", timeout_s=60)
+
+
+async def _delete(cluster: ContainerCluster, topics: list[str]) -> None:
+    async def look() -> bool:
+        async with Admin(cluster.bootstrap, timeout_ms=5_000) as admin:
+            present = {topic.name for topic in (await admin.metadata()).topics} & set(topics)
+            for topic in present:
+                await admin.delete_topic(topic)
+        return True
+
+    await until(look, f"{topics} are deleted")
+
+
+async def timed(work: Awaitable[_Result]) -> tuple[float, _Result]:
+    """How long something took, in seconds, and its result."""
+    began_s = time.monotonic()
+    result = await work
+    return time.monotonic() - began_s, result

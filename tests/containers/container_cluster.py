@@ -1,0 +1,277 @@
+"""A controller and three data nodes as containers of our own image, as a cluster would run them: no root, no
+writable root file system, no capability, settings from variables.
+
+Every container is on two networks: `clients`, whose ports are published on loopback and which is never cut, and
+`replication`, on which nodes and controller meet and which is cut in tests.
+
+Invariant: it answers the same questions as `LocalCluster` and the cluster of tests/chaos, so that their `Probe` and
+`Load` work with it; whatever it made is gone after `remove`, also when starting failed half way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import docker.errors
+import links
+from docker.models.containers import Container
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.network import Network
+
+from strandline.cli.processes import Address
+
+CONTROLLER = 0
+NODES = (1, 2, 3)
+SESSION_S = 3.0
+LAG_S = 5.0
+"""Longer than a session, so that a node that stands still is fenced before its leaders find it lagging."""
+
+_CLIENTS, _INTERNAL, _HEALTH = 9092, 9093, 9094
+_DATA, _EXPORT = "/var/lib/strandline", "/export"
+_STOP_S = 30
+
+CONTROLLER_SETTINGS = {
+    "session_timeout_ms": "3000",
+    "heartbeat_interval_ms": "500",
+    # Who leads changes only by what a test does.
+    "auto_leader_rebalance_enable": "false",
+}
+NODE_SETTINGS = {
+    "replica_lag_time_max_ms": "5000",
+    "replica_fetch_wait_max_ms": "200",
+    "segment_bytes": str(1 << 20),
+    "ping_every_ms": "1000",
+    "ping_timeout_ms": "1000",
+    # A test machine's disk may be fuller than a server's.
+    "low_space_bytes": "0",
+}
+# Files end soon, because a process that is killed takes its open file with it.
+_COMMON = {"export_dir": _EXPORT, "export_roll_s": "1", "health_bind": f"0.0.0.0:{_HEALTH}"}
+
+
+class Here:
+    """Where the clients of `Load` run: on this machine, in no namespace."""
+
+    def inside(self, name: str) -> list[str]:
+        """Words before a command."""
+        return []
+
+
+@dataclass(slots=True)
+class ContainerCluster:
+    """What runs in ``directory``: controller/, node-1/ ... as data directories, export/, and logs/ at the end.
+
+    ``volumes`` (host directory by path inside, read-only) and the settings are of every container.
+    """
+
+    image: str
+    directory: Path
+    controller_settings: Mapping[str, str] = field(default_factory=lambda: CONTROLLER_SETTINGS)
+    node_settings: Mapping[str, str] = field(default_factory=lambda: NODE_SETTINGS)
+    extra: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Settings of single containers, over those of all."""
+    volumes: Mapping[str, Path] = field(default_factory=dict)
+    insecure: bool = True
+    namespaces: Here = field(default_factory=Here)
+    _clients: Network = field(default_factory=Network)
+    _replication: Network = field(default_factory=lambda: Network(docker_network_kw={"internal": True}))
+    _made: list[Network] = field(default_factory=list)
+    _containers: dict[int, DockerContainer] = field(default_factory=dict)
+    _ports: dict[int, int] = field(default_factory=dict)
+    _paused: set[int] = field(default_factory=set)
+    _cut: set[tuple[int, int]] = field(default_factory=set)
+
+    # --- what the probe and the load ask ----------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """The controller's address for clients."""
+        return f"127.0.0.1:{self._ports[CONTROLLER]}"
+
+    @property
+    def nodes(self) -> dict[int, SimpleNamespace]:
+        """The data directories of the nodes."""
+        return {node_id: SimpleNamespace(directory=self.directory_of(node_id)) for node_id in NODES}
+
+    def address(self, node_id: int) -> Address | None:
+        """Where clients find a node."""
+        return Address(pid=0, client=f"127.0.0.1:{self._ports[node_id]}", node_id=node_id)
+
+    def directory_of(self, node_id: int) -> Path:
+        """The data directory of a node, 0 for the controller, as this machine sees it."""
+        return self.directory / name_of(node_id)
+
+    @property
+    def export(self) -> Path:
+        """Where all of them export their state events to."""
+        return self.directory / "export"
+
+    # --- life -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Makes the networks and starts all containers; does not wait until they serve."""
+        for folder in (self.export, *map(self.directory_of, (CONTROLLER, *NODES))):
+            folder.mkdir(parents=True)
+            # The user inside is another one than ours.
+            folder.chmod(0o777)
+        self._ports = dict(zip((CONTROLLER, *NODES), free_ports(1 + len(NODES)), strict=True))
+        for network in (self._clients, self._replication):
+            network.create()
+            self._made.append(network)
+        self._containers = {each: self._container(each) for each in (CONTROLLER, *NODES)}
+        self._launch(CONTROLLER)
+        with ThreadPoolExecutor(len(NODES)) as pool:
+            list(pool.map(self._launch, NODES))
+
+    def container(self, node_id: int) -> Container:
+        """The engine's view of a container; 0 is the controller."""
+        return self._containers[node_id].get_wrapped_container()
+
+    def _container(self, node_id: int) -> DockerContainer:
+        role = "replica" if node_id else "controller"
+        made = DockerContainer(
+            self.image,
+            command=role,
+            network=self._clients,
+            network_aliases=[name_of(node_id)],
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+        )
+        made.with_envs(**{f"STRANDLINE_{name.upper()}": value for name, value in self._settings(node_id).items()})
+        made.with_volume_mapping(self.directory_of(node_id), _DATA, "rw").with_volume_mapping(
+            self.export, _EXPORT, "rw"
+        )
+        for inside, folder in self.volumes.items():
+            made.with_volume_mapping(folder, inside, "ro")
+        # On loopback alone, and always the same, so that what clients were told stays true after a restart.
+        made.ports[f"{_CLIENTS}/tcp"] = ("127.0.0.1", self._ports[node_id])  # type: ignore[assignment]
+        return made
+
+    def _settings(self, node_id: int) -> dict[str, str]:
+        settings = {"data_dir": _DATA, "bind": f"0.0.0.0:{_CLIENTS}", "internal_bind": f"0.0.0.0:{_INTERNAL}"} | _COMMON
+        if self.insecure:
+            settings["insecure"] = "true"
+        if node_id == CONTROLLER:
+            return settings | dict(self.controller_settings) | dict(self.extra.get(node_id, {}))
+        settings |= {
+            "node_id": str(node_id),
+            "controllers": f"controller.replication:{_INTERNAL}",
+            "advertise": f"127.0.0.1:{self._ports[node_id]}",
+            "internal_advertise": f"{name_of(node_id)}.replication",
+        }
+        return settings | dict(self.node_settings) | dict(self.extra.get(node_id, {}))
+
+    def _launch(self, node_id: int) -> None:
+        self._containers[node_id].start()
+        self.connect(node_id)
+
+    def remove(self) -> None:
+        """Ends and removes everything, and leaves what the containers wrote in logs/."""
+        logs = self.directory / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        for node_id, container in self._containers.items():
+            with contextlib.suppress(Exception):
+                (logs / f"{name_of(node_id)}.log").write_bytes(container.get_wrapped_container().logs())
+            with contextlib.suppress(docker.errors.NotFound):
+                container.stop()
+        for network in self._made:
+            with contextlib.suppress(docker.errors.NotFound):
+                network.remove()
+
+    # --- faults -----------------------------------------------------------------------------------------
+
+    def is_running(self, node_id: int) -> bool:
+        """Whether the process of a container lives."""
+        self.container(node_id).reload()
+        return bool(self.container(node_id).status in ("running", "paused"))
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL."""
+        self.container(node_id).kill()
+        self.container(node_id).wait(timeout=_STOP_S)
+
+    def stop(self, node_id: int) -> int:
+        """SIGTERM, as the image says, and the exit code."""
+        self.container(node_id).stop(timeout=_STOP_S)
+        return int(self.container(node_id).wait(timeout=_STOP_S)["StatusCode"])
+
+    def start_again(self, node_id: int) -> None:
+        """Starts a container that has ended."""
+        self.container(node_id).start()
+
+    def pause(self, node_id: int) -> None:
+        """Lets every process of a container stand still; its connections stay open."""
+        self.container(node_id).pause()
+        self._paused.add(node_id)
+
+    def resume(self, node_id: int) -> None:
+        """Lets a paused container go on."""
+        self.container(node_id).unpause()
+        self._paused.discard(node_id)
+
+    def connect(self, node_id: int) -> None:
+        """Puts a container onto the network of the nodes."""
+        self._replication.connect(str(self.container(node_id).id), [f"{name_of(node_id)}.replication"])
+
+    def disconnect(self, node_id: int) -> None:
+        """Takes a container off the network of the nodes; clients still reach it."""
+        self._replication._unwrap_network.disconnect(self.container(node_id))
+
+    def cut(self, one: int, other: int) -> None:
+        """Loses what two containers send each other; each goes on to reach everybody else."""
+        self._cut.add((one, other))
+        links.cut(self.image, self.container(one), self.container(other), self._replication.name)
+
+    def mend(self, one: int, other: int) -> None:
+        """Takes a cut back."""
+        links.mend(self.image, self.container(one), self.container(other), self._replication.name)
+        self._cut.discard((one, other))
+
+    def heal(self) -> None:
+        """Takes back whatever is in force, and starts what does not run."""
+        for node_id in list(self._paused):
+            self.resume(node_id)
+        for pair in list(self._cut):
+            self.mend(*pair)
+        for node_id in (CONTROLLER, *NODES):
+            if not self.is_running(node_id):
+                self.start_again(node_id)
+            if not links.address(self.container(node_id), self._replication.name):
+                self.connect(node_id)
+
+    # --- what they say ----------------------------------------------------------------------------------
+
+    def said(self, node_id: int) -> str:
+        """Everything a container has written."""
+        return str(self.container(node_id).logs().decode(errors="replace"))
+
+    def alarms(self) -> list[str]:
+        """Lines that only a defect writes."""
+        words = ("level=error", "level=critical", '"level":"error"', '"level": "error"', "Traceback", "AssertionError")
+        return [
+            f"{name_of(node_id)}: {line[:300]}"
+            for node_id in self._containers
+            for line in self.said(node_id).splitlines()
+            if any(word in line for word in words)
+        ]
+
+
+def name_of(node_id: int) -> str:
+    """The name of a container and of its data directory."""
+    return f"node-{node_id}" if node_id else "controller"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

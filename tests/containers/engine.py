@@ -1,0 +1,124 @@
+"""Decides where the container engine of these tests comes from: the one that answers, or one that we start.
+
+Invariant: what was started here is stopped here; an engine that was there before is left as it was. A machine that
+can have none says why in one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+import docker.errors
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "build" / "docker"
+"""Images that were made once are found again by the next run of an engine of ours."""
+
+_APT_S, _START_S, _STOP_S = 600, 60, 30
+_LOOK_S = 0.2
+
+
+class NoEngine(Exception):
+    """No engine can be had on this machine; the sentence says why."""
+
+
+@contextmanager
+def engine() -> Iterator[None]:
+    """An engine that answers, for as long as the block lasts.
+
+    Raises:
+        NoEngine: there is none, and none can be started.
+    """
+    trouble = silence()
+    if not trouble:
+        yield
+        return
+    if os.geteuid() != 0:
+        raise NoEngine(f"no container engine answers ({trouble}), and only root can start one")
+    _install()
+    if not silence():
+        yield
+        return
+    yield from _own_engine()
+
+
+def silence() -> str:
+    """Why no engine answers; empty if one does."""
+    try:
+        client = docker.from_env(timeout=10)
+    except docker.errors.DockerException as error:
+        return str(error).splitlines()[0][:200]
+    try:
+        client.ping()
+    except docker.errors.DockerException as error:
+        return str(error).splitlines()[0][:200]
+    finally:
+        client.close()
+    return ""
+
+
+def _install() -> None:
+    if shutil.which("dockerd"):
+        return
+    if not shutil.which("apt-get"):
+        raise NoEngine("dockerd is not installed, and there is no apt-get to install docker.io with")
+    # At run level 1 Debian's scripts install the service without starting it.
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "docker.io", "iptables"]):
+        done = subprocess.run(
+            ["apt-get", *words], env=environment, check=False, capture_output=True, text=True, timeout=_APT_S
+        )
+        if done.returncode:
+            raise NoEngine(f"apt-get {words[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def _own_engine() -> Iterator[None]:
+    """Starts dockerd with everything of its own, and stops it."""
+    DATA.mkdir(parents=True, exist_ok=True)
+    # A socket's path has at most 107 bytes; a checkout may lie deep.
+    run = Path(tempfile.mkdtemp(prefix="strandline-docker-"))
+    socket = f"unix://{run}/docker.sock"
+    command = ["dockerd", "--host", socket, "--data-root", str(DATA / "root"), "--exec-root", str(run / "exec")]
+    with (DATA / "dockerd.log").open("wb") as sink:
+        daemon = subprocess.Popen([*command, "--pidfile", str(run / "pid")], stdout=sink, stderr=subprocess.STDOUT)
+    before = os.environ.get("DOCKER_HOST")
+    os.environ["DOCKER_HOST"] = socket
+    try:
+        _await_answer(daemon)
+        yield
+    finally:
+        if before is None:
+            del os.environ["DOCKER_HOST"]
+        else:
+            os.environ["DOCKER_HOST"] = before
+        daemon.terminate()
+        try:
+            daemon.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+        shutil.rmtree(run, ignore_errors=True)
+
+
+def _await_answer(daemon: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_S
+    trouble = "it was not asked"
+    while time.monotonic() < deadline:
+        trouble = silence()
+        if not trouble:
+            return
+        try:
+            daemon.wait(_LOOK_S)
+        except subprocess.TimeoutExpired:
+            continue
+        said = (DATA / "dockerd.log").read_text(errors="replace").strip().splitlines()
+        raise NoEngine(f"dockerd ended: {said[-1][:300] if said else 'it said nothing'}")
+    raise NoEngine(f"dockerd did not answer within {_START_S} s: {trouble}")

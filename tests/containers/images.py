@@ -1,0 +1,46 @@
+"""Builds the project's own images for the tests, by the script that people use.
+
+Invariant: an image that was built from the same inputs is not built again; the script knows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from engine import ROOT
+
+from strandline import __version__
+
+BUILD_S = 1_200
+_BASE, _JAVA = "strandline-base:bookworm", "strandline-java:bookworm"
+
+
+def built(target: str) -> str:
+    """The name of the image of a target, ``data-plane`` or ``analytics``, built from the sources as they are."""
+    environment = {**os.environ, "PYTHON": sys.executable, **_origins(target)}
+    done = subprocess.run(
+        [str(ROOT / "deploy" / "images" / "build"), target],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S,
+    )
+    assert done.returncode == 0, f"deploy/images/build {target}: {done.stdout[-500:]} {done.stderr[-2000:]}"
+    print(done.stdout.strip())
+    return f"strandline{'-analytics' if target == 'analytics' else ''}:{__version__}"
+
+
+def _origins(target: str) -> dict[str, str]:
+    """What to start from: what the machine can make from its own package mirror, else what can be pulled."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return {}
+    script = [str(ROOT / "deploy" / "images" / "base"), *(["java"] if target == "analytics" else [])]
+    done = subprocess.run(script, check=False, capture_output=True, text=True, timeout=BUILD_S)
+    if done.returncode:
+        print(f"deploy/images/base made no base: {done.stderr.strip()[-500:]}")
+        return {}
+    return {"BASE": _BASE, "JAVA": _JAVA}

@@ -1,0 +1,65 @@
+"""Cuts the link between two containers of one network, while both go on to reach everybody else.
+
+Each of the two is told a hardware address for the other that nobody has, so that whatever it sends there is lost
+without a word, as by a broken switch. That needs a capability that the services do not have, and must not have: a
+container of the same image joins the network namespace with it for a moment.
+
+Invariant: `mend` removes exactly what `cut` made; both may be repeated.
+"""
+
+from __future__ import annotations
+
+import docker
+from docker.models.containers import Container
+
+# struct arpreq of <linux/if_arp.h>: protocol address, hardware address, flags, netmask, device.
+_SCRIPT = """
+import fcntl, socket, struct, sys
+verb, address = sys.argv[1], socket.inet_aton(sys.argv[2])
+SET, DELETE, COMPLETE, PERMANENT = 0x8955, 0x8953, 0x02, 0x04
+request = struct.pack("=HH4s8xH6s8xi16x16x", socket.AF_INET, 0, address, 1, b"\\x02" + bytes(5), COMPLETE | PERMANENT)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    try:
+        fcntl.ioctl(any_socket, SET if verb == "cut" else DELETE, request)
+    except OSError as error:
+        # ENXIO: there is no such entry, so there is nothing to remove.
+        if verb == "cut" or error.errno != 6:
+            raise
+"""
+
+
+def cut(image: str, one: Container, other: Container, network: str) -> None:
+    """Loses every packet between two containers on a network, both ways."""
+    _both("cut", image, one, other, network)
+
+
+def mend(image: str, one: Container, other: Container, network: str) -> None:
+    """Takes a cut back."""
+    _both("mend", image, one, other, network)
+
+
+def address(container: Container, network: str) -> str:
+    """A container's address on a network; empty if it is not connected."""
+    container.reload()
+    found: str = container.attrs["NetworkSettings"]["Networks"].get(network, {}).get("IPAddress", "")
+    return found
+
+
+def _both(verb: str, image: str, one: Container, other: Container, network: str) -> None:
+    client = docker.from_env()
+    try:
+        for inside, peer in ((one, other), (other, one)):
+            if address(inside, network) and address(peer, network):
+                client.containers.run(
+                    image,
+                    ["-c", _SCRIPT, verb, address(peer, network)],
+                    entrypoint="/opt/strandline/bin/python",
+                    network_mode=f"container:{inside.id}",
+                    user="0",
+                    cap_drop=["ALL"],
+                    cap_add=["NET_ADMIN"],
+                    read_only=True,
+                    remove=True,
+                )
+    finally:
+        client.close()

@@ -1,0 +1,87 @@
+"""Case 1: three replicas and a controller from our image come up, replicate, and leave in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import docker
+import pytest
+from container_case import case
+from container_cluster import CONTROLLER, NODES, ContainerCluster
+
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(1_500)]
+
+_COMMAND_S = 60
+_USER = 10001
+
+
+async def _command(cluster: ContainerCluster, *words: str) -> bytes:
+    """What a command of the command line prints about the cluster."""
+    command = [sys.executable, "-m", "strandline.cli", *words, "--bootstrap", cluster.bootstrap]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(_COMMAND_S):
+        said, _ = await process.communicate()
+    assert process.returncode == 0, f"strandline {' '.join(words)} ended with {process.returncode}"
+    return said
+
+
+async def test_three_replicas_come_up_and_replicate(cluster: ContainerCluster, tmp_path: Path) -> None:
+    """What is produced with acks=all is read back by everybody, and describe shows three replicas in sync."""
+    async with case(cluster, "come-up", tmp_path) as run:
+        told = json.loads(await _command(cluster, "topic", "describe", run.load.strict, "-o", "json"))
+        records = await run.settle()
+
+    in_sync = [sorted(partition["isr"]) for partition in told]
+    assert in_sync == [list(NODES)] * 3
+    assert records >= 30
+
+
+async def test_a_stopped_leader_hands_over_first(cluster: ContainerCluster, tmp_path: Path) -> None:
+    """SIGTERM, which the image names, drains: leadership has moved when the process ends, with 0.
+
+    What was on its way at that moment had not been committed, and nobody was told so: no committed record is cut.
+    """
+    async with case(cluster, "drain", tmp_path) as run:
+        leader = await run.probe.leader(run.load.strict)
+        code = await run.do(cluster.stop, leader)
+        now = await run.probe.partition(run.load.strict)
+        await run.load.acked(5)
+        await run.do(cluster.start_again, leader)
+        await run.settle()
+        cuts = run.events("TRUNCATION")
+        reasons = {row["reason"] for row in run.events("LEADER_CHANGE") if row.get("old_leader") == leader}
+
+    assert code == 0
+    assert now.leader_id not in (leader, -1)
+    assert reasons == {"controlled_shutdown"}
+    assert [row for row in cuts if row["committed_cut"]] == []
+
+
+def test_processes_are_not_root_and_write_nothing_but_their_volume(cluster: ContainerCluster) -> None:
+    """Each container runs as the image's user, without a capability, on a root file system that it cannot write."""
+    for node_id in (CONTROLLER, *NODES):
+        container = cluster.container(node_id)
+        status = container.exec_run(["cat", "/proc/1/status"]).output.decode()
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+
+        assert fields["Uid"].split() == [str(_USER)] * 4
+        assert int(fields["CapPrm"], 16) == 0
+        assert container.exec_run(["touch", "/tmp/x"]).exit_code != 0
+
+
+def test_images_say_what_they_are(image: str) -> None:
+    """Labels by the names that registries and scanners know; the stop signal and the entry point without a shell."""
+    client = docker.from_env()
+    try:
+        config = client.images.get(image).attrs["Config"]
+    finally:
+        client.close()
+
+    assert config["Labels"]["org.opencontainers.image.version"] == image.rpartition(":")[2]
+    assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert config["StopSignal"] == "SIGTERM"
+    assert config["Entrypoint"] == ["strandline"]
+    assert config["User"] == f"{_USER}:{_USER}"
