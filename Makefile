@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check pytest chaos mutants protos campaigns bench bench-sim bench-export bench-analytics images requirements clean
+.PHONY: help demo test test-deep check pytest chaos mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,9 @@ images: .venv/.installed ## build the container images [BASE=image JAVA=image]; 
 
 settings-page: .venv/.installed ## write every setting, with default and unit, into docs/OPERATIONS.md
 	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'
+
+metrics-page: .venv/.installed ## write every metric into docs/METRICS.md
+	@$(BIN)/python -c 'import pathlib; from strandline.metrics.page import rewrite; rewrite(pathlib.Path("docs/METRICS.md"))'
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

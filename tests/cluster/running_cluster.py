@@ -19,6 +19,7 @@ import grpc
 
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.rpc.channels import Channels, parse_endpoint
+from strandline.rpc.tls import open_tls
 from strandline.v1 import controller_service_pb2 as controller_pb
 from strandline.v1 import follower_service_pb2 as follower_pb
 from strandline.v1 import leader_service_pb2 as leader_pb
@@ -56,7 +57,14 @@ NODE_SETTINGS = {
 _Found = TypeVar("_Found")
 
 
-def plan(directory: Path, *, nodes: int = 3, observers: int = 0, rules: Mapping[str, str] | None = None) -> Plan:
+def plan(
+    directory: Path,
+    *,
+    nodes: int = 3,
+    observers: int = 0,
+    rules: Mapping[str, str] | None = None,
+    tls: bool = False,
+) -> Plan:
     """A cluster with the settings of the fault tests: short sessions, small segments; ``rules`` as settings."""
     return Plan(
         directory=directory,
@@ -64,6 +72,7 @@ def plan(directory: Path, *, nodes: int = 3, observers: int = 0, rules: Mapping[
         observers=observers,
         controller_settings=CONTROLLER_SETTINGS | dict(rules or {}),
         node_settings=NODE_SETTINGS | dict(rules or {}),
+        tls=tls,
     )
 
 
@@ -92,7 +101,14 @@ def deaths(cluster: LocalCluster) -> list[str]:
 
 def alarms(cluster: LocalCluster) -> list[str]:
     """Lines of the processes' output that only a defect writes."""
-    words = ("level=error", "level=critical", "Traceback", "AssertionError", "never awaited", "never retrieved")
+    words = (
+        '"level": "error"',
+        '"level": "critical"',
+        "Traceback",
+        "AssertionError",
+        "never awaited",
+        "never retrieved",
+    )
     return [
         f"{service.name}: {line[:300]}"
         for service in cluster.services
@@ -146,7 +162,14 @@ class Probe:
     """Asks the processes of a cluster through the generated stubs. Lives in one event loop."""
 
     local: LocalCluster
-    channels: Channels = field(default_factory=Channels)
+    holder: str = "admin"
+    """Whose certificate it shows to a cluster with TLS."""
+    channels: Channels = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Clusters in namespaces and containers may know nothing of TLS.
+        client_tls = getattr(self.local, "client_tls", None)
+        self.channels = Channels(tls=open_tls(**client_tls(self.holder)) if client_tls else None)
 
     async def __aenter__(self) -> Self:
         return self

@@ -21,7 +21,11 @@ def main(arguments: Sequence[str]) -> ExitCode:
         settings = load_settings(ControllerSettings, flags=flags, file=file).settings
     except SettingsWrong as error:
         stop_process(ExitCode.USAGE, str(error))
-    return run_service(lambda stop_asked: process.run(settings, stop_asked))
+    return run_service(
+        lambda stop_asked: process.run(settings, stop_asked),
+        log_format=settings.log_format,
+        log_level=settings.log_level,
+    )
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from strandline.runtime.guarding import (
     TlsKey,
     check_guards,
 )
+from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
 from strandline.runtime.settings import ServiceSettings
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
@@ -51,6 +52,8 @@ class ControllerSettings(ServiceSettings):
     insecure: Insecure = False
     health_bind: HealthBind = ""
     metrics_bind: MetricsBind = ""
+    log_format: LogFormatSetting = LogFormat.AUTO
+    log_level: LogLevelSetting = LogLevel.INFO
     reflection: bool = Field(True, description="serve gRPC reflection")
 
     truncation: Truncation | None = Field(None, description="first start: how a follower finds its cut; leader-epoch")

@@ -37,6 +37,7 @@ class FetchServing:
         self._updated_hw = state.rules.fetch_hw is FetchHw.UPDATED
         self._checked = state.truncation.checked
         self.parked = ParkedFetches()
+        self.expired_total = 0
         # Fetches to look at again at the end of the step, with the partitions that woke them.
         self._woken: dict[int, dict[TopicPartition, None]] = {}
 
@@ -247,6 +248,7 @@ class FetchServing:
                 told = self.parked.was_told
                 results = [r for r in results if not told(stream_id, r.tp, self._news(r))]
             if results or stream_id is None:
+                self.expired_total += 1
                 self._answer(fetch, results, out)
             if fetch.partitions:
                 self.parked.postpone(fetch, now_ms)

@@ -134,6 +134,11 @@ class NodeCore:
         """How many (produce calls, fetches) are parked."""
         return len(self._produce.purgatory), len(self._fetches.parked)
 
+    @property
+    def expired(self) -> tuple[int, int]:
+        """How many (produce calls, fetches) were parked until their time was over."""
+        return self._produce.purgatory.expired_total, self._fetches.expired_total
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         """One partition as its leader sees it; None if this node does not lead it."""
         leader = self.state.leaders.get(tp)

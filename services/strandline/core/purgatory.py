@@ -51,7 +51,16 @@ TIMED_OUT = Refusal(
 class Purgatory:
     """Parked produce calls, by partition and offset, and by deadline."""
 
-    __slots__ = ("_by_deadline", "_by_offset", "_max_bytes", "_max_entries", "_parked", "_tickets", "size_bytes")
+    __slots__ = (
+        "_by_deadline",
+        "_by_offset",
+        "_max_bytes",
+        "_max_entries",
+        "_parked",
+        "_tickets",
+        "expired_total",
+        "size_bytes",
+    )
 
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         self._max_entries = max_entries
@@ -62,6 +71,7 @@ class Purgatory:
         self._by_deadline: list[tuple[int, int]] = []
         self._tickets = count()
         self.size_bytes = 0
+        self.expired_total = 0
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -114,6 +124,7 @@ class Purgatory:
             for tp in tuple(call.waiting):
                 call.refuse(tp, TIMED_OUT)
             late.append(call)
+        self.expired_total += len(late)
         return late
 
     def release(self, request_id: int) -> None:

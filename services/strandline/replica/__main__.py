@@ -68,7 +68,11 @@ def main(arguments: Sequence[str]) -> ExitCode:
         stop_process(ExitCode.DIRECTORY_IN_USE, str(error))
     except StorageFailed as error:
         stop_process(ExitCode.STORAGE_FAILED, str(error))
-    return run_service(lambda stop_asked: run_node(settings, directory, stop_asked))
+    return run_service(
+        lambda stop_asked: run_node(settings, directory, stop_asked),
+        log_format=settings.log_format,
+        log_level=settings.log_level,
+    )
 
 
 if __name__ == "__main__":

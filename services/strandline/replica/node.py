@@ -177,7 +177,7 @@ class ReplicaNode:
         self.sink = EventSink(
             self.directory.path,
             {"node_id": settings.node_id},
-            outlets=[LogLines(tell), *open_exports(settings, _log.warning)],
+            outlets=[LogLines(tell), *open_exports(settings, _log.warning, self.directory.path)],
             ring_events=settings.export_ring_events,
             said=_log.warning,
             topic_name=core.state.topic_names.get,

@@ -29,6 +29,7 @@ from strandline.runtime.exporting import (
     exports,
 )
 from strandline.runtime.guarding import HealthBind, Insecure, MetricsBind, TlsCa, TlsCert, TlsKey, check_guards
+from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
 from strandline.runtime.settings import ServiceSettings, split_commas
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
@@ -55,6 +56,11 @@ class ReplicaSettings(ServiceSettings):
     insecure: Insecure = False
     health_bind: HealthBind = ""
     metrics_bind: MetricsBind = ""
+    metrics_per_partition: bool = Field(
+        False, description="also series for each partition; many partitions, many series"
+    )
+    log_format: LogFormatSetting = LogFormat.AUTO
+    log_level: LogLevelSetting = LogLevel.INFO
     reflection: bool = Field(True, description="serve gRPC reflection")
 
     truncation: Truncation = Field(Truncation.LEADER_EPOCH, description="how a returning follower finds its cut")

@@ -32,6 +32,9 @@ NO_MESSAGE = Refusal(ErrorCode.INVALID_REQUEST, "the bytes are no message of thi
 Unread = Refused
 """What a reader of a stream meets in place of a message that is not looked at: its refusal."""
 
+Told = Callable[[str, Refusal], None]
+"""Hears of each refusal of a whole call, with the method's name."""
+
 Handler = Any
 """One of gRPC's RpcMethodHandlers; types-grpcio cannot spell the four kinds."""
 
@@ -40,10 +43,12 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
     """Maps refusals, hides the rest, caps unary calls. One per server, first in its list.
 
     ``name`` begins every request id, so that a reader of the node's log finds the line a caller quotes.
+    ``told`` hears of each refusal.
     """
 
-    def __init__(self, name: str, *, unary_cap_s: float = UNARY_CAP_S) -> None:
+    def __init__(self, name: str, *, unary_cap_s: float = UNARY_CAP_S, told: Told = lambda _method, _why: None) -> None:
         self._name = name
+        self._told = told
         self._unary_cap_s = unary_cap_s
         self._ids = itertools.count(1)
         # By method: only methods that exist get here, so it is no larger than the contract.
@@ -119,6 +124,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if isinstance(error, Refused):
+            self._told(method, error.refusal)
             await abort(context, error.refusal)
         if isinstance(error, TimeoutError):
             refusal = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the call had no deadline and met the server's cap")

@@ -16,7 +16,7 @@ from strandline.core.messages import Endpoint
 from strandline.rpc import limits
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import target
-from strandline.rpc.interceptors import RefusalInterceptor
+from strandline.rpc.interceptors import RefusalInterceptor, Told
 from strandline.rpc.reflecting import enable_reflection
 from strandline.rpc.tls import Tls
 
@@ -42,6 +42,7 @@ class ServerSettings:
     internal_keepalive: limits.Keepalive | None = None
     max_concurrent_streams: int = limits.MAX_CONCURRENT_STREAMS
     max_concurrent_rpcs: int | None = 10_000
+    on_refusal: Told = lambda _method, _refusal: None
 
 
 def server_options(settings: ServerSettings) -> limits.Options:
@@ -74,7 +75,7 @@ def build_server(
     if tls is not None:
         interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
     return grpc.aio.server(
-        interceptors=[RefusalInterceptor(settings.name), *interceptors],
+        interceptors=[RefusalInterceptor(settings.name, told=settings.on_refusal), *interceptors],
         options=server_options(settings),
         maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
     )

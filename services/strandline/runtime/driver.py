@@ -39,7 +39,7 @@ class Driver:
         stop: Stop = stop_process,
     ) -> None:
         self.core = core
-        self.calls = calls or Calls()
+        self.calls = Calls() if calls is None else calls
         self.clock = clock
         self._fatal: dict[type[BaseException], ExitCode] = {
             AssertionError: ExitCode.INVARIANT_BROKEN,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 
 from strandline.core.events import LogFlushed
 from strandline.core.types import TopicPartition
@@ -20,13 +21,26 @@ Fail = Callable[[BaseException], None]
 
 
 class Flusher:
-    """Group commit. ``step`` takes the completed commits, ``fail`` the first error, after which nothing is synced."""
+    """Group commit. ``step`` takes the completed commits, ``fail`` the first error, after which nothing is synced.
 
-    def __init__(self, logs: Logs, step: Raise, fail: Fail, clock: Clock, *, threads: int = 4) -> None:
+    ``observed`` hears how many seconds each sync took, the wait for a thread included.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        step: Raise,
+        fail: Fail,
+        clock: Clock,
+        *,
+        threads: int = 4,
+        observed: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
         self._logs = logs
         self._step = step
         self._fail = fail
         self._clock = clock
+        self._observed = observed
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fsync")
         self._looked_at_ms: int | None = None
         self._under_way: dict[TopicPartition, int] = {}
@@ -48,12 +62,14 @@ class Flusher:
             return LogFlushed(self._clock(), tp, token.leo_at_issue)
         self.syncs += 1
         self._under_way[tp] = self._clock()
+        began_s = perf_counter()
         loop = asyncio.get_running_loop()
         done = loop.run_in_executor(self._pool, token.sync)
-        done.add_done_callback(lambda finished: self._finished(tp, token, finished))
+        done.add_done_callback(lambda finished: self._finished(tp, token, began_s, finished))
         return None
 
-    def _finished(self, tp: TopicPartition, token: FlushToken, finished: asyncio.Future[None]) -> None:
+    def _finished(self, tp: TopicPartition, token: FlushToken, began_s: float, finished: asyncio.Future[None]) -> None:
+        self._observed(perf_counter() - began_s)
         self._under_way.pop(tp, None)
         self._idle.set()
         if finished.cancelled():

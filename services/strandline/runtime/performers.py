@@ -57,6 +57,9 @@ class Performers:
         self._logs = logs
         self._calls = calls
         self._clock = clock
+        self.bytes_to_replicas = 0
+        self.bytes_to_consumers = 0
+        """Of records, since the process began."""
         self.table: dict[type[object], Perform] = {
             want.OpenLog: self._open,
             want.DeleteLog: lambda effect: logs.delete(effect.tp),
@@ -128,7 +131,12 @@ class Performers:
                 room -= len(payload)
             served.append(Served(result, payload))
         self._calls.answer(effect.request_id, served)
-        if effect.replica is None or not ends:
+        size_bytes = sum(len(one.payload) for one in served)
+        if effect.replica is None:
+            self.bytes_to_consumers += size_bytes
+            return None
+        self.bytes_to_replicas += size_bytes
+        if not ends:
             return None
         return FetchServed(self._clock(), effect.replica, tuple(ends))
 

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import structlog
-
 from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.log_form import LogFormat, LogLevel, configure_log_lines
 from strandline.runtime.malloc import keep_large_buffers
 
 
-def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, ExitCode]]) -> ExitCode:
+def run_service(
+    main: Callable[[asyncio.Event], Coroutine[Any, Any, ExitCode]],
+    *,
+    log_format: LogFormat = LogFormat.AUTO,
+    log_level: LogLevel = LogLevel.INFO,
+) -> ExitCode:
     """Run ``main(stop_asked)`` on the fastest loop there is and return its exit code."""
     keep_large_buffers()
-    configure_log_lines()
+    configure_log_lines(log_format, log_level)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_with_signals(main))
 
@@ -57,18 +59,3 @@ def keep_what_is_loaded() -> None:
     whoever is being served while it visits each of them.
     """
     gc.freeze()
-
-
-def configure_log_lines(level: int = logging.INFO) -> None:
-    """One line per happening on stderr: time, level, sentence, fields."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )

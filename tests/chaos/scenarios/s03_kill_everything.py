@@ -25,7 +25,7 @@ from strandline.storage.inspect import dump_log
 _ROUNDS, _ROUNDS_SHORT = 10, 2
 _LARGE, _LARGE_BYTES, _VALUE_BYTES = "large", 1 << 30, 1_000_000
 _START_S = 10.0
-_RECOVERED = re.compile(r'event="log recovered".*bytes_cut=(\d+)')
+_RECOVERED = re.compile(r'"event": "log recovered".*"bytes_cut": (\d+)')
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:

@@ -1,0 +1,120 @@
+"""Decides which decisions of replication are also lines of the log, and in which words: one line each.
+
+The lines are made from the very events that are exported, in the writer's thread: thousands of partitions that change
+hands at once cost the data path nothing. They come up to a second after what they tell, with its own time in ``at``.
+
+Invariant: a line is told of every change of a role, of an ISR, of a log's end by a cut, of a session, and of every
+refusal that concerns a node or an ISR; a sample is never one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from strandline.export.counters import OutletStats
+from strandline.export.outlet import Lost
+from strandline.export.rows import Row
+from strandline.export.runs import Run
+from strandline.export.schema import NO_LEADER, TRANSITIONS
+
+Told = Callable[["Line"], None]
+
+
+class Line(NamedTuple):
+    """What is told: ``is_warning`` for what somebody may want to look at."""
+
+    sentence: str
+    fields: Mapping[str, object]
+    is_warning: bool = False
+
+
+class LogLines:
+    """An outlet that tells its rows as lines."""
+
+    def __init__(self, tell: Told) -> None:
+        self._tell = tell
+        self.stats = OutletStats()
+        """Empty: the log is no destination of the export."""
+
+    def write(self, run: Run) -> None:
+        """A line for each row that has one."""
+        for row in run.of(TRANSITIONS).rows():
+            line = line_of(row)
+            if line is not None:
+                self._tell(line)
+
+    def tend(self, mono_us: int) -> list[Lost]:
+        """Nothing is ever due."""
+        return []
+
+    def close(self, mono_us: int) -> None:
+        """Nothing is left."""
+
+
+_PLACE = ("node_id", "topic", "partition", "controller_epoch", "leader_epoch", "partition_epoch", "meta_offset")
+_CARRIED: dict[str, tuple[str, ...]] = {
+    "EPOCH_START": ("start_offset", "hw", "new_isr"),
+    "LEADER_CHANGE": ("old_leader", "new_leader", "old_leader_epoch", "reason", "election_type", "eligible_set"),
+    "ISR_CHANGE": ("old_isr", "new_isr", "cause", "initiator", "elr", "hw", "leader_leo"),
+    "ALTER_PARTITION": ("proposed_isr", "expected_partition_epoch", "error_code", "latency_us"),
+    "TRUNCATION": ("from_leo", "to_leo", "hw_before", "committed_cut", "reason"),
+    "PARTITION_FAILED": ("reason", "leo", "hw", "refused_to_leo"),
+    "NODE_SESSION": ("subject_node_id", "phase", "cause", "rack"),
+    "CONTROLLER_DECISION": ("decision", "outcome", "live_set", "fenced_set", "old_isr"),
+    "CONFIG_CHANGE": ("min_isr", "replicas", "lag_time_max_ms", "topic_created", "topic_deleted"),
+}
+"""Beside the place, what a line of each type carries; a type that is not here has no line."""
+
+
+def line_of(row: Row) -> Line | None:
+    """The line of an exported row, or none."""
+    kind = str(row["event_type"])
+    words = _words(kind, row)
+    if words is None:
+        return None
+    sentence, is_warning = words
+    at = datetime.fromtimestamp(row["ts_wall_us"] / 1e6, UTC).isoformat(timespec="milliseconds")
+    named = {name: row[name] for name in (*_PLACE, *_CARRIED[kind]) if name in row}
+    return Line(sentence, {"kind": kind, "at": at, **named}, is_warning)
+
+
+def _words(kind: str, row: Row) -> tuple[str, bool] | None:
+    match kind:
+        case "EPOCH_START":
+            return "leads", False
+        case "LEADER_CHANGE" if row.get("new_leader") == NO_LEADER:
+            return "partition without a leader", True
+        case "LEADER_CHANGE":
+            return "leader elected", row.get("election_type") == "unclean"
+        case "ISR_CHANGE":
+            return _isr_words(row)
+        case "ALTER_PARTITION":
+            return _proposal_words(row)
+        case "TRUNCATION":
+            return "log cut", row.get("committed_cut", 0) > 0
+        case "PARTITION_FAILED":
+            return "partition does not replicate until the next leader epoch", True
+        case "NODE_SESSION":
+            return "node session", row.get("phase") in ("expire", "fence")
+        case "CONTROLLER_DECISION":
+            return "controller decided", False
+        case "CONFIG_CHANGE":
+            return "settings of a topic or node", False
+    return None
+
+
+def _isr_words(row: Row) -> tuple[str, bool]:
+    lost = set(row["old_isr"]) - set(row["new_isr"])
+    gained = set(row["new_isr"]) - set(row["old_isr"])
+    if lost:
+        return "ISR shrank", True
+    return ("ISR expanded", False) if gained else ("ELR changed", False)
+
+
+def _proposal_words(row: Row) -> tuple[str, bool] | None:
+    if row.get("phase") == "timeout":
+        return "ISR update without an answer", True
+    refused = row.get("phase") == "result" and row.get("error_code", 0) != 0
+    return ("ISR update refused", True) if refused else None

@@ -1,0 +1,364 @@
+"""Decides what is measured and under which names: every metric of every process, once, with its words.
+
+Names follow what Kafka's users know, in Prometheus form; `docs/METRICS.md` is this table as a page.
+
+Invariant: a name that a release has had keeps its meaning, its unit and its labels. No label takes a value that a
+caller can invent: topics and partitions appear only in the families marked ``per_partition``, which a setting opens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+PREFIX = "strandline_"
+
+
+class Kind(StrEnum):
+    """What Prometheus calls the type."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Role(StrEnum):
+    """Who serves a metric."""
+
+    REPLICA = "replica"
+    CONTROLLER = "controller"
+    ANALYTICS = "analytics"
+    CONSOLE = "console"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One metric. ``kafka``: the nearest thing that Kafka's users know, or empty."""
+
+    name: str
+    """Without `PREFIX`; a counter's ends in ``_total``."""
+    kind: Kind
+    help: str
+    roles: tuple[Role, ...]
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    kafka: str = ""
+    per_partition: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """As it is scraped."""
+        return PREFIX + self.name
+
+
+_PARTITION = ("topic", "partition")
+_NODE, _CONTROL = (Role.REPLICA,), (Role.CONTROLLER,)
+_BOTH = (Role.REPLICA, Role.CONTROLLER)
+_MANAGER = "kafka.server:type=ReplicaManager,name="
+_CONTROLLER_MBEAN = "kafka.controller:type=KafkaController,name="
+_STATS = "kafka.controller:type=ControllerStats,name="
+_TOPICS = "kafka.server:type=BrokerTopicMetrics,name="
+_LOG = "kafka.log:type=Log,name="
+
+
+def _gauge(name: str, text: str, roles: tuple[Role, ...] = _NODE, **more: str | tuple[str, ...] | bool) -> Family:
+    return Family(name=name, kind=Kind.GAUGE, help=text, roles=roles, **more)  # type: ignore[arg-type]
+
+
+def _counter(name: str, text: str, roles: tuple[Role, ...] = _NODE, **more: str | tuple[str, ...] | bool) -> Family:
+    return Family(name=name, kind=Kind.COUNTER, help=text, roles=roles, **more)  # type: ignore[arg-type]
+
+
+def _seconds(name: str, text: str, roles: tuple[Role, ...] = _NODE, **more: str | tuple[str, ...] | bool) -> Family:
+    return Family(name=name, kind=Kind.HISTOGRAM, help=text, roles=roles, unit="s", **more)  # type: ignore[arg-type]
+
+
+# --- a data node: what it leads and follows -----------------------------------------------------------
+
+PARTITIONS = _gauge("partitions", "Logs on this node, whatever its part in them.", kafka=_MANAGER + "PartitionCount")
+LED = _gauge("leader_partitions", "Partitions that this node leads.", kafka=_MANAGER + "LeaderCount")
+UNDER_REPLICATED = _gauge(
+    "under_replicated_partitions",
+    "Led partitions with fewer members in the ISR than replicas.",
+    kafka=_MANAGER + "UnderReplicatedPartitions",
+)
+UNDER_MIN_ISR = _gauge(
+    "under_min_isr_partitions",
+    "Led partitions with fewer members in the ISR than min.insync.replicas: acks=all is refused.",
+    kafka=_MANAGER + "UnderMinIsrPartitionCount",
+)
+AT_MIN_ISR = _gauge(
+    "at_min_isr_partitions",
+    "Led partitions with exactly min.insync.replicas members in the ISR: one more failure stops acks=all.",
+    kafka=_MANAGER + "AtMinIsrPartitionCount",
+)
+FAILED_PARTITIONS = _gauge(
+    "failed_partitions",
+    "Followed partitions that stopped replicating until the next leader epoch.",
+    kafka="kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount",
+)
+READY = _gauge("ready", "1 if the node is registered, unfenced and in sync wherever it is assigned, else 0.")
+NODE_EPOCH = _gauge("node_epoch", "Epoch of this process's registration.", kafka="BrokerEpoch in the metadata log")
+
+# --- the ISR --------------------------------------------------------------------------------------------
+
+ISR_SHRINKS = _counter(
+    "isr_shrinks_total",
+    "Shrinks of the ISR of led partitions, by cause.",
+    labels=("cause",),
+    kafka=_MANAGER + "IsrShrinksPerSec",
+)
+ISR_EXPANDS = _counter(
+    "isr_expands_total", "Expands of the ISR of led partitions.", kafka=_MANAGER + "IsrExpandsPerSec"
+)
+FAILED_ISR_UPDATES = _counter(
+    "failed_isr_updates_total",
+    "Proposals for an ISR that the controller refused or never answered.",
+    kafka=_MANAGER + "FailedIsrUpdatesPerSec",
+)
+REPLICA_LAG_RECORDS = _gauge(
+    "replica_lag_records",
+    "Records that a follower lacks, in the led partition where it lacks most.",
+    labels=("follower",),
+    unit="records",
+    kafka="kafka.server:type=ReplicaFetcherManager,name=MaxLag",
+)
+REPLICA_LAG_SECONDS = _gauge(
+    "replica_lag_seconds",
+    "Time since a follower was last at the log end, in the led partition where that is longest.",
+    labels=("follower",),
+    unit="s",
+    kafka="what replica.lag.time.max.ms is compared with",
+)
+
+# --- the high watermark ---------------------------------------------------------------------------------
+
+HW_LAG_RECORDS = _gauge(
+    "hw_lag_records",
+    "Records above the HW, in the led partition with most of them.",
+    unit="records",
+)
+HW_LAG_SECONDS = _gauge(
+    "hw_lag_seconds",
+    "Age of the oldest record above the HW of any led partition, seen every 250 ms; 0 without one.",
+    unit="s",
+)
+TRUNCATIONS = _counter("truncations_total", "Cuts of a followed log.")
+TRUNCATED_RECORDS = _counter("truncated_records_total", "Records cut off followed logs.", unit="records")
+COMMITTED_CUT = _counter(
+    "truncated_committed_records_total",
+    "Of them, records below the own HW: an unclean election or page-cache durability cost them.",
+    unit="records",
+)
+
+# --- what waits, and how long it took -------------------------------------------------------------------
+
+PURGATORY_SIZE = _gauge(
+    "purgatory_size",
+    "Calls that wait: produce for its commit, fetch for records.",
+    labels=("kind",),
+    kafka="kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation=Produce (or Fetch)",
+)
+PURGATORY_EXPIRES = _counter(
+    "purgatory_expires_total",
+    "Calls whose wait ended without what they waited for.",
+    labels=("kind",),
+    kafka="kafka.server:type=DelayedOperationPurgatory: DelayedProduceMetrics, DelayedFetchMetrics ExpiresPerSec",
+)
+PRODUCE_LATENCY = _seconds(
+    "produce_latency_seconds",
+    "From a decoded produce to its answer.",
+    kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce",
+)
+FETCH_LATENCY = _seconds(
+    "fetch_latency_seconds",
+    "From a decoded fetch to its first answer, the wait for records included.",
+    labels=("by",),
+    kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=FetchFollower (or FetchConsumer)",
+)
+FSYNC = _seconds(
+    "fsync_seconds",
+    "From asking for a group commit of a log until it was durable.",
+    kafka="kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
+)
+RECORDS_IN = _counter("records_in_total", "Records appended as leader.", kafka=_TOPICS + "MessagesInPerSec")
+BYTES_IN = _counter("bytes_in_total", "Bytes appended as leader.", unit="bytes", kafka=_TOPICS + "BytesInPerSec")
+REPLICATED_BYTES_IN = _counter(
+    "replicated_bytes_in_total",
+    "Bytes appended as follower.",
+    unit="bytes",
+    kafka=_TOPICS + "ReplicationBytesInPerSec",
+)
+BYTES_OUT = _counter(
+    "bytes_out_total",
+    "Bytes of records sent, to replicas and to consumers.",
+    labels=("to",),
+    unit="bytes",
+    kafka=_TOPICS + "BytesOutPerSec, ReplicationBytesOutPerSec",
+)
+REFUSALS = _counter(
+    "refusals_total",
+    "Refusals, of one partition of a call or of a whole call, by their error name.",
+    _BOTH,
+    labels=("error",),
+    kafka="kafka.network:type=RequestMetrics,name=ErrorsPerSec",
+)
+LOG_BYTES = _gauge("log_bytes", "Size of all logs of this node.", unit="bytes", kafka=_LOG + "Size")
+DISK_FREE = _gauge("disk_free_bytes", "Free space where the data directory lies.", _BOTH, unit="bytes")
+
+# --- one partition: only with metrics_per_partition ------------------------------------------------------
+
+LOG_END_OFFSET = _gauge(
+    "log_end_offset",
+    "LEO of the log on this node, exclusive.",
+    labels=_PARTITION,
+    unit="offset",
+    kafka=_LOG + "LogEndOffset",
+    per_partition=True,
+)
+HIGH_WATERMARK = _gauge(
+    "high_watermark",
+    "HW as this node knows it, exclusive.",
+    labels=_PARTITION,
+    unit="offset",
+    per_partition=True,
+)
+LOG_START_OFFSET = _gauge(
+    "log_start_offset",
+    "First offset that is still there.",
+    labels=_PARTITION,
+    unit="offset",
+    kafka=_LOG + "LogStartOffset",
+    per_partition=True,
+)
+PARTITION_HW_LAG = _gauge(
+    "partition_hw_lag_records",
+    "Records above the HW of a led partition.",
+    labels=_PARTITION,
+    unit="records",
+    per_partition=True,
+)
+PARTITION_REPLICA_LAG = _gauge(
+    "partition_replica_lag_records",
+    "Records that a follower lacks in a led partition.",
+    labels=(*_PARTITION, "follower"),
+    unit="records",
+    kafka="kafka.server:type=FetcherLagMetrics,name=ConsumerLag",
+    per_partition=True,
+)
+PARTITION_ISR = _gauge(
+    "partition_isr_size",
+    "Members in the ISR of a led partition.",
+    labels=_PARTITION,
+    kafka="kafka.cluster:type=Partition,name=InSyncReplicasCount",
+    per_partition=True,
+)
+
+# --- metadata, and the controller -------------------------------------------------------------------------
+
+METADATA_OFFSET = _gauge(
+    "metadata_offset",
+    "Newest metadata that this process has applied.",
+    _BOTH,
+    kafka="kafka.server:type=broker-metadata-metrics,name=last-applied-record-offset",
+)
+CONTROLLER_EPOCH = _gauge("controller_epoch", "Reign of the controller, as this process knows it.", _BOTH)
+OFFLINE = _gauge(
+    "offline_partitions",
+    "Partitions without a leader: nothing can be written or read there.",
+    _CONTROL,
+    kafka=_CONTROLLER_MBEAN + "OfflinePartitionsCount",
+)
+FENCED_NODES = _gauge(
+    "fenced_nodes", "Registered nodes whose session ended.", _CONTROL, kafka=_CONTROLLER_MBEAN + "FencedBrokerCount"
+)
+ACTIVE_NODES = _gauge(
+    "active_nodes", "Registered nodes that are not fenced.", _CONTROL, kafka=_CONTROLLER_MBEAN + "ActiveBrokerCount"
+)
+CLUSTER_TOPICS = _gauge("cluster_topics", "Topics.", _CONTROL, kafka=_CONTROLLER_MBEAN + "GlobalTopicCount")
+CLUSTER_PARTITIONS = _gauge(
+    "cluster_partitions", "Partitions of all topics.", _CONTROL, kafka=_CONTROLLER_MBEAN + "GlobalPartitionCount"
+)
+CLUSTER_UNDER_REPLICATED = _gauge(
+    "cluster_under_replicated_partitions",
+    "Partitions with fewer members in the ISR than replicas, offline ones included.",
+    _CONTROL,
+)
+CLUSTER_UNDER_MIN_ISR = _gauge(
+    "cluster_under_min_isr_partitions", "Partitions with fewer members in the ISR than min.insync.replicas.", _CONTROL
+)
+IMBALANCED = _gauge(
+    "preferred_replica_imbalance",
+    "Partitions that have a leader other than their preferred one.",
+    _CONTROL,
+    kafka=_CONTROLLER_MBEAN + "PreferredReplicaImbalanceCount",
+)
+LEADER_ELECTIONS = _counter(
+    "leader_elections_total",
+    "New leader epochs with a leader, by what led to them.",
+    _CONTROL,
+    labels=("reason",),
+    kafka=_STATS + "LeaderElectionRateAndTimeMs",
+)
+UNCLEAN_ELECTIONS = _counter(
+    "unclean_elections_total",
+    "Elections of a replica that was not in sync: committed records may be gone.",
+    _CONTROL,
+    kafka=_STATS + "UncleanLeaderElectionsPerSec",
+)
+SESSIONS_ENDED = _counter(
+    "node_sessions_ended_total",
+    "Sessions of nodes that ended, by cause.",
+    _CONTROL,
+    labels=("cause",),
+    kafka=_CONTROLLER_MBEAN + "TimedOutBrokerHeartbeatCount",
+)
+CONTROLLER_SHRINKS = _counter(
+    "controller_isr_shrinks_total",
+    "Shrinks that the controller committed, by cause; those included that no leader lived to see.",
+    _CONTROL,
+    labels=("cause",),
+)
+CONTROLLER_EXPANDS = _counter("controller_isr_expands_total", "Expands that the controller committed.", _CONTROL)
+METADATA_COMMIT = _seconds(
+    "metadata_commit_seconds",
+    "Time of one commit of the controller's store.",
+    _CONTROL,
+    kafka="kafka.server:type=raft-metrics,name=commit-latency-avg",
+)
+WATCHERS = _gauge("metadata_watchers", "Nodes and clients that watch metadata now.", _CONTROL)
+
+# --- analytics, console ------------------------------------------------------------------------------------
+
+QUESTIONS_WAITING = _gauge(
+    "analytics_questions_waiting", "Questions that wait for the one computed.", (Role.ANALYTICS,)
+)
+QUESTIONS = _counter(
+    "analytics_questions_total", "Questions that ended, by how.", (Role.ANALYTICS,), labels=("outcome",)
+)
+
+# --- the export ----------------------------------------------------------------------------------------------
+
+EXPORT = (
+    _counter("export_events_total", "State events that found room.", _BOTH),
+    _counter("export_dropped_total", "State events that found none, the writer being too far behind.", _BOTH),
+    _counter("export_lost_total", "State events given up because a destination did not take them in time.", _BOTH),
+    _counter("export_rows_total", "State events in files that came to their place.", _BOTH),
+    _counter("export_files_total", "Such files.", _BOTH),
+    _counter("export_bytes_total", "Their size.", _BOTH, unit="bytes"),
+    _counter("export_failures_total", "Attempts of a destination that failed.", _BOTH),
+    _gauge("export_waiting_events", "State events that wait for the writer.", _BOTH),
+    _gauge("export_waiting_files", "Files that wait for their destination.", _BOTH),
+    _gauge("export_waiting_bytes", "Their size.", _BOTH, unit="bytes"),
+    _gauge("export_lag_seconds", "Age of the oldest state event that is in no file yet.", _BOTH, unit="s"),
+    _counter("export_writer_cpu_seconds_total", "CPU time of the writer's thread.", _BOTH, unit="s"),
+)
+"""What `strandline.export.counters` counts, under its own names."""
+
+BUILD = _gauge("build_info", "1, with the version of this process.", tuple(Role), labels=("version", "role"))
+
+FAMILIES: tuple[Family, ...] = (
+    *(value for value in list(vars().values()) if isinstance(value, Family)),
+    *EXPORT,
+)
+"""Every metric, in the order of this file."""

@@ -1,0 +1,74 @@
+"""Decides how a figure stands between whoever counts and whoever is scraped: values, without a library.
+
+Invariant: `Histogram.observe` costs a binary search and two additions, so that a request may pay it. It belongs to
+one thread, the event loop's; a snapshot is taken there too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from strandline.metrics.families import Family
+
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds of the buckets, in seconds; beyond the last is +Inf."""
+
+
+class Spread(NamedTuple):
+    """A histogram at one moment: cumulative counts by upper bound, the last without one, and the sum."""
+
+    bounds: tuple[float, ...]
+    cumulative: tuple[int, ...]
+    total: float
+
+
+class Figure(NamedTuple):
+    """One series of a family at one moment."""
+
+    family: Family
+    value: float | Spread
+    labels: tuple[str, ...] = ()
+
+
+class Histogram:
+    """Durations, counted by how long they were."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...] = LATENCY_BOUNDS_S) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one."""
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def spread(self) -> Spread:
+        """As it stands."""
+        return Spread(self._bounds, tuple(accumulate(self._counts)), self._sum)
+
+
+class Tally:
+    """A counter with one label. Its known values are there from the start, so that a first increase is seen."""
+
+    __slots__ = ("_counts", "_family")
+
+    def __init__(self, family: Family, *known: str) -> None:
+        assert len(family.labels) == 1, f"{family.name} has the labels {family.labels}"
+        self._family = family
+        self._counts: Counter[str] = Counter(dict.fromkeys(known, 0))
+
+    def add(self, value: str, count: int = 1) -> None:
+        """Count under this value of the label."""
+        self._counts[value] += count
+
+    def figures(self) -> Iterator[Figure]:
+        """As it stands."""
+        for value, count in self._counts.items():
+            yield Figure(self._family, count, (value,))

@@ -1,0 +1,48 @@
+"""Decides how the table of metrics reads as a page: `docs/METRICS.md`, written by `make metrics-page`.
+
+Invariant: the page says nothing of a metric that `families` does not say.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strandline.metrics.families import FAMILIES, Family, Role
+
+_BEGIN, _END = "<!-- begin of the metrics -->", "<!-- end of the metrics -->"
+
+_TITLES = {
+    Role.REPLICA: "A data node",
+    Role.CONTROLLER: "The controller",
+    Role.ANALYTICS: "The analytics server",
+    Role.CONSOLE: "The console",
+}
+_HEAD = "| metric | type | labels | unit | what it says | Kafka's nearest |\n|---|---|---|---|---|---|\n"
+
+
+def rewrite(path: Path) -> None:
+    """Write the tables between the two marks of the page."""
+    path.write_text(rewritten(path.read_text()))
+
+
+def rewritten(page: str) -> str:
+    """The page with today's tables."""
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n\n{_tables()}{_END}{after}"
+
+
+def _tables() -> str:
+    return "".join(_section(role) for role in Role)
+
+
+def _section(role: Role) -> str:
+    rows = "".join(_row(family) for family in FAMILIES if role in family.roles)
+    return f"## {_TITLES[role]}\n\n{_HEAD}{rows}\n"
+
+
+def _row(family: Family) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    told = f"{family.help} Only with `metrics_per_partition`." if family.per_partition else family.help
+    kafka = f"`{family.kafka}`" if family.kafka else ""
+    return f"| `{family.full_name}` | {family.kind} | {labels} | {family.unit} | {told} | {kafka} |\n"

@@ -1,0 +1,127 @@
+"""Decides how a process is scraped: Prometheus text by HTTP, on a port and in threads of its own.
+
+Invariant: the loop pays for reading its figures and for nothing else. Whoever is scraped is asked in its own thread,
+the event loop's, so that nothing changes while it is read; text is made in the thread of the scrape. A loop that
+does not answer within `ANSWER_WITHIN_S` fails the scrape, which is what a stuck process should look like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+
+import structlog
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import strandline
+from strandline.metrics.families import BUILD, Family, Kind, Role
+from strandline.metrics.figures import Figure, Spread
+
+ANSWER_WITHIN_S = 5.0
+
+Read = Callable[[], Iterable[Figure]]
+
+_log = structlog.get_logger("strandline.metrics")
+
+
+class MetricsPort:
+    """One process's port. ``read`` is called in the loop, ``read_aside`` in the thread of the scrape: it may block."""
+
+    def __init__(self, role: Role, read: Read, read_aside: Read = tuple) -> None:
+        self._role = role
+        self._read = read
+        self._read_aside = read_aside
+        self._close: Callable[[], None] = lambda: None
+
+    def open(self, address: str) -> str | None:
+        """Be scraped at ``host:port`` from now on, unless it is empty; returns the address with its port.
+
+        Raises:
+            OSError: the address is taken, or is not this machine's.
+        """
+        if not address:
+            return None
+        host, _, port = address.rpartition(":")
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+        registry.register(_LoopCollector(asyncio.get_running_loop(), self._all, self._read_aside))
+        server, thread = start_http_server(int(port), host.strip("[]"), registry)
+
+        def close() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        self._close = close
+        told = f"{host}:{server.server_port}"
+        _log.info("metrics are served", address=told)
+        return told
+
+    def close(self) -> None:
+        """Be scraped no more; a scrape under way ends first. Blocks for up to half a second."""
+        close, self._close = self._close, lambda: None
+        close()
+
+    def _all(self) -> Iterator[Figure]:
+        yield Figure(BUILD, 1, (strandline.__version__, self._role))
+        yield from self._read()
+
+
+class _LoopCollector(Collector):
+    """Asks the loop for its figures, each time it is scraped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, read: Read, read_aside: Read) -> None:
+        self._loop = loop
+        self._read = read
+        self._read_aside = read_aside
+
+    def collect(self) -> Iterator[Metric]:
+        """One scrape."""
+        return metrics_of([*self._ask(), *self._read_aside()])
+
+    def _ask(self) -> Sequence[Figure]:
+        answer: concurrent.futures.Future[Sequence[Figure]] = concurrent.futures.Future()
+
+        def read() -> None:
+            try:
+                answer.set_result(tuple(self._read()))
+            except Exception as error:  # noqa: BLE001 - whoever scrapes hears of it, the service goes on
+                answer.set_exception(error)
+
+        self._loop.call_soon_threadsafe(read)
+        return answer.result(ANSWER_WITHIN_S)
+
+
+def metrics_of(figures: Iterable[Figure]) -> Iterator[Metric]:
+    """Figures as the library's families, in order of name."""
+    ordered = sorted(figures, key=lambda figure: figure.family.name)
+    for _, group in groupby(ordered, key=lambda figure: figure.family.name):
+        same = list(group)
+        metric = _metric(same[0].family)
+        for figure in same:
+            _add(metric, figure)
+        yield metric
+
+
+def _metric(family: Family) -> Metric:
+    if family.kind is Kind.COUNTER:
+        return CounterMetricFamily(family.full_name, family.help, labels=family.labels)
+    if family.kind is Kind.GAUGE:
+        return GaugeMetricFamily(family.full_name, family.help, labels=family.labels)
+    return HistogramMetricFamily(family.full_name, family.help, labels=family.labels)
+
+
+def _add(metric: Metric, figure: Figure) -> None:
+    if isinstance(figure.value, Spread):
+        assert isinstance(metric, HistogramMetricFamily)
+        spread = figure.value
+        bounds = (*map(str, spread.bounds), "+Inf")
+        metric.add_metric(figure.labels, list(zip(bounds, spread.cumulative, strict=True)), spread.total)
+        return
+    assert isinstance(metric, CounterMetricFamily | GaugeMetricFamily)
+    metric.add_metric(figure.labels, figure.value)

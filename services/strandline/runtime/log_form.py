@@ -1,0 +1,67 @@
+"""Decides how a line of a service's log looks: for people on a terminal, JSON for everything that reads it otherwise.
+
+Invariant: one happening is one line, whatever it carries; its fields have the same names in both forms.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, MutableMapping
+from enum import StrEnum
+from typing import Annotated, Any, TextIO
+
+import structlog
+from pydantic import Field
+
+
+class LogFormat(StrEnum):
+    """What `log_format` may be."""
+
+    AUTO = "auto"
+    """text on a terminal, json otherwise"""
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """What `log_level` may be."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+_HEAD = ("timestamp", "level", "event")
+
+LogFormatSetting = Annotated[LogFormat, Field(description="form of log lines: auto, text or json; auto: json in files")]
+LogLevelSetting = Annotated[LogLevel, Field(description="least level of a log line: debug, info, warning or error")]
+
+
+def _head_first(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Time, level and sentence where whoever looks at raw lines looks first."""
+    return {**{name: line.pop(name) for name in _HEAD if name in line}, **line}
+
+
+def configure_log_lines(
+    form: LogFormat = LogFormat.AUTO, level: LogLevel = LogLevel.INFO, stream: TextIO | None = None
+) -> None:
+    """Every line from now on goes to ``stream`` (stderr) in this form."""
+    target = stream or sys.stderr
+    is_terminal = target.isatty()
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if form is LogFormat.TEXT or (form is LogFormat.AUTO and is_terminal):
+        last: list[Any] = [structlog.dev.ConsoleRenderer(colors=is_terminal, pad_event_to=0, sort_keys=False)]
+    else:
+        # A traceback becomes one field, so that it stays in its line.
+        last = [structlog.processors.format_exc_info, _head_first, structlog.processors.JSONRenderer(default=str)]
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.value.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(target),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,72 @@
+"""Which events are lines of the log, and that each names its place, its epochs, its offsets and its cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.core.types import TopicPartition
+from strandline.export.log_lines import line_of
+from strandline.export.rows import Emitter, Taken, to_row
+from strandline.export.schema import EVENT_TYPES, SAMPLES
+
+TP = TopicPartition("id", 2)
+EPOCHS = {"leader_epoch": 4, "partition_epoch": 9}
+
+
+def _line(kind: str, fields: dict[str, Any]) -> Any:
+    emitter = Emitter(cluster_id="c", node_id=1, incarnation=7)
+    taken = Taken(1_700_000_000_123_000, 1, kind, TP, fields | EPOCHS, 3)
+    return line_of(to_row(taken, 1, emitter, {"id": "tides"}.get))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "sentence", "is_warning"),
+    [
+        ("EPOCH_START", {"start_offset": 5, "hw": 4, "isr": (1, 2)}, "leads", False),
+        ("LEADER_CHANGE", {"old_leader": 1, "new_leader": None}, "partition without a leader", True),
+        ("LEADER_CHANGE", {"old_leader": 1, "new_leader": 2, "election_type": "isr"}, "leader elected", False),
+        ("LEADER_CHANGE", {"old_leader": 1, "new_leader": 2, "election_type": "unclean"}, "leader elected", True),
+        ("ISR_CHANGE", {"old_isr": (1, 2), "new_isr": (1,), "cause": "lag"}, "ISR shrank", True),
+        ("ISR_CHANGE", {"old_isr": (1,), "new_isr": (1, 2), "cause": "catch_up"}, "ISR expanded", False),
+        ("ALTER_PARTITION", {"phase": "result", "error_code": 91}, "ISR update refused", True),
+        ("ALTER_PARTITION", {"phase": "timeout", "error_code": 0}, "ISR update without an answer", True),
+        ("TRUNCATION", {"from_leo": 9, "to_leo": 5, "hw_before": 5, "committed_cut": 0}, "log cut", False),
+        ("TRUNCATION", {"from_leo": 9, "to_leo": 5, "hw_before": 7, "committed_cut": 2}, "log cut", True),
+        (
+            "PARTITION_FAILED",
+            {"reason": "damaged", "leo": 9, "hw": 5},
+            "partition does not replicate until the next leader epoch",
+            True,
+        ),
+        ("NODE_SESSION", {"phase": "fence", "cause": "timeout", "subject_node_id": 2}, "node session", True),
+    ],
+)  # fmt: skip
+def test_what_is_told(kind: str, fields: dict[str, Any], sentence: str, is_warning: bool) -> None:
+    """The sentence, whether it is a warning, and the place with its epochs."""
+    line = _line(kind, fields)
+
+    assert (line.sentence, line.is_warning) == (sentence, is_warning)
+    place = {"node_id": 1, "topic": "tides", "partition": 2, "controller_epoch": 3, **EPOCHS}
+    assert place.items() <= line.fields.items()
+    assert line.fields["at"] == "2023-11-14T22:13:20.123+00:00"
+
+
+def test_a_cut_names_its_offsets() -> None:
+    """From where to where, the HW before it, and what of it had been committed."""
+    fields = {"from_leo": 9, "to_leo": 5, "hw_before": 7, "committed_cut": 2, "reason": "diverging_epoch"}
+
+    assert fields.items() <= _line("TRUNCATION", fields).fields.items()
+
+
+@pytest.mark.parametrize("kind", [name for name, known in EVENT_TYPES.items() if known.dataset == SAMPLES])
+def test_a_sample_is_no_line(kind: str) -> None:
+    """Whatever comes many times a second stays out of the log."""
+    assert _line(kind, {}) is None
+
+
+@pytest.mark.parametrize("phase", ["proposed", "result"])
+def test_an_isr_update_that_goes_well_is_told_by_its_change_alone(phase: str) -> None:
+    """Neither the proposal nor the consent is a second line."""
+    assert _line("ALTER_PARTITION", {"phase": phase, "error_code": 0}) is None

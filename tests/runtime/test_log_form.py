@@ -1,0 +1,71 @@
+"""A line of the log: JSON where a program reads it, words on a terminal, and never more than one line."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from strandline.runtime.log_form import LogFormat, LogLevel, configure_log_lines
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """Give the rest of the run its own configuration back."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+def _said(stream: io.StringIO, form: LogFormat = LogFormat.AUTO, level: LogLevel = LogLevel.INFO) -> str:
+    configure_log_lines(form, level, stream)
+    log = structlog.get_logger("test")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        log.info("leads", topic="tides", partition=3, isr=[1, 2])
+        log.debug("too small to tell")
+        log.error("failed", exc_info=True)
+    return stream.getvalue()
+
+
+def test_a_file_gets_json() -> None:
+    """One object a line, head first, a traceback inside its line."""
+    lines = _said(io.StringIO()).splitlines()
+    first, second = map(json.loads, lines)
+
+    assert list(first) == ["timestamp", "level", "event", "topic", "partition", "isr"]
+    assert (first["event"], first["level"], first["isr"]) == ("leads", "info", [1, 2])
+    assert "ValueError: broken" in second["exception"]
+
+
+def test_a_terminal_gets_words() -> None:
+    """Sentence and fields, no braces."""
+    line = _said(_Terminal()).splitlines()[0]
+
+    assert "leads" in line
+    assert "tides" in line
+    assert "{" not in line
+
+
+@pytest.mark.parametrize(("form", "is_json"), [(LogFormat.TEXT, False), (LogFormat.JSON, True)])
+def test_the_form_can_be_chosen(form: LogFormat, is_json: bool) -> None:
+    """Whatever the stream is."""
+    stream = io.StringIO() if form is LogFormat.TEXT else _Terminal()
+
+    assert _said(stream, form).startswith("{") is is_json
+
+
+def test_the_level_can_be_chosen() -> None:
+    """What is below it is not written."""
+    lines = _said(io.StringIO(), level=LogLevel.ERROR).splitlines()
+
+    assert [json.loads(line)["event"] for line in lines] == ["failed"]
