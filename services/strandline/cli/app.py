@@ -15,6 +15,7 @@ from strandline.cli import (
     certs,
     cluster,
     completion,
+    console,
     consume,
     exhaust,
     export,
@@ -31,7 +32,7 @@ from strandline.cli import (
 from strandline.cli.demo import command as demo
 
 _ORDER = (
-    "topic produce consume cluster node log up demo export analytics scenario sim controller replica settings "
+    "topic produce consume cluster node log up demo console export analytics scenario sim controller replica settings "
     "certs completion"
 )
 
@@ -63,6 +64,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(log.app, name="log")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
+app.command("console", context_settings=roles.PASS_FLAGS)(console.console)
 app.add_typer(export.app, name="export")
 app.add_typer(analytics.app, name="analytics")
 app.add_typer(scenario.app, name="scenario")

@@ -1,0 +1,266 @@
+"""Decides what is wrong now, how it is said, and what to do about it.
+
+Pure: a `Picture` and its rows in, findings out, worst first. Invariant: a healthy cluster has none; what is merely
+worth knowing is a note and makes nobody unhealthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from strandline.console.overview import PartitionRow, Rank, is_silent
+from strandline.console.picture import Picture
+from strandline.console.units import age_text, count_of, listed
+from strandline.core.types import NodeId
+
+CONTROLLER_SILENT_AFTER_MS = 6_000
+"""Three missed signs of life of the default heartbeat interval; a failed question says so earlier."""
+
+
+class Tone(StrEnum):
+    """How bad; also the class the page's colours go by."""
+
+    BAD = "bad"
+    WARN = "warn"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong.
+
+    ``short`` goes into the verdict; ``show`` is the value of the partition table's filter that lists all of it.
+    """
+
+    kind: str
+    tone: Tone
+    short: str
+    sentence: str
+    remedy: str
+    show: str = ""
+    partitions: tuple[PartitionRow, ...] = ()
+    nodes: tuple[NodeId, ...] = ()
+
+
+def what_is_wrong(picture: Picture, rows: Sequence[PartitionRow]) -> tuple[Finding, ...]:
+    """Every finding, the worst first, notes last."""
+    found = [
+        *_controller(picture),
+        *_offline(rows),
+        *_under_min(rows),
+        *_recovering(rows),
+        *_fenced(picture),
+        *_silent(picture),
+        *_failed(rows),
+        *_at_min(rows),
+        *_out_of_sync(rows),
+        *_leaving(picture),
+        *_not_preferred(rows),
+    ]
+    order = list(Tone)
+    return tuple(sorted(found, key=lambda finding: order.index(finding.tone)))
+
+
+def is_healthy(findings: Sequence[Finding]) -> bool:
+    """Whether nothing but notes is there."""
+    return all(finding.tone is Tone.NOTE for finding in findings)
+
+
+def verdict(picture: Picture, findings: Sequence[Finding]) -> str:
+    """What is wrong in one line."""
+    wrong = [finding.short for finding in findings if finding.tone is not Tone.NOTE]
+    if picture.image is None:
+        return "Nothing is known yet: no controller has answered"
+    if not wrong:
+        return "Nothing is wrong"
+    said = "; ".join(wrong)
+    return said[0].upper() + said[1:]
+
+
+def _controller(picture: Picture) -> Iterator[Finding]:
+    look, age_ms = picture.controller, picture.age_ms
+    silent = age_ms is not None and age_ms >= CONTROLLER_SILENT_AFTER_MS
+    if picture.image is not None and not look.failure and not silent:
+        return
+    if picture.image is None:
+        old = f"No controller has answered at {picture.bootstrap} yet"
+    else:
+        old = f"The controller does not answer; who leads and who is in sync was heard {age_text(age_ms)} ago"
+    yield Finding(
+        kind="controller",
+        tone=Tone.BAD,
+        short="the controller does not answer",
+        sentence=f"{old}{f' ({look.failure})' if look.failure else ''}.",
+        remedy="Start the controller, or look at its output. Leaders go on serving meanwhile; no leader and no ISR "
+        "can change until it is back.",
+    )
+
+
+def _offline(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
+    found = tuple(row for row in rows if row.rank is Rank.OFFLINE)
+    if not found:
+        return
+    wanted = sorted({node_id for row in found for node_id in (*row.isr, *row.elr)})
+    yield Finding(
+        kind="offline",
+        tone=Tone.BAD,
+        short=f"{count_of(found, 'partition')} offline",
+        sentence=f"{count_of(found, 'partition')} without a leader: nothing can be written or read there.",
+        remedy=f"Start a node of their ISR or ELR: {listed(f'node {node_id}' for node_id in wanted)}."
+        if wanted
+        else "No replica is eligible: start their nodes, then see about an unclean election.",
+        show="offline",
+        partitions=found,
+    )
+
+
+def _under_min(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
+    found = tuple(row for row in rows if row.rank is Rank.UNDER_MIN_ISR)
+    if found:
+        yield Finding(
+            kind="under-min",
+            tone=Tone.BAD,
+            short=f"{count_of(found, 'partition')} under min ISR",
+            sentence=f"{count_of(found, 'partition')} under min ISR: writes with acks=all are refused, and the HW "
+            "stands still.",
+            remedy="Bring a replica that is out back into the ISR; they are listed below.",
+            show="under-min",
+            partitions=found,
+        )
+
+
+def _recovering(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
+    found = tuple(row for row in rows if row.rank is Rank.RECOVERING)
+    if found:
+        yield Finding(
+            kind="recovering",
+            tone=Tone.BAD,
+            short=f"{count_of(found, 'partition')} elected unclean",
+            sentence=f"{count_of(found, 'partition')} elected unclean and not recovered: committed records may be "
+            "missing.",
+            remedy="The analytics report counts what was cut.",
+            show="recovering",
+            partitions=found,
+        )
+
+
+def _fenced(picture: Picture) -> Iterator[Finding]:
+    nodes = picture.image.nodes if picture.image is not None else ()
+    found = tuple(sorted(node.node_id for node in nodes if node.fenced))
+    if found:
+        many = len(found) > 1
+        yield Finding(
+            kind="fenced",
+            tone=Tone.BAD,
+            short=f"{_nodes_text(found)} fenced",
+            sentence=f"{_nodes_text(found).capitalize()} {'are' if many else 'is'} fenced: no heartbeats reach the "
+            f"controller, so {'they lead' if many else 'it leads'} nothing and no new write waits for "
+            f"{'them' if many else 'it'}.",
+            remedy="Start the process, or look at its output and at its way to the controller.",
+            nodes=found,
+        )
+
+
+def _silent(picture: Picture) -> Iterator[Finding]:
+    fenced = {node.node_id for node in picture.image.nodes if node.fenced} if picture.image is not None else set()
+    found = tuple(
+        sorted(
+            node_id
+            for node_id, look in picture.looks.items()
+            if node_id not in fenced and is_silent(look, picture.now_ms)
+        )
+    )
+    if found:
+        failures = sorted({picture.looks[node_id].failure for node_id in found})
+        yield Finding(
+            kind="silent",
+            tone=Tone.WARN,
+            short=f"{_nodes_text(found)} silent",
+            sentence=f"{_nodes_text(found).capitalize()} {'do' if len(found) > 1 else 'does'} not answer the console, "
+            f"while the controller has not fenced {'them' if len(found) > 1 else 'it'} ({listed(failures)}).",
+            remedy="The process stands still, or the console cannot reach its client address. Figures of what it "
+            "leads are old.",
+            nodes=found,
+        )
+
+
+def _failed(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
+    failed = [(row, chip) for row in rows for chip in row.chips if chip.reason]
+    if failed:
+        row, chip = failed[0]
+        yield Finding(
+            kind="failed",
+            tone=Tone.BAD,
+            short=f"{count_of(failed, 'replica')} failed",
+            sentence=f"{count_of(failed, 'replica')} given up by {'their' if len(failed) > 1 else 'its'} own node "
+            f"until the next leader epoch; node {chip.node_id} says of {row.name}: {chip.reason}",
+            remedy="Read that node's output; a new leader epoch makes it try again.",
+            show="out-of-sync",
+            partitions=tuple(row for row, _ in failed),
+        )
+
+
+def _at_min(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
+    found = tuple(row for row in rows if row.rank is Rank.AT_MIN_ISR)
+    if found:
+        yield Finding(
+            kind="at-min",
+            tone=Tone.WARN,
+            short=f"{count_of(found, 'partition')} at min ISR",
+            sentence=f"{count_of(found, 'partition')} at min ISR: with one in-sync replica less, acks=all is refused.",
+            remedy="Do not restart another node until the replicas below are back.",
+            show="at-min",
+            partitions=found,
+        )
+
+
+def _out_of_sync(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
+    found = tuple(sorted((row for row in rows if row.out), key=lambda row: (row.rank, row.topic, row.index)))
+    if found:
+        out = [chip for row in found for chip in row.out]
+        nodes = tuple(sorted({chip.node_id for chip in out}))
+        yield Finding(
+            kind="out-of-sync",
+            tone=Tone.WARN,
+            short=f"{count_of(out, 'replica')} out of sync",
+            sentence=f"{count_of(out, 'replica')} in {count_of(found, 'partition')} out of sync, on "
+            f"{_nodes_text(nodes)}: a leader that dies now has fewer to follow it.",
+            remedy="Joining replicas come back by themselves; for the others start or repair their node.",
+            show="out-of-sync",
+            partitions=found,
+            nodes=nodes,
+        )
+
+
+def _leaving(picture: Picture) -> Iterator[Finding]:
+    nodes = picture.image.nodes if picture.image is not None else ()
+    found = tuple(sorted(node.node_id for node in nodes if node.shutting_down and not node.fenced))
+    if found:
+        yield Finding(
+            kind="leaving",
+            tone=Tone.NOTE,
+            short=f"{_nodes_text(found)} shutting down",
+            sentence=f"{_nodes_text(found).capitalize()} in controlled shutdown: leadership moves away first.",
+            remedy="",
+            nodes=found,
+        )
+
+
+def _not_preferred(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
+    found = tuple(row for row in rows if row.leader is not None and not row.is_preferred)
+    if found:
+        yield Finding(
+            kind="not-preferred",
+            tone=Tone.NOTE,
+            short=f"{count_of(found, 'partition')} not led by the preferred replica",
+            sentence=f"{count_of(found, 'partition')} led by another replica than the preferred one.",
+            remedy="The controller moves leadership back by itself once the preferred replica is in sync.",
+            show="not-preferred",
+            partitions=found,
+        )
+
+
+def _nodes_text(node_ids: Sequence[NodeId]) -> str:
+    return f"node{'s' if len(node_ids) != 1 else ''} {listed(str(node_id) for node_id in node_ids)}"

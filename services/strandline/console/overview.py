@@ -1,0 +1,241 @@
+"""Decides how each partition stands: who leads, which replicas are in sync, how far each is, and how bad it is.
+
+Pure: a `Picture` in, rows out. Invariant: only what the present leader said in the present leader epoch counts as its
+measurement, so that a deposed leader's figures are never shown as the partition's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from strandline.console.picture import LedPartition, NodeLook, Picture, RemoteReplica
+from strandline.core.messages import NodeImage, PartitionImage
+from strandline.core.types import NodeId, Offset, TopicPartition
+
+SILENT_AFTER_MS = 2_000
+"""A node that has not answered for so long is called silent: two looks failed."""
+
+
+class ReplicaState(StrEnum):
+    """What a replica is to its partition; the words stand on the page beside the colours."""
+
+    LEADER = "leader"
+    MEMBER = "in sync"
+    JOINING = "joining"
+    """Not in the ISR, its node lives and answers: it catches up."""
+    SILENT = "silent"
+    """Not in the ISR, its node is not fenced but does not answer the console."""
+    DOWN = "down"
+    """Not in the ISR, its node is fenced."""
+    FAILED = "failed"
+    """Its node gave it up until the next leader epoch, and says why."""
+    OBSERVER = "observer"
+
+    @property
+    def css(self) -> str:
+        """The state as a class of the style sheet."""
+        return self.name.lower()
+
+
+IN_WORDS = {
+    ReplicaState.LEADER: "takes the writes; the ♛ marks it",
+    ReplicaState.MEMBER: "member of the ISR",
+    ReplicaState.JOINING: "out of the ISR, its node lives: it catches up",
+    ReplicaState.SILENT: "out of the ISR, its node does not answer",
+    ReplicaState.DOWN: "out of the ISR, its node is fenced",
+    ReplicaState.FAILED: "given up by its own node until the next leader epoch",
+}
+"""What the legend says."""
+
+
+class Rank(IntEnum):
+    """How bad a partition is; the worst first."""
+
+    OFFLINE = 0
+    UNDER_MIN_ISR = 1
+    RECOVERING = 2
+    AT_MIN_ISR = 3
+    OUT_OF_SYNC = 4
+    NOT_PREFERRED = 5
+    WELL = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One replica: as its leader sees it (``leo``, ``lag_...``) and as it sees itself (``own_...``)."""
+
+    node_id: NodeId
+    state: ReplicaState
+    in_isr: bool
+    leo: Offset | None
+    own_leo: Offset | None
+    own_hw: Offset | None
+    lag_records: int | None
+    lag_bytes: int | None
+    behind_ms: int | None
+    """Since it was last caught up with its leader."""
+    last_fetch_age_ms: int | None
+    reason: str = ""
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it is assigned and not in the ISR."""
+        return not self.in_isr and self.state is not ReplicaState.OBSERVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRow:
+    """One partition as it is shown everywhere."""
+
+    topic: str
+    tp: TopicPartition
+    leader: NodeId | None
+    preferred: NodeId
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[NodeId, ...]
+    elr: tuple[NodeId, ...]
+    min_isr: int
+    rank: Rank
+    chips: tuple[Chip, ...]
+    log_start: Offset | None
+    hw: Offset | None
+    leo: Offset | None
+    size_bytes: int | None
+    age_ms: int | None
+    """Of the leader's measurement; None: the present leader has told none."""
+
+    @property
+    def name(self) -> str:
+        """`topic-index`."""
+        return f"{self.topic}-{self.tp.partition}"
+
+    @property
+    def index(self) -> int:
+        """The partition's number."""
+        return self.tp.partition
+
+    @property
+    def out(self) -> tuple[Chip, ...]:
+        """Replicas minus ISR."""
+        return tuple(chip for chip in self.chips if chip.is_out)
+
+    @property
+    def is_at_min(self) -> bool:
+        """Whether the ISR has exactly min ISR members (Kafka's AtMinIsr)."""
+        return len(self.isr) == self.min_isr
+
+    @property
+    def is_preferred(self) -> bool:
+        """Whether the preferred replica leads."""
+        return self.leader == self.preferred
+
+    @property
+    def lag(self) -> int:
+        """The largest known lag of a replica, in records."""
+        return max((chip.lag_records or 0 for chip in self.chips), default=0)
+
+
+def partition_rows(picture: Picture) -> tuple[PartitionRow, ...]:
+    """Every partition, by name and number."""
+    if picture.image is None:
+        return ()
+    nodes = {node.node_id: node for node in picture.image.nodes}
+    return tuple(
+        _row(topic.name, partition, nodes, picture)
+        for topic in sorted(picture.image.topics, key=lambda topic: topic.name)
+        for partition in topic.partitions
+    )
+
+
+def is_silent(look: NodeLook | None, now_ms: int) -> bool:
+    """Whether a node has failed to answer the console for a while."""
+    return look is not None and look.failing_since_ms is not None and now_ms - look.failing_since_ms >= SILENT_AFTER_MS
+
+
+def _row(topic: str, image: PartitionImage, nodes: Mapping[NodeId, NodeImage], picture: Picture) -> PartitionRow:
+    look = picture.looks.get(image.leader) if image.leader is not None else None
+    led = look.led.get(image.tp) if look is not None else None
+    if led is not None and led.leader_epoch != image.leader_epoch:
+        led = None
+    chips = tuple(_chips(image, led, nodes, picture))
+    answered = look.answered_ms if look is not None and led is not None else None
+    return PartitionRow(
+        topic=topic,
+        tp=image.tp,
+        leader=image.leader,
+        preferred=image.replicas[0],
+        leader_epoch=image.leader_epoch,
+        partition_epoch=image.partition_epoch,
+        isr=image.isr,
+        elr=image.elr,
+        min_isr=image.min_isr,
+        rank=rank_of(image),
+        chips=chips,
+        log_start=led.log_start if led else None,
+        hw=led.hw if led else None,
+        leo=led.leo if led else None,
+        size_bytes=led.size_bytes if led else None,
+        age_ms=None if answered is None else max(0, picture.now_ms - answered),
+    )
+
+
+def rank_of(image: PartitionImage) -> Rank:
+    """How bad the controller's state of a partition is."""
+    short = len(image.isr) < len(image.replicas)
+    if image.leader is None:
+        return Rank.OFFLINE
+    if len(image.isr) < image.min_isr:
+        return Rank.UNDER_MIN_ISR
+    if image.recovering:
+        return Rank.RECOVERING
+    if short:
+        return Rank.AT_MIN_ISR if len(image.isr) == image.min_isr else Rank.OUT_OF_SYNC
+    return Rank.WELL if image.leader == image.replicas[0] else Rank.NOT_PREFERRED
+
+
+def _chips(
+    image: PartitionImage, led: LedPartition | None, nodes: Mapping[NodeId, NodeImage], picture: Picture
+) -> Iterator[Chip]:
+    remote = {replica.node_id: replica for replica in led.replicas} if led else {}
+    for node_id in (*image.replicas, *image.observers):
+        yield _chip(node_id, image, remote.get(node_id), nodes.get(node_id), picture)
+
+
+def _chip(
+    node_id: NodeId, image: PartitionImage, remote: RemoteReplica | None, node: NodeImage | None, picture: Picture
+) -> Chip:
+    look = picture.looks.get(node_id)
+    is_fenced = node is None or node.fenced
+    held = look.held.get(image.tp) if look is not None and not look.failure and not is_fenced else None
+    leads = node_id == image.leader
+    failed = held is not None and held.fetch_state == "failed"
+    lag = None if remote is None else remote.lag_records
+    return Chip(
+        node_id=node_id,
+        state=ReplicaState.FAILED if failed else _state(node_id, image, node, is_silent(look, picture.now_ms)),
+        in_isr=node_id in image.isr,
+        leo=remote.leo if remote is not None else held.leo if held is not None else None,
+        own_leo=held.leo if held is not None else None,
+        own_hw=held.hw if held is not None else None,
+        lag_records=0 if leads and lag is None and remote is not None else lag,
+        lag_bytes=remote.lag_bytes if remote is not None else None,
+        behind_ms=remote.last_caught_up_age_ms if remote is not None else None,
+        last_fetch_age_ms=remote.last_fetch_age_ms if remote is not None else None,
+        reason=held.reason if held is not None and failed else "",
+    )
+
+
+def _state(node_id: NodeId, image: PartitionImage, node: NodeImage | None, silent: bool) -> ReplicaState:
+    if node_id == image.leader:
+        return ReplicaState.LEADER
+    if node_id not in image.replicas:
+        return ReplicaState.OBSERVER
+    fenced = node is None or node.fenced
+    if node_id in image.isr and not (fenced and image.leader is None):
+        return ReplicaState.MEMBER
+    if fenced:
+        return ReplicaState.DOWN
+    return ReplicaState.SILENT if silent else ReplicaState.JOINING

@@ -1,0 +1,91 @@
+"""What the console knows of a cluster at one moment: what the controller told, and what each node said of itself.
+
+Invariant: a picture is never changed, only replaced; every part of it knows how old it is, and what was never told is
+None, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+from strandline.core.messages import MetadataImage
+from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def _nothing() -> Mapping[_K, _V]:
+    return MappingProxyType({})
+
+
+class RemoteReplica(NamedTuple):
+    """One replica as its leader sees it; ages in ms, None: never in this leader epoch."""
+
+    node_id: NodeId
+    leo: Offset | None
+    lag_records: int | None
+    lag_bytes: int | None
+    last_fetch_age_ms: int | None
+    last_caught_up_age_ms: int | None
+
+
+class LedPartition(NamedTuple):
+    """One partition as its leader sees it."""
+
+    leader_epoch: LeaderEpoch
+    leo: Offset
+    hw: Offset
+    log_start: Offset
+    size_bytes: int
+    replicas: tuple[RemoteReplica, ...]
+
+
+class HeldReplica(NamedTuple):
+    """One replica as it sees itself; ``reason`` says why its state is `failed`, else it is empty."""
+
+    leo: Offset
+    hw: Offset
+    fetch_state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLook:
+    """What one node answered last, when (monotonic ms), and why its newest look failed; empty: it did not."""
+
+    answered_ms: int | None = None
+    failing_since_ms: int | None = None
+    failure: str = ""
+    led: Mapping[TopicPartition, LedPartition] = field(default_factory=_nothing)
+    held: Mapping[TopicPartition, HeldReplica] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerLook:
+    """When the controller was heard last (monotonic ms), and why the newest question failed; empty: it did not."""
+
+    heard_ms: int | None = None
+    failing_since_ms: int | None = None
+    failure: str = ""
+    heartbeat_age_ms: Mapping[NodeId, int | None] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Everything at ``now_ms``; ``image`` is None until a controller told its first."""
+
+    now_ms: int
+    bootstrap: str = ""
+    image: MetadataImage | None = None
+    controller: ControllerLook = field(default_factory=ControllerLook)
+    looks: Mapping[NodeId, NodeLook] = field(default_factory=_nothing)
+
+    @property
+    def age_ms(self) -> int | None:
+        """How old the controller's part is; None: it never told anything."""
+        heard = self.controller.heard_ms
+        return None if heard is None or self.image is None else max(0, self.now_ms - heard)

@@ -1,0 +1,179 @@
+"""What pages are made from: one picture with its rows, findings and figures, computed once for all browsers.
+
+Invariant: all parts of one page, and all pages of one version, show the same picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strandline.console.findings import Finding, Tone, is_healthy, verdict, what_is_wrong
+from strandline.console.overview import PartitionRow, Rank, is_silent, partition_rows
+from strandline.console.picture import Picture
+from strandline.core.messages import NodeImage, TopicImage
+from strandline.core.types import NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The counts on the landing page."""
+
+    nodes: int
+    nodes_serving: int
+    partitions: int
+    replicas: int
+    out_of_sync: int
+    offline: int
+    under_min: int
+    at_min: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One node as the table of nodes shows it."""
+
+    node: NodeImage
+    state: str
+    tone: str
+    heartbeat_age_ms: int | None
+    answer_age_ms: int | None
+    failure: str
+    leads: int
+    replicas: int
+    out_of_sync: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRow:
+    """One topic: facts of its partitions, not what was asked for at its creation."""
+
+    topic: TopicImage
+    factors: tuple[int, ...]
+    min_isrs: tuple[int, ...]
+    in_sync: int
+    replicas: int
+    rank: Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A picture and what follows from it."""
+
+    version: int
+    picture: Picture
+    rows: tuple[PartitionRow, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def wrong(self) -> tuple[Finding, ...]:
+        """Findings that are more than a note."""
+        return tuple(finding for finding in self.findings if finding.tone is not Tone.NOTE)
+
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        """What is merely worth knowing."""
+        return tuple(finding for finding in self.findings if finding.tone is Tone.NOTE)
+
+    @property
+    def tone(self) -> str:
+        """Of the verdict: good, warn or bad."""
+        if is_healthy(self.findings):
+            return "good"
+        return "bad" if any(finding.tone is Tone.BAD for finding in self.findings) else "warn"
+
+    @property
+    def verdict(self) -> str:
+        """What is wrong in one line."""
+        return verdict(self.picture, self.findings)
+
+    def figures(self) -> Figures:
+        """The counts."""
+        nodes = self.picture.image.nodes if self.picture.image is not None else ()
+        return Figures(
+            nodes=len(nodes),
+            nodes_serving=sum(not node.fenced for node in nodes),
+            partitions=len(self.rows),
+            replicas=sum(len(row.isr) + len(row.out) for row in self.rows),
+            out_of_sync=sum(len(row.out) for row in self.rows),
+            offline=sum(row.rank is Rank.OFFLINE for row in self.rows),
+            under_min=sum(row.rank is Rank.UNDER_MIN_ISR for row in self.rows),
+            at_min=sum(row.rank is Rank.AT_MIN_ISR for row in self.rows),
+        )
+
+    def nodes(self) -> tuple[NodeRow, ...]:
+        """Every node, in order of id."""
+        image = self.picture.image
+        leads: dict[NodeId, int] = {}
+        holds: dict[NodeId, int] = {}
+        out: dict[NodeId, int] = {}
+        for row in self.rows:
+            if row.leader is not None:
+                leads[row.leader] = leads.get(row.leader, 0) + 1
+            for chip in row.chips:
+                holds[chip.node_id] = holds.get(chip.node_id, 0) + 1
+                out[chip.node_id] = out.get(chip.node_id, 0) + chip.is_out
+        nodes = sorted(image.nodes, key=lambda node: node.node_id) if image is not None else []
+        return tuple(self._node(node, leads, holds, out) for node in nodes)
+
+    def _node(
+        self,
+        node: NodeImage,
+        leads: Mapping[NodeId, int],
+        holds: Mapping[NodeId, int],
+        out: Mapping[NodeId, int],
+    ) -> NodeRow:
+        now_ms = self.picture.now_ms
+        look = self.picture.looks.get(node.node_id)
+        state, tone = _node_state(node, silent=is_silent(look, now_ms))
+        return NodeRow(
+            node=node,
+            state=state,
+            tone=tone,
+            heartbeat_age_ms=self.picture.controller.heartbeat_age_ms.get(node.node_id),
+            answer_age_ms=None if look is None or look.answered_ms is None else max(0, now_ms - look.answered_ms),
+            failure=look.failure if look is not None else "",
+            leads=leads.get(node.node_id, 0),
+            replicas=holds.get(node.node_id, 0),
+            out_of_sync=out.get(node.node_id, 0),
+        )
+
+    def topics(self) -> tuple[TopicRow, ...]:
+        """Every topic, by name."""
+        by_topic: dict[str, list[PartitionRow]] = {}
+        for row in self.rows:
+            by_topic.setdefault(row.tp.topic_id, []).append(row)
+        image = self.picture.image
+        topics = sorted(image.topics, key=lambda topic: topic.name) if image is not None else []
+        return tuple(_topic(topic, by_topic.get(topic.topic_id, [])) for topic in topics)
+
+    def row(self, topic: str, index: int) -> PartitionRow | None:
+        """One partition."""
+        return next((row for row in self.rows if row.topic == topic and row.index == index), None)
+
+
+def see(version: int, picture: Picture) -> Seen:
+    """What follows from a picture."""
+    rows = partition_rows(picture)
+    return Seen(version=version, picture=picture, rows=rows, findings=what_is_wrong(picture, rows))
+
+
+def _node_state(node: NodeImage, *, silent: bool) -> tuple[str, str]:
+    if node.fenced:
+        return "fenced", "bad"
+    if silent:
+        return "silent", "warn"
+    if node.shutting_down:
+        return "shutting down", "warn"
+    return ("observing" if node.is_observer else "serving"), "good"
+
+
+def _topic(topic: TopicImage, rows: list[PartitionRow]) -> TopicRow:
+    return TopicRow(
+        topic=topic,
+        factors=tuple(sorted({len(row.isr) + len(row.out) for row in rows})),
+        min_isrs=tuple(sorted({row.min_isr for row in rows})),
+        in_sync=sum(len(row.isr) for row in rows),
+        replicas=sum(len(row.isr) + len(row.out) for row in rows),
+        rank=min((row.rank for row in rows), default=Rank.WELL),
+    )

@@ -1,0 +1,219 @@
+"""Decides how the console learns of the cluster: the controller by a watch, every node by a look once in a while.
+
+All browsers share it. Invariant: at most one look at a node is under way, each with a deadline; a node that holds many
+partitions is looked at less often, so that it describes at most 1,000 replicas a second for us; whoever does not answer
+leaves the last answer standing, with its age.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from strandline.client.admin_answers import read_listed
+from strandline.client.errors import ClusterUnreachable
+from strandline.client.metadata import Cluster
+from strandline.console.courses import Courses
+from strandline.console.overview import partition_rows
+from strandline.console.picture import ControllerLook, NodeLook, Picture
+from strandline.console.readings import read_held, read_led
+from strandline.console.settings import ConsoleSettings
+from strandline.console.transitions import Transitions, transitions_between
+from strandline.core.errors import Refused
+from strandline.core.messages import Endpoint, MetadataImage
+from strandline.core.types import NodeId
+from strandline.runtime.clock import Clock, monotonic_ms, wall_ms
+from strandline.v1 import controller_service_pb2, follower_service_pb2, leader_service_pb2
+from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+if TYPE_CHECKING:
+    # The stubs' async faces exist for the type checker only.
+    from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
+    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+
+CONNECT_MS = 3_000
+SAMPLES_KEPT = 150
+_CONTROLLER_DEADLINE_MS = 2_000
+_MS_PER_REPLICA = 1
+
+
+class Watching:
+    """The newest picture, what led to it, and whoever wants to hear of a newer one."""
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        changed: Callable[[], None],
+        *,
+        clock: Clock = monotonic_ms,
+        wall: Clock = wall_ms,
+    ) -> None:
+        self._settings = settings
+        self._changed = changed
+        self._clock = clock
+        self._wall = wall
+        self._picture = Picture(now_ms=clock(), bootstrap=",".join(settings.bootstrap))
+        self.transitions = Transitions(settings.transitions_kept)
+        self.courses = Courses(most_partitions=settings.partitions_followed, most_samples=SAMPLES_KEPT)
+        self.cluster: Cluster | None = None
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._looking: set[NodeId] = set()
+        self._rest_until: dict[NodeId, int] = {}
+
+    @property
+    def picture(self) -> Picture:
+        """What is known now."""
+        picture = replace(self._picture, now_ms=self._clock())
+        heard_s = self.cluster.heard_s if self.cluster is not None else None
+        heard_ms = None if heard_s is None else int(heard_s * 1000)
+        controller = picture.controller
+        if heard_ms is not None and (controller.heard_ms is None or heard_ms > controller.heard_ms):
+            picture = replace(picture, controller=replace(controller, heard_ms=heard_ms))
+        return picture
+
+    async def run(self) -> None:
+        """Watch until cancelled; a cluster that is not there is tried again and again.
+
+        Raises:
+            Exception: a defect of the client's watch.
+        """
+        while True:
+            try:
+                # Its certificate is read here, and may be half written.
+                cluster = self._new_cluster()
+                await cluster.start()
+            except (ClusterUnreachable, ValueError) as error:
+                self._controller_failed(str(error))
+                await asyncio.sleep(self._settings.look_interval_ms / 1000)
+                continue
+            self.cluster = cluster
+            try:
+                cluster.listen(self._image_changed)
+                self._image_changed()
+                await self._look_forever(cluster)
+            finally:
+                self.cluster = None
+                await cluster.close()
+
+    def _new_cluster(self) -> Cluster:
+        settings = self._settings
+        return Cluster(
+            settings.bootstrap,
+            timeout_ms=CONNECT_MS,
+            on_failure=self._broken,
+            tls_cert=settings.tls_cert,
+            tls_key=settings.tls_key,
+            tls_ca=settings.tls_ca,
+        )
+
+    def _broken(self, error: BaseException) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    # --- the controller ---------------------------------------------------------------------------------
+
+    def _image_changed(self) -> None:
+        assert self.cluster is not None, "only a started cluster tells of changes"
+        image = self.cluster.image
+        self.transitions.add(transitions_between(self.picture, image, self._wall()))
+        self._become(replace(self._picture, image=image, looks=self._looks_of(image)))
+
+    def _looks_of(self, image: MetadataImage) -> dict[NodeId, NodeLook]:
+        """The looks at nodes that there are; of a fenced node nothing that failed counts."""
+        known = self._picture.looks
+        return {
+            node.node_id: replace(known.get(node.node_id, NodeLook()), failing_since_ms=None, failure="")
+            if node.fenced
+            else known.get(node.node_id, NodeLook())
+            for node in image.nodes
+        }
+
+    def _controller_failed(self, said: str) -> None:
+        look = self._picture.controller
+        since = self._clock() if look.failing_since_ms is None else look.failing_since_ms
+        self._become(replace(self._picture, controller=replace(look, failure=said, failing_since_ms=since)))
+
+    async def _look_at_controller(self, cluster: Cluster) -> None:
+        request = controller_service_pb2.ListNodesRequest(cluster_id=cluster.cluster_id)
+        try:
+            answer = await cluster.ask(cluster.controller.ListNodes, request, deadline_ms=_CONTROLLER_DEADLINE_MS)
+        except (Refused, ClusterUnreachable) as error:
+            cluster.refresh()
+            self._controller_failed(str(error))
+            return
+        listed = [read_listed(row) for row in answer.nodes]
+        beats = {each.node.node_id: each.last_heartbeat_age_ms for each in listed}
+        heard_ms = self.picture.controller.heard_ms
+        self._become(
+            replace(self._picture, controller=ControllerLook(heard_ms=heard_ms, heartbeat_age_ms=beats))
+        )  # fmt: skip
+
+    # --- the nodes --------------------------------------------------------------------------------------
+
+    async def _look_forever(self, cluster: Cluster) -> None:
+        async with asyncio.TaskGroup() as looks:
+            controller: asyncio.Task[None] | None = None
+            while True:
+                if self._failure.done():
+                    self._failure.result()
+                if controller is None or controller.done():
+                    controller = looks.create_task(self._look_at_controller(cluster))
+                for node in cluster.image.nodes:
+                    if node.client_endpoint is not None and not node.fenced and self._is_due(node.node_id):
+                        self._looking.add(node.node_id)
+                        looks.create_task(self._look_at(cluster, node.node_id, node.client_endpoint))
+                await asyncio.sleep(self._settings.look_interval_ms / 1000)
+                self.courses.take(partition_rows(self.picture), self._clock())
+                self._changed()
+
+    def _is_due(self, node_id: NodeId) -> bool:
+        return node_id not in self._looking and self._clock() >= self._rest_until.get(node_id, 0)
+
+    async def _look_at(self, cluster: Cluster, node_id: NodeId, endpoint: Endpoint) -> None:
+        begun_ms = self._clock()
+        try:
+            look = await self._ask(cluster, endpoint)
+        except (Refused, ClusterUnreachable) as error:
+            known = self._picture.looks.get(node_id, NodeLook())
+            since = begun_ms if known.failing_since_ms is None else known.failing_since_ms
+            self._tell(node_id, replace(known, failing_since_ms=since, failure=_short(error)))
+        else:
+            self._rest_until[node_id] = begun_ms + _MS_PER_REPLICA * len(look.held)
+            self._tell(node_id, look)
+        finally:
+            self._looking.discard(node_id)
+
+    async def _ask(self, cluster: Cluster, endpoint: Endpoint) -> NodeLook:
+        channel = cluster.channels.to(endpoint)
+        leads: LeaderServiceAsyncStub = LeaderServiceStub(channel)
+        holds: FollowerServiceAsyncStub = FollowerServiceStub(channel)
+        deadline_ms = self._settings.look_deadline_ms
+        led, held = await asyncio.gather(
+            cluster.ask(
+                leads.DescribePartitions,
+                leader_service_pb2.DescribePartitionsRequest(cluster_id=cluster.cluster_id),
+                deadline_ms=deadline_ms,
+            ),
+            cluster.ask(
+                holds.DescribeReplicas,
+                follower_service_pb2.DescribeReplicasRequest(cluster_id=cluster.cluster_id),
+                deadline_ms=deadline_ms,
+            ),
+        )
+        return NodeLook(answered_ms=self._clock(), led=read_led(led), held=read_held(held))
+
+    def _tell(self, node_id: NodeId, look: NodeLook) -> None:
+        if node_id in self._picture.looks:
+            self._become(replace(self._picture, looks={**self._picture.looks, node_id: look}))
+
+    def _become(self, picture: Picture) -> None:
+        self._picture = picture
+        self._changed()
+
+
+def _short(error: Exception) -> str:
+    """The refusal's first sentence; gRPC adds a page about its own connection to some."""
+    return str(error).splitlines()[0][:200]

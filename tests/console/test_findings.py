@@ -1,0 +1,152 @@
+"""What is wrong now: each thing that can be, alone; and nothing where nothing is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from told_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
+
+from strandline.console.findings import Finding, Tone, verdict, what_is_wrong
+from strandline.console.overview import partition_rows
+from strandline.console.picture import ControllerLook, NodeLook, Picture
+
+
+def found(shown: Picture) -> dict[str, Finding]:
+    """The findings by kind, in their order."""
+    return {finding.kind: finding for finding in what_is_wrong(shown, partition_rows(shown))}
+
+
+def _verdict(shown: Picture) -> str:
+    return verdict(shown, what_is_wrong(shown, partition_rows(shown)))
+
+
+def test_a_healthy_cluster_has_no_findings() -> None:
+    """Every replica in sync, every node answering, the preferred one leading: the list is empty."""
+    shown = picture(topic_of(partition(0), partition(1)))
+
+    assert found(shown) == {}
+    assert _verdict(shown) == "Nothing is wrong"
+
+
+def test_one_replica_of_one_is_healthy() -> None:
+    """A partition that never had more than one replica is at its min ISR for ever, which is not wrong."""
+    assert found(picture(topic_of(partition(0, replicas=(1,), isr=(1,), min_isr=1)))) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "kinds", "short"),
+    [
+        ({"isr": (1, 2), "min_isr": 1}, ["out-of-sync"], "1 replica out of sync"),
+        ({"isr": (1, 2)}, ["at-min", "out-of-sync"], "1 partition at min ISR; 1 replica out of sync"),
+        ({"isr": (1,)}, ["under-min", "out-of-sync"], "1 partition under min ISR; 2 replicas out of sync"),
+        ({"isr": (2,), "leader": None}, ["offline", "out-of-sync"], "1 partition offline; 2 replicas out of sync"),
+        ({"recovering": True}, ["recovering"], "1 partition elected unclean"),
+        ({"leader": 2}, ["not-preferred"], "Nothing is wrong"),
+    ],
+)
+def test_a_partition_is_judged_by_what_the_controller_committed(
+    changed: dict[str, Any], kinds: list[str], short: str
+) -> None:
+    """Out of sync is replicas minus ISR; under min ISR and offline take the place of at min ISR."""
+    shown = picture(topic_of(partition(0, **changed), partition(1)))
+
+    assert list(found(shown)) == kinds
+    assert _verdict(shown) == short
+
+
+def test_leadership_elsewhere_is_only_a_note() -> None:
+    """A leader that is not the preferred one makes nobody unhealthy."""
+    assert found(picture(topic_of(partition(0, leader=2))))["not-preferred"].tone is Tone.NOTE
+
+
+def test_the_offline_partition_names_who_can_lead_it() -> None:
+    """The remedy names the nodes of ISR and ELR, because no other may be elected."""
+    shown = picture(topic_of(partition(0, isr=(2,), elr=(3,), leader=None)))
+
+    assert "node 2, node 3" in found(shown)["offline"].remedy
+
+
+def test_a_fenced_node_is_named() -> None:
+    """A node whose session ended is bad news even where it holds nothing."""
+    shown = picture(topic_of(partition(0)), nodes=(node(1), node(2), node(3), node(4, fenced=True)))
+
+    assert list(found(shown)) == ["fenced"]
+    assert found(shown)["fenced"].nodes == (4,)
+
+
+def test_a_node_that_does_not_answer_is_silent_after_two_seconds() -> None:
+    """One slow look is nothing; two seconds of them are told, until the controller fences the node."""
+    silent = NodeLook(answered_ms=NOW_MS - 3_000, failing_since_ms=NOW_MS - 2_000, failure="deadline")
+    slow = NodeLook(answered_ms=NOW_MS - 3_000, failing_since_ms=NOW_MS - 1_999, failure="deadline")
+    fenced = (node(1), node(2), node(3, fenced=True))
+
+    assert list(found(picture(topic_of(partition(0)), looks={3: silent}))) == ["silent"]
+    assert found(picture(topic_of(partition(0)), looks={3: slow})) == {}
+    assert list(found(picture(topic_of(partition(0)), looks={3: silent}, nodes=fenced))) == ["fenced"]
+
+
+def test_a_failed_replica_tells_its_reason() -> None:
+    """What a node says about a replica it gave up stands on the page."""
+    look = NodeLook(answered_ms=NOW_MS, held={tp(0): held(5, 5, "failed", "cannot cut below HW 5")})
+    shown = picture(topic_of(partition(0, isr=(1, 2), min_isr=1)), looks={3: look})
+
+    assert "cannot cut below HW 5" in found(shown)["failed"].sentence
+
+
+@pytest.mark.parametrize(
+    "controller",
+    [
+        ControllerLook(heard_ms=NOW_MS - 12_000, failing_since_ms=NOW_MS - 12_000, failure="connection refused"),
+        ControllerLook(heard_ms=NOW_MS - 12_000),
+    ],
+)
+def test_a_silent_controller_is_told_with_the_age_of_what_is_known(controller: ControllerLook) -> None:
+    """What stands on the page is as old as the controller's last word, and the page says how old."""
+    shown = picture(topic_of(partition(0)), controller=controller)
+
+    assert list(found(shown)) == ["controller"]
+    assert "12 s ago" in found(shown)["controller"].sentence
+
+
+def test_before_the_first_answer_nothing_is_called_healthy() -> None:
+    """Nobody has answered yet is not the same as nothing is wrong."""
+    unknown = Picture(now_ms=NOW_MS, bootstrap="127.0.0.1:1")
+
+    assert list(found(unknown)) == ["controller"]
+    assert _verdict(unknown) == "Nothing is known yet: no controller has answered"
+
+
+def test_the_worst_comes_first() -> None:
+    """Bad before warnings before notes, whatever they are about."""
+    shown = picture(
+        topic_of(partition(0, isr=(1, 2)), partition(1, leader=2), partition(2, isr=(3,), leader=None)),
+        nodes=(node(1), node(2), node(3, fenced=True)),
+    )
+    tones = [finding.tone for finding in found(shown).values()]
+
+    assert list(found(shown)) == ["offline", "fenced", "at-min", "out-of-sync", "not-preferred"]
+    assert tones == sorted(tones, key=list(Tone).index)
+
+
+def test_a_measurement_of_another_epoch_does_not_count() -> None:
+    """What a deposed leader measured is not shown as the partition's, while its replacement has not answered."""
+    looks = {1: NodeLook(answered_ms=NOW_MS, led={tp(0): led({1: 900, 2: 900}, hw=900, epoch=3)})}
+    row = partition_rows(picture(topic_of(partition(0)), looks=looks))[0]
+
+    assert (row.leo, row.hw, row.age_ms) == (None, None, None)
+
+
+def test_a_row_has_what_leader_and_replica_say() -> None:
+    """Lag is the leader's; the HW a replica knows is its own word; the age is that of the leader's answer."""
+    looks = {
+        1: NodeLook(answered_ms=NOW_MS - 700, led={tp(0): led({1: 900, 2: 880, 3: None}, hw=880)}),
+        2: NodeLook(answered_ms=NOW_MS, held={tp(0): held(885, 870)}),
+    }
+    row = partition_rows(picture(topic_of(partition(0, isr=(1, 2))), looks=looks))[0]
+    second, third = row.chips[1:]
+
+    assert (row.log_start, row.hw, row.leo, row.age_ms, row.lag) == (0, 880, 900, 700, 20)
+    assert (second.leo, second.own_leo, second.own_hw, second.lag_records) == (880, 885, 870, 20)
+    assert (third.leo, third.lag_records, third.state.value) == (None, None, "joining")
+    assert row.is_at_min
