@@ -19,7 +19,7 @@ T = TypeVar("T")
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 2
 
-_REACH = "check --bootstrap (or STRANDLINE_BOOTSTRAP) and that the cluster runs"
+_REACH = "check --bootstrap (or STRANDLINE_BOOTSTRAP), that the cluster runs, and whether it wants --tls-cert"
 
 
 class CommandFailed(Exception):

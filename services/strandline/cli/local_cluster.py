@@ -7,6 +7,7 @@ Invariant: the directory is the cluster. Its ports are chosen by the kernel on t
     DIR/controller/       the controller's store
     DIR/node-1/ ...       one data directory per node
     DIR/logs/             what each process printed: controller.log, node-1.log, ...
+    DIR/certs/            with TLS: an authority, and a certificate for each process, a client and an administrator
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from strandline.cli.over_tls import TlsOptions
 from strandline.cli.processes import Address, Exit, Service, read_address
 
 CLUSTER_FILE = "cluster.json"
@@ -36,6 +38,8 @@ class Plan:
     observers: int = 0
     controller_settings: Mapping[str, str] = field(default_factory=dict)
     node_settings: Mapping[str, str] = field(default_factory=dict)
+    tls: bool = False
+    """Whether everybody speaks TLS, with certificates in DIR/certs."""
     controller_module: Sequence[str] = ("-m", "strandline.controller")
     replica_module: Sequence[str] = ("-m", "strandline.replica")
 
@@ -73,6 +77,14 @@ class LocalCluster:
         assert self._ports.controller is not None, "the controller has not served yet"
         return self._ports.controller
 
+    def client_tls(self, holder: str = "admin") -> TlsOptions:
+        """What clients pass beside the bootstrap, as the administrator or another holder; empty without TLS."""
+        if not self.plan.tls:
+            return TlsOptions(tls_cert="", tls_key="", tls_ca="")
+        from strandline.cli.local_tls import FOLDER, tls_of
+
+        return tls_of(self.directory / FOLDER, holder)
+
     @property
     def services(self) -> list[Service]:
         """Every process of the cluster, the controller first."""
@@ -93,6 +105,10 @@ class LocalCluster:
 
     async def start_controller(self, timeout_ms: int = START_TIMEOUT_MS) -> Address:
         """Starts the controller (at its old address, if it had one) and waits until it serves."""
+        if self.plan.tls:
+            from strandline.cli.local_tls import ensure_certificates
+
+            ensure_certificates(self.directory, self.node_ids)
         self.controller.command = self._controller_command()
         self.controller.start()
         address = await self.controller.serving(timeout_ms)
@@ -158,9 +174,13 @@ class LocalCluster:
         settings = {
             "data_dir": str(self.directory / "controller"),
             "bind": self._ports.controller or f"{LOOPBACK}:0",
+            **self._own_tls("controller"),
             **self.plan.controller_settings,
         }
         return [sys.executable, *self.plan.controller_module, *flags(settings)]
+
+    def _own_tls(self, holder: str) -> dict[str, str]:
+        return {name: str(value) for name, value in self.client_tls(holder).items() if value}
 
     def _node_command(self, node_id: int) -> list[str]:
         settings = {
@@ -170,6 +190,7 @@ class LocalCluster:
             "bind": self._ports.clients.get(node_id, f"{LOOPBACK}:0"),
             "internal_bind": self._ports.internals.get(node_id, f"{LOOPBACK}:0"),
             "roles": "follower" if node_id > self.plan.nodes else "leader,follower",
+            **self._own_tls(f"node-{node_id}"),
             **self.plan.node_settings,
         }
         return [sys.executable, *self.plan.replica_module, *flags(settings)]

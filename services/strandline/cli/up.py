@@ -42,6 +42,7 @@ def up(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="DIR", help="Write the state events of every process there.")
     ] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, with certificates made in DIR/certs.")] = False,
 ) -> None:
     """Run a controller and data nodes on this machine until Ctrl-C.
 
@@ -56,6 +57,7 @@ def up(
         observers=observers,
         controller_settings=_export_settings(export) | _settings(controller_setting, "--controller-set"),
         node_settings=_export_settings(export) | _settings(node_setting, "--node-set"),
+        tls=tls,
     )
     perform(run(LocalCluster(plan), restart=restart))
 
@@ -124,6 +126,9 @@ def _print_endpoints(cluster: LocalCluster) -> None:
     screen.print(table(rows, columns))
     screen.print()
     screen.print(f"  export STRANDLINE_BOOTSTRAP={cluster.bootstrap}")
+    for name, path in cluster.client_tls().items():
+        if path:
+            screen.print(f"  export STRANDLINE_{name.upper()}={path}", soft_wrap=True)
     screen.print()
     screen.print("serving; Ctrl-C stops everything and keeps the data", style="dim")
 

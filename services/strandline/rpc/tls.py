@@ -122,13 +122,13 @@ class Tls:
         _log.info("a new certificate is used", identity=fresh.identity.uri, valid_until=str(fresh.not_after))
 
 
-def open_tls(cert: str | Path, key: str | Path, ca: str | Path) -> Tls | None:
+def open_tls(tls_cert: str | Path, tls_key: str | Path, tls_ca: str | Path) -> Tls | None:
     """What three settings ask for; None when they are empty.
 
     Raises:
         TlsWrong: with one sentence.
     """
-    return Tls(tls_files(cert, key, ca)) if str(cert) or str(key) or str(ca) else None
+    return Tls(tls_files(tls_cert, tls_key, tls_ca)) if str(tls_cert) or str(tls_key) or str(tls_ca) else None
 
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
