@@ -4,6 +4,8 @@ A file holds one dataset and one hour of one incarnation. It ends at the end of 
 `max_bytes`. A file that cannot be placed waits in memory, encoded, and is tried again; when too many wait, the oldest
 samples are given up first, transitions only after the last sample, and both are reported as lost.
 
+With a spool, what a killed process had not placed is placed by the next one on its directory (`spool.py`).
+
 Invariant: nothing here raises for a destination that fails, and what waits is bounded in bytes.
 """
 
@@ -13,6 +15,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from strandline.export import layout
 from strandline.export.counters import OutletStats
@@ -23,6 +26,7 @@ from strandline.export.outlet import Lost
 from strandline.export.rows import Emitter
 from strandline.export.runs import Run
 from strandline.export.schema import SAMPLES, SCHEMA_VERSION
+from strandline.export.spool import Spool, SpoolFile
 
 _FIRST_RETRY_US = 1_000_000
 _LONGEST_RETRY_US = 30_000_000
@@ -48,6 +52,7 @@ class _Open:
     first_us: int
     first_seq: int
     last_seq: int = 0
+    spooled: SpoolFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class _Ready:
     content: bytes
     by_type: dict[str, int]
     first_us: int
+    spooled: SpoolFile | None
 
 
 class FileExport:
@@ -70,8 +76,10 @@ class FileExport:
         kind: ExportFormat = ExportFormat.PARQUET,
         limits: FileLimits = FileLimits(),
         said: Callable[[str], None] = lambda _: None,
+        spool: Spool | None = None,
     ) -> None:
         self._destination = destination
+        self._spool = spool
         self._kind = kind
         self._limits = limits
         self._said = said
@@ -103,7 +111,11 @@ class FileExport:
             opened = self._open[dataset] = _Open(
                 growing(self._kind), run.emitter, hour, opened_us, run.events[0].mono_us, run.seqs[0]
             )
+            if self._spool is not None:
+                opened.spooled = self._spool.begin(dataset, hour, run.emitter, run.seqs[0])
         opened.events.add(run)
+        if opened.spooled is not None:
+            opened.spooled.add(run)
         opened.last_seq = run.seqs[-1]
         self._count_waiting()
 
@@ -112,6 +124,8 @@ class FileExport:
     def tend(self, mono_us: int) -> list[Lost]:
         """End the files that are due, place what waits, give up what does not fit. Returns what was given up."""
         self._now_us = mono_us
+        if self._spool is not None:
+            self._salvage(self._spool, mono_us)
         for dataset, opened in list(self._open.items()):
             is_old = mono_us - opened.opened_us >= self._limits.roll_us
             if is_old or opened.events.size_bytes >= self._limits.max_bytes:
@@ -123,7 +137,7 @@ class FileExport:
         return lost
 
     def close(self, mono_us: int) -> None:
-        """End every file and try once to place what waits; what cannot be placed is lost with this process."""
+        """End every file and try once to place what waits; what cannot be placed is lost, or is left in the spool."""
         for dataset in list(self._open):
             self._end(dataset)
         self._place(mono_us)
@@ -132,8 +146,10 @@ class FileExport:
 
     def _end(self, dataset: str) -> None:
         opened = self._open.pop(dataset, None)
-        if opened is None:
-            return
+        if opened is not None:
+            self._finish(dataset, opened)
+
+    def _finish(self, dataset: str, opened: _Open) -> None:
         seqs = SeqRange(
             node_id=opened.emitter.node_id,
             incarnation=opened.emitter.incarnation,
@@ -151,8 +167,27 @@ class FileExport:
             sha256=hashlib.sha256(finished.content).hexdigest(),
             schema_version=SCHEMA_VERSION,
         )
-        self._ready.append(_Ready(dataset, manifest, finished.content, finished.by_type, opened.first_us))
+        self._ready.append(
+            _Ready(dataset, manifest, finished.content, finished.by_type, opened.first_us, opened.spooled)
+        )
         self._count_waiting()
+
+    def _salvage(self, spool: Spool, mono_us: int) -> None:
+        """Make the files that were growing when the process before was killed; done once."""
+        for found in spool.left():
+            if isinstance(found, Path):
+                self._said(f"{found} is no spool of events that can be read, and is removed")
+                spool.forget(found)
+                continue
+            seqs = [seq for run in found.runs for seq in run.seqs]
+            emitter = found.runs[0].emitter
+            grown = _Open(growing(self._kind), emitter, found.hour, mono_us, mono_us, min(seqs), max(seqs))
+            grown.spooled = SpoolFile(spool, found.path)
+            for run in found.runs:
+                grown.events.add(run)
+            self._folder = layout.cluster_folder(emitter.cluster_id)
+            self._finish(found.dataset, grown)
+            self._said(f"{len(seqs)} {found.dataset} of a process that was killed are exported now: {found.path.name}")
 
     def _place(self, mono_us: int) -> None:
         """Place what waits, the oldest first, until one fails."""
@@ -169,6 +204,8 @@ class FileExport:
             self._placed(file)
 
     def _placed(self, file: _Ready) -> None:
+        if file.spooled is not None:
+            file.spooled.forget()
         stats = self.stats
         stats.rows, stats.files = stats.rows + file.manifest.rows, stats.files + 1
         stats.bytes += file.manifest.size_bytes
@@ -193,6 +230,8 @@ class FileExport:
         while sum(len(file.content) for file in self._ready) > self._limits.waiting_bytes:
             victim = next((file for file in self._ready if file.dataset == SAMPLES), self._ready[0])
             self._ready.remove(victim)
+            if victim.spooled is not None:
+                victim.spooled.forget()
             (seqs,) = victim.manifest.ranges
             self._lost.append(Lost(first_seq=seqs.first_seq, last_seq=seqs.last_seq, by_type=victim.by_type))
             self.stats.lost_rows += victim.manifest.rows

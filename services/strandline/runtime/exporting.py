@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Protocol
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from pydantic import Field
 from strandline.export.destination import open_destination
 from strandline.export.encoding import ExportFormat, prepare
 from strandline.export.files import FileExport, FileLimits
+from strandline.export.spool import Spool
 
 ExportDir = Annotated[str, Field(description="directory for exported state events; empty: none")]
 ExportUri = Annotated[str, Field(description="the same as a URI: s3://bucket/prefix?endpoint_override=host:port ...")]
@@ -81,8 +83,13 @@ def check_export(settings: ExportSettings) -> None:
     open_destination(settings.export_uri or settings.export_dir)
 
 
-def open_exports(settings: ExportSettings, said: Callable[[str], None]) -> list[FileExport]:
-    """The export that the settings ask for, or none. ``said`` hears of a failing destination."""
+def open_exports(settings: ExportSettings, said: Callable[[str], None], data_dir: Path | None = None) -> list[FileExport]:
+    """The export that the settings ask for, or none.
+
+    Args:
+        said: hears of a failing destination, and of what a killed process left in ``data_dir``.
+        data_dir: of this process, where the events of growing files stand as well; None: a kill loses them.
+    """
     if not exports(settings):
         return []
     prepare(settings.export_format)
@@ -92,4 +99,5 @@ def open_exports(settings: ExportSettings, said: Callable[[str], None]) -> list[
         waiting_bytes=settings.export_waiting_bytes,
     )
     destination = open_destination(settings.export_uri or settings.export_dir)
-    return [FileExport(destination, settings.export_format, limits, said)]
+    spool = None if data_dir is None else Spool(data_dir)
+    return [FileExport(destination, settings.export_format, limits, said, spool)]

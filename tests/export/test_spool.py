@@ -1,0 +1,151 @@
+"""What a process had not placed when it was killed is placed by the next one on its directory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from exported_rows import CLUSTER, every_type, run_of
+
+from strandline.export.destination import LocalDirectory
+from strandline.export.encoding import ExportFormat
+from strandline.export.files import FileExport, FileLimits
+from strandline.export.schema import EVENT_TYPES
+from strandline.export.spool import FOLDER, Spool
+from strandline.export.verify import verify
+
+FORMATS = list(ExportFormat)
+ROWS = every_type(3 * len(EVENT_TYPES))
+
+
+def exporter(
+    data: Path, out: Path, kind: ExportFormat = ExportFormat.JSONL, *, said: list[str] | None = None,
+    most_bytes: int = 1 << 20,
+) -> FileExport:  # fmt: skip
+    """The outlet of a process on a data directory."""
+    tell = said.append if said is not None else lambda _: None
+    return FileExport(LocalDirectory(out), kind, FileLimits(), tell, Spool(data, most_bytes))
+
+
+def killed(data: Path, out: Path, kind: ExportFormat = ExportFormat.JSONL, *, most_bytes: int = 1 << 20) -> None:
+    """A process takes all rows, a handful at a time, and is gone before a file ends."""
+    outlet = exporter(data, out, kind, most_bytes=most_bytes)
+    for start in range(0, len(ROWS), 7):
+        outlet.write(run_of(ROWS[start : start + 7]))
+        outlet.tend(start)
+
+
+def placed(root: Path) -> dict[str, bytes]:
+    """Every file of a destination, manifests included."""
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def spools(data: Path) -> list[Path]:
+    """What lies in a data directory."""
+    return sorted((data / FOLDER).glob("*"))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_next_process_places_the_file_that_was_growing(tmp_path: Path, kind: ExportFormat) -> None:
+    """Byte for byte what would have been placed at the moment of the kill, manifests included; and the spool goes."""
+    (tmp_path / "data").mkdir()
+    killed(tmp_path / "data", tmp_path / "out", kind)
+    assert placed(tmp_path / "out") == {}
+    whole = FileExport(LocalDirectory(tmp_path / "whole"), kind)
+    whole.write(run_of(ROWS))
+    whole.close(0)
+    exporter(tmp_path / "data", tmp_path / "out", kind).tend(0)
+
+    assert placed(tmp_path / "out") == placed(tmp_path / "whole")
+    assert spools(tmp_path / "data") == []
+
+
+def test_a_file_that_was_placed_leaves_no_spool(tmp_path: Path) -> None:
+    """An orderly end leaves nothing to salvage."""
+    outlet = exporter(tmp_path, tmp_path / "out")
+    outlet.write(run_of(ROWS))
+    assert len(spools(tmp_path)) == 2
+    outlet.close(0)
+
+    assert spools(tmp_path) == []
+
+
+def test_a_kill_between_placing_and_forgetting_doubles_nothing(tmp_path: Path) -> None:
+    """The same file replaces itself."""
+    (tmp_path / "data").mkdir()
+    killed(tmp_path / "data", tmp_path / "out")
+    kept = {path: path.read_bytes() for path in spools(tmp_path / "data")}
+    exporter(tmp_path / "data", tmp_path / "out").tend(0)
+    before = placed(tmp_path / "out")
+    for path, content in kept.items():
+        path.write_bytes(content)
+    exporter(tmp_path / "data", tmp_path / "out").tend(0)
+
+    assert placed(tmp_path / "out") == before
+    assert verify(LocalDirectory(tmp_path / "out"), CLUSTER).doubles == 0
+
+
+def test_a_spool_that_ends_within_a_part_gives_what_is_before_it(tmp_path: Path) -> None:
+    """The file has fewer rows, all of them whole, and a name that says up to where."""
+    (tmp_path / "data").mkdir()
+    killed(tmp_path / "data", tmp_path / "out")
+    for path in spools(tmp_path / "data"):
+        path.write_bytes(path.read_bytes()[:-3])
+    exporter(tmp_path / "data", tmp_path / "out").tend(0)
+
+    found = verify(LocalDirectory(tmp_path / "out"), CLUSTER)
+    assert found.wrong == []
+    assert 0 < found.rows < len(ROWS)
+
+
+def test_a_spool_runs_no_code(tmp_path: Path) -> None:
+    """Whoever can write there can put events into the export and no more; what is no event is removed and said."""
+    (tmp_path / FOLDER).mkdir()
+    content = pickle.dumps((print, os.system))
+    path = tmp_path / FOLDER / "transitions-n1-i1-1.spool"
+    path.write_bytes(struct.pack(">II", len(content), zlib.crc32(content)) + content)
+    said: list[str] = []
+    exporter(tmp_path, tmp_path / "out", said=said).tend(0)
+
+    assert placed(tmp_path / "out") == {}
+    assert spools(tmp_path) == []
+    assert said == [f"{path} is no spool of events that can be read, and is removed"]
+
+
+def test_a_disk_that_fails_ends_the_spool_and_not_the_export(tmp_path: Path) -> None:
+    """A file stands where the folder should be."""
+    (tmp_path / FOLDER).write_text("in the way")
+    outlet = exporter(tmp_path, tmp_path / "out")
+    outlet.write(run_of(ROWS))
+    outlet.close(0)
+
+    assert verify(LocalDirectory(tmp_path / "out"), CLUSTER).rows == len(ROWS)
+
+
+def test_spools_are_bounded(tmp_path: Path) -> None:
+    """What is beyond the bound is lost with the process, without a hole in what is not."""
+    (tmp_path / "data").mkdir()
+    killed(tmp_path / "data", tmp_path / "out", most_bytes=4_000)
+
+    assert sum(path.stat().st_size for path in spools(tmp_path / "data")) <= 4_000
+    exporter(tmp_path / "data", tmp_path / "out").tend(0)
+    found = verify(LocalDirectory(tmp_path / "out"), CLUSTER)
+    assert found.wrong == []
+    assert 0 < found.rows < len(ROWS)
+
+
+def test_what_could_not_be_placed_before_the_end_waits_for_the_next_process(tmp_path: Path) -> None:
+    """A destination that is down while a process stops costs nothing."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "out").write_text("not a directory yet")
+    outlet = exporter(tmp_path / "data", tmp_path / "out")
+    outlet.write(run_of(ROWS))
+    outlet.close(0)
+    (tmp_path / "out").unlink()
+    exporter(tmp_path / "data", tmp_path / "out").tend(0)
+
+    assert verify(LocalDirectory(tmp_path / "out"), CLUSTER).rows == len(ROWS)
