@@ -83,7 +83,9 @@ def check_export(settings: ExportSettings) -> None:
     open_destination(settings.export_uri or settings.export_dir)
 
 
-def open_exports(settings: ExportSettings, said: Callable[[str], None], data_dir: Path | None = None) -> list[FileExport]:
+def open_exports(
+    settings: ExportSettings, said: Callable[[str], None], data_dir: Path | None = None
+) -> list[FileExport]:
     """The export that the settings ask for, or none.
 
     Args:
