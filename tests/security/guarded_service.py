@@ -1,0 +1,47 @@
+"""LeaderService behind TLS and the permission table, with handlers that a test writes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from strandline.core.messages import Endpoint
+from strandline.rpc.channels import open_channel
+from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.tls import Tls
+from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+
+SERVICE = "strandline.v1.LeaderService"
+_METHODS = ("Produce", "ProduceStream", "Fetch", "FetchStream", "OffsetForLeaderEpoch", "ListOffsets")
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+class _Handlers:
+    def __init__(self, **handlers: Handler) -> None:
+        for name in (*_METHODS, "DescribePartitions"):
+            setattr(self, name, handlers.get(name))
+
+
+@asynccontextmanager
+async def guarded(tls: Tls, **handlers: Handler) -> AsyncIterator[Endpoint]:
+    """The address of a server that shows this certificate."""
+    server = build_server(ServerSettings(name="guarded"), tls=tls)
+    pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, _Handlers(**handlers)), server)
+    health = RoleHealth([SERVICE])
+    health.attach(server)
+    endpoint = bind(server, Endpoint("127.0.0.1", 0), tls=tls)
+    await server.start()
+    await health.set_serving(True)
+    try:
+        yield endpoint
+    finally:
+        await server.stop(0)
+
+
+@asynccontextmanager
+async def stub(endpoint: Endpoint, tls: Tls | None) -> AsyncIterator[Any]:
+    """LeaderService as the bearer of this certificate reaches it."""
+    async with open_channel(endpoint, tls=tls) as channel:
+        yield pb_grpc.LeaderServiceStub(channel)

@@ -1,0 +1,152 @@
+"""The three files of TLS: what cannot work is refused at once, by one sentence that names the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from certificates import Certificates
+
+from strandline.cli.authority import new_authority
+from strandline.rpc.certificate import read_material
+from strandline.rpc.identity import CallerRole, NoIdentity, parse_identity
+from strandline.rpc.tls import Tls, open_tls
+from strandline.rpc.tls_files import TlsFiles, TlsWrong
+
+
+def _right(made: Certificates) -> TlsFiles:
+    return made.files("replica/1")
+
+
+def _absent_key(made: Certificates) -> TlsFiles:
+    found = _right(made)
+    found.key.unlink()
+    return found
+
+
+def _directory_as_key(made: Certificates) -> TlsFiles:
+    found = _absent_key(made)
+    found.key.mkdir()
+    return found
+
+
+def _key_of_another(made: Certificates) -> TlsFiles:
+    found, other = _right(made), made.files("replica/2")
+    found.key.write_bytes(other.key.read_bytes())
+    return found
+
+
+def _no_key(made: Certificates) -> TlsFiles:
+    found = _right(made)
+    found.key.write_bytes(b"-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n")
+    return found
+
+
+def _no_certificate(made: Certificates) -> TlsFiles:
+    found = _right(made)
+    found.cert.write_bytes(b"")
+    return found
+
+
+def _no_authority(made: Certificates) -> TlsFiles:
+    found = _right(made)
+    found.ca.write_bytes(b"not a certificate")
+    return found
+
+
+def _foreign(made: Certificates) -> TlsFiles:
+    return made.files("replica/1", signed_by=new_authority("c1", 1))
+
+
+def _expired(made: Certificates) -> TlsFiles:
+    return made.files("replica/1", now=datetime.now(UTC) - timedelta(days=2))
+
+
+def _of_tomorrow(made: Certificates) -> TlsFiles:
+    return made.files("replica/1", now=datetime.now(UTC) + timedelta(days=1))
+
+
+WRONG: dict[str, tuple[Callable[[Certificates], TlsFiles], str]] = {
+    "absent key": (_absent_key, r"tls_key .* cannot be read: No such file"),
+    "directory as key": (_directory_as_key, r"tls_key .* cannot be read: Is a directory"),
+    "no key": (_no_key, r"tls_key .* holds no private key in PEM"),
+    "key of another": (_key_of_another, r"tls_key .* does not belong to the certificate"),
+    "no certificate": (_no_certificate, r"tls_cert .* holds no certificate"),
+    "no authority": (_no_authority, r"tls_ca .* holds no certificate"),
+    "foreign authority": (_foreign, r"tls_cert .* is not signed by the authority in tls_ca"),
+    "expired": (_expired, r"tls_cert .* expired at .* give a new certificate"),
+    "not valid yet": (_of_tomorrow, r"tls_cert .* is not valid before .* correct the clock or wait"),
+}
+"""What can be wrong, and what is said of it."""
+
+
+def test_right_files_name_their_bearer(tmp_path: Path) -> None:
+    """A certificate with its key and its authority is believed, and says who it is for."""
+    found = read_material(_right(Certificates.at(tmp_path)))
+
+    assert found.identity == parse_identity("strandline://c1/replica/1")
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_each_wrong_file_is_named(tmp_path: Path, case: str) -> None:
+    """One sentence says which file is wrong, and how."""
+    make, said = WRONG[case]
+    files = make(Certificates.at(tmp_path))
+
+    with pytest.raises(TlsWrong, match=said) as caught:
+        Tls(files)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_the_clock_decides_what_holds_now(tmp_path: Path) -> None:
+    """The same certificate is too old for a clock that is a week ahead, and too new for one a week behind."""
+    files = _right(Certificates.at(tmp_path))
+    now = datetime.now(UTC)
+
+    with pytest.raises(TlsWrong, match="expired"):
+        read_material(files, now=now + timedelta(days=7))
+    with pytest.raises(TlsWrong, match="not valid before"):
+        read_material(files, now=now - timedelta(days=7))
+
+
+def test_all_three_or_none(tmp_path: Path) -> None:
+    """No files is no TLS; a part of them is a mistake that names what is absent."""
+    files = _right(Certificates.at(tmp_path))
+
+    assert open_tls("", "", "") is None
+    with pytest.raises(TlsWrong, match="tls_key and tls_ca must be given too"):
+        open_tls(files.cert, "", "")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "strandline://c1/replica/x",
+        "strandline://c1/replica/1/2",
+        "strandline://c1/boss/1",
+        "strandline:///client/x",
+        "strandline://c1/client/",
+        "strandline://c1/client/a%20b",
+        "https://c1/client/x",
+        "",
+    ],
+)
+def test_only_whole_identities_are_read(uri: str) -> None:
+    """An identity of another form names nobody."""
+    with pytest.raises(NoIdentity):
+        parse_identity(uri)
+
+
+def test_a_certificate_must_be_the_processs_own(tmp_path: Path) -> None:
+    """A node does not start with another node's certificate, nor with one of another cluster or role."""
+    tls = Certificates.at(tmp_path).tls("replica/2")
+
+    tls.must_be(CallerRole.REPLICA, name="2", cluster_id="c1")
+    for wrong in ({"name": "3"}, {"cluster_id": "c2"}):
+        with pytest.raises(TlsWrong, match="needs one for"):
+            tls.must_be(CallerRole.REPLICA, **wrong)
+    with pytest.raises(TlsWrong, match="needs one for"):
+        tls.must_be(CallerRole.CONTROLLER)
