@@ -37,6 +37,7 @@ class Certificates:
         days: int = 1,
         now: datetime | None = None,
         signed_by: Authority | None = None,
+        believes: bytes | None = None,
     ) -> TlsFiles:
         """A certificate for ``role/id``; written anew when called again. ``signed_by`` another authority: foreign."""
         identity = parse_identity(f"strandline://{cluster}/{who}")
@@ -44,7 +45,7 @@ class Certificates:
         folder = self.directory / who.replace("/", "-")
         folder.mkdir(parents=True, exist_ok=True)
         found = TlsFiles(cert=folder / "tls.crt", key=folder / "tls.key", ca=folder / "ca.crt")
-        for path, content in zip(found.all, (issued.cert, issued.key, self.authority.pem), strict=True):
+        for path, content in zip(found.all, (issued.cert, issued.key, believes or self.authority.pem), strict=True):
             path.write_bytes(content)
         return found
 

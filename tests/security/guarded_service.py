@@ -25,8 +25,8 @@ class _Handlers:
 
 
 @asynccontextmanager
-async def guarded(tls: Tls, **handlers: Handler) -> AsyncIterator[Endpoint]:
-    """The address of a server that shows this certificate."""
+async def guarded(tls: Tls | None, **handlers: Handler) -> AsyncIterator[Endpoint]:
+    """The address of a server that shows this certificate, or speaks plain without one."""
     server = build_server(ServerSettings(name="guarded"), tls=tls)
     pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, _Handlers(**handlers)), server)
     health = RoleHealth([SERVICE])
