@@ -57,6 +57,7 @@ class ControllerDriver:
         self.clock = clock
         self.watches = watches
         self.on_stop_serving: Callable[[], None] = lambda: None
+        self.on_refusal: Callable[[str, Refusal], None] = lambda _answer, _refusal: None
         self._store = store
         self._sink = sink
         self._stop = stop
@@ -155,6 +156,9 @@ class ControllerDriver:
                     self._stop_serving(effect)
 
     def _complete(self, request_id: int, answer: object) -> None:
+        refusal = getattr(answer, "refusal", None)
+        if refusal is not None:
+            self.on_refusal(type(answer).__name__, refusal)
         future = self._calls.get(request_id)
         if future is not None and not future.done():
             future.set_result(answer)

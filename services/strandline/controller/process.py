@@ -18,6 +18,7 @@ import grpc
 import structlog
 
 from strandline.controller.driver import ControllerDriver, Stop
+from strandline.controller.seen import CountedSink, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.tasks import Prober, tick_forever
@@ -29,6 +30,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint
 from strandline.core.snapshots import cluster_snapshots
 from strandline.core.truncation import loss_warning
+from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
@@ -41,6 +43,7 @@ from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.hourly import at_each_hour
+from strandline.runtime.telling import tell
 
 ENDPOINT_NAME = "endpoint.json"
 _SERVER_GRACE_S = 0.5
@@ -61,7 +64,9 @@ class ControllerProcess:
         self.health_endpoint: Endpoint | None = None
         self.health = RoleHealth([SERVICE])
         self._health_port = HealthPort("controller", self.health)
-        self._store = store or SqliteStore(settings.data_dir)
+        self._seen = Seen(settings)
+        self.metrics_address = ""
+        self._store = TimedStore(store or SqliteStore(settings.data_dir), self._seen.counts)
         self._stop_process = stop
         self._tasks: list[asyncio.Task[None]] = []
         self._health_changes: set[asyncio.Task[None]] = set()
@@ -94,7 +99,7 @@ class ControllerProcess:
         self.sink = EventSink(
             settings.data_dir,
             {"role": "controller"},
-            outlets=open_exports(settings, _log.warning),
+            outlets=[LogLines(tell), *open_exports(settings, _log.warning, settings.data_dir)],
             ring_events=settings.export_ring_events,
             said=_log.warning,
             topic_name=self._topic_name,
@@ -104,11 +109,12 @@ class ControllerProcess:
             ControllerCore(state, rules, settings.timings()),
             self._store,
             clock=monotonic_ms,
-            sink=self.sink,
+            sink=CountedSink(self.sink, self._seen.counts),
             watches=Watches(settings.watch_backlog),
             stop=self._stop_process,
         )
         self.driver.on_stop_serving = self._unhealthy
+        self.driver.on_refusal = self._seen.refused
         self.prober = Prober(self.driver, settings.probe_deadline_ms)
         servicer = ControllerServicer(
             self.driver, alive_every_ms=settings.heartbeat_interval_ms, on_watch_ended=self.prober.suspect
@@ -121,9 +127,11 @@ class ControllerProcess:
         self.sink.know(controller_epoch=header.controller_epoch)
         self.sink.begin(header.cluster_id, header.controller_epoch)
         self._tell_state()
+        self.metrics_address = self._seen.open(self.driver, self.sink)
         self._own(self.driver.perform_forever())
         self._own(tick_forever(self.driver, settings.tick_ms))
         self._own(at_each_hour(self._tell_state))
+        self._own(self._seen.refusals.tell_forever())
         for server in self._servers:
             await server.start()
         await self.health.set_serving(True)
@@ -150,7 +158,12 @@ class ControllerProcess:
     def _bind_one(self, address: str, *, for_nodes: bool) -> Endpoint:
         settings = self.settings
         keepalive = settings.keepalive() if for_nodes else None
-        chosen = ServerSettings(name="controller", reflection=settings.reflection, internal_keepalive=keepalive)
+        chosen = ServerSettings(
+            name="controller",
+            reflection=settings.reflection,
+            internal_keepalive=keepalive,
+            on_refusal=self._seen.refused,
+        )
         server = build_server(chosen, tls=self._tls)
         self.health.attach(server, with_reflection=settings.reflection)
         self._servers.append(server)
@@ -177,6 +190,8 @@ class ControllerProcess:
         content = {"pid": os.getpid(), "client": target(self._bound), "internal": target(self.internal or self._bound)}
         if self.health_endpoint is not None:
             content["health"] = target(self.health_endpoint)
+        if self.metrics_address:
+            content["metrics"] = self.metrics_address
         _replace_text(self.settings.data_dir / ENDPOINT_NAME, json.dumps(content) + "\n")
 
     def _unhealthy(self) -> None:
@@ -211,6 +226,7 @@ class ControllerProcess:
         self.sink.close()
         if exports(self.settings):
             _log.info("export closed", **self.sink.counters().metrics())
+        await self._seen.close()
         await self._health_port.close()
         _log.info("stopped")
         return ExitCode.CLEAN

@@ -1,0 +1,110 @@
+"""Decides how the controller is seen: what is counted of its events and commits, its refusals, its port.
+
+Invariant: an event goes on to the export exactly as it came, and a commit is the store's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from strandline.controller.driver import ControllerDriver
+from strandline.controller.settings import ControllerSettings
+from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.errors import Refusal
+from strandline.core.types import TopicPartition
+from strandline.export.sink import EventSink
+from strandline.metadata.store import MetadataStore
+from strandline.metrics import families as f
+from strandline.metrics.controller_figures import ControllerCounts, controller_figures
+from strandline.metrics.export_figures import export_figures
+from strandline.metrics.figures import Figure
+from strandline.metrics.port import MetricsPort
+from strandline.metrics.refusal_figures import refusal_figures
+from strandline.rpc.channels import parse_endpoint
+from strandline.rpc.server import PortTaken
+from strandline.runtime.refusals import Refusals
+
+
+class TimedStore:
+    """A store whose commits are timed."""
+
+    def __init__(self, store: MetadataStore, counts: ControllerCounts) -> None:
+        self._store = store
+        self._counts = counts
+
+    async def open(self) -> ClusterState | None:
+        """See `MetadataStore.open`."""
+        return await self._store.open()
+
+    async def commit(self, transactions: Sequence[Transaction]) -> None:
+        """See `MetadataStore.commit`."""
+        began_s = perf_counter()
+        await self._store.commit(transactions)
+        self._counts.commits.observe(perf_counter() - began_s)
+
+    async def replace(self, state: ClusterState) -> None:
+        """See `MetadataStore.replace`."""
+        await self._store.replace(state)
+
+    async def close(self) -> None:
+        """See `MetadataStore.close`."""
+        await self._store.close()
+
+
+class CountedSink:
+    """A sink whose events are counted on their way."""
+
+    def __init__(self, sink: EventSink, counts: ControllerCounts) -> None:
+        self._sink = sink
+        self._counts = counts
+
+    def take(self, event_type: str, tp: TopicPartition | None, fields: Mapping[str, Any]) -> None:
+        """Count it, pass it on."""
+        self._counts.count(event_type, fields)
+        self._sink.take(event_type, tp, fields)
+
+
+class Seen:
+    """The eyes on one controller."""
+
+    def __init__(self, settings: ControllerSettings) -> None:
+        self._settings = settings
+        self._port: MetricsPort | None = None
+        self.counts = ControllerCounts()
+        self.refusals = Refusals()
+
+    def refused(self, method: str, refusal: Refusal) -> None:
+        """A call, or what it asked for, was refused."""
+        self.refusals.note(method.rpartition("/")[2], refusal)
+
+    def open(self, driver: ControllerDriver, sink: EventSink) -> str:
+        """Be scraped from now on, if a port is asked for; returns its address, or nothing.
+
+        Raises:
+            PortTaken: the address is taken, or is not this machine's.
+        """
+
+        def read() -> Iterator[Figure]:
+            yield from controller_figures(driver.core.state)
+            yield from self.counts.figures()
+            yield from refusal_figures(self.refusals)
+            yield Figure(f.WATCHERS, len(driver.watches))
+
+        def read_aside() -> Iterator[Figure]:
+            yield from export_figures(sink.counters())
+            yield Figure(f.DISK_FREE, shutil.disk_usage(self._settings.data_dir).free)
+
+        self._port = MetricsPort(f.Role.CONTROLLER, read, read_aside)
+        try:
+            return self._port.open(self._settings.metrics_bind) or ""
+        except OSError as error:
+            raise PortTaken(parse_endpoint(self._settings.metrics_bind)) from error
+
+    async def close(self) -> None:
+        """Be scraped no more."""
+        if self._port is not None:
+            await asyncio.to_thread(self._port.close)

@@ -1,0 +1,70 @@
+"""Decides what a scrape of the controller reads from its state, and what is counted of the events that leave it.
+
+Invariant: reads only; the state is what was committed or is about to be, never a half of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from strandline.core.controller_state import ClusterState
+from strandline.core.messages import PartitionImage
+from strandline.metrics import families as f
+from strandline.metrics.figures import Figure, Histogram, Tally
+
+_CAUSES = ("lag", "node_fenced", "controlled_shutdown")
+_ENDS = ("session_timeout", "connection_refused", "controlled_shutdown", "requested")
+
+
+def controller_figures(state: ClusterState) -> Iterator[Figure]:
+    """Gauges over nodes and partitions."""
+    partitions = list(state.partitions())
+    fenced = sum(node.image.fenced for node in state.nodes.values())
+    yield Figure(f.OFFLINE, sum(one.leader is None for one in partitions))
+    yield Figure(f.FENCED_NODES, fenced)
+    yield Figure(f.ACTIVE_NODES, len(state.nodes) - fenced)
+    yield Figure(f.CLUSTER_TOPICS, len(state.topics))
+    yield Figure(f.CLUSTER_PARTITIONS, len(partitions))
+    yield Figure(f.CLUSTER_UNDER_REPLICATED, sum(len(one.isr) < len(one.replicas) for one in partitions))
+    yield Figure(f.CLUSTER_UNDER_MIN_ISR, sum(len(one.isr) < one.min_isr for one in partitions))
+    yield Figure(f.IMBALANCED, sum(map(_is_imbalanced, partitions)))
+    yield Figure(f.METADATA_OFFSET, state.header.metadata_offset)
+    yield Figure(f.CONTROLLER_EPOCH, state.header.controller_epoch)
+
+
+def _is_imbalanced(partition: PartitionImage) -> bool:
+    return partition.leader is not None and partition.leader != partition.replicas[0]
+
+
+class ControllerCounts:
+    """What one reign did, as its events tell."""
+
+    def __init__(self) -> None:
+        self.commits = Histogram()
+        self._elections = Tally(f.LEADER_ELECTIONS, *_CAUSES)
+        self._shrinks = Tally(f.CONTROLLER_SHRINKS, *_CAUSES)
+        self._sessions_ended = Tally(f.SESSIONS_ENDED, *_ENDS)
+        self._expands = self._unclean = 0
+
+    def count(self, event_type: str, fields: Mapping[str, Any]) -> None:
+        """An event left the controller, after its transaction."""
+        match event_type:
+            case "ISR_CHANGE":
+                if fields["removed"]:
+                    self._shrinks.add(str(fields["cause"]))
+                self._expands += bool(fields["added"])
+            case "LEADER_CHANGE" if fields["new_leader"] is not None and fields["old_leader_epoch"] is not None:
+                self._elections.add(str(fields["reason"]))
+                self._unclean += fields["election_type"] == "unclean"
+            case "NODE_SESSION" if fields["phase"] == "fence":
+                self._sessions_ended.add(str(fields["cause"]))
+
+    def figures(self) -> Iterator[Figure]:
+        """As they stand."""
+        yield from self._elections.figures()
+        yield from self._shrinks.figures()
+        yield from self._sessions_ended.figures()
+        yield Figure(f.CONTROLLER_EXPANDS, self._expands)
+        yield Figure(f.UNCLEAN_ELECTIONS, self._unclean)
+        yield Figure(f.METADATA_COMMIT, self.commits.spread())

@@ -1,0 +1,50 @@
+"""A controller is scraped: every metric of its role is there, and says what it decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from running_controller import controller, create, join, stub_of
+from scraping import LOOPBACK, names_of, scraped
+
+from strandline.metrics.families import Role
+from strandline.v1 import controller_service_pb2 as pb
+
+
+async def test_every_metric_of_a_controller_is_scraped(tmp_path: Path) -> None:
+    """No name of the table is missing, and none is beyond it."""
+    async with controller(tmp_path, metrics_bind=LOOPBACK) as process:
+        seen = await scraped(process.metrics_address)
+
+    assert seen.ours == names_of(Role.CONTROLLER)
+
+
+async def test_a_lost_node_is_seen(tmp_path: Path) -> None:
+    """The node is fenced, its partition offline; the session's end has its cause."""
+    async with controller(tmp_path, metrics_bind=LOOPBACK) as process, stub_of(process) as stub:
+        joined = await join(stub, 1)
+        await create(stub, "tides", factor=1)
+        before = await scraped(process.metrics_address)
+        await stub.Heartbeat(
+            pb.HeartbeatRequest(node_id=1, node_epoch=joined.node_epoch, cluster_id=joined.cluster_id, want_fence=True),
+            timeout=5,
+        )
+        after = await scraped(process.metrics_address)
+
+    assert [before.value(name) for name in ("fenced_nodes", "active_nodes", "offline_partitions")] == [0, 1, 0]
+    assert [after.value(name) for name in ("fenced_nodes", "active_nodes", "offline_partitions")] == [1, 0, 1]
+    assert before.value("cluster_partitions") == 1
+    assert after.value("node_sessions_ended_total", cause="requested") == 1
+    assert after.value("metadata_offset") > before.value("metadata_offset")
+    assert after.value("metadata_commit_seconds_count") > 0
+
+
+async def test_the_creation_of_a_topic_is_no_election(tmp_path: Path) -> None:
+    """A first leader follows from nothing that was lost."""
+    async with controller(tmp_path, metrics_bind=LOOPBACK) as process, stub_of(process) as stub:
+        await join(stub, 1)
+        await create(stub, "tides", factor=1)
+        seen = await scraped(process.metrics_address)
+
+    elections = {labels: value for (name, labels), value in seen.samples.items() if "leader_elections" in name}
+    assert set(elections.values()) == {0}
