@@ -1,0 +1,80 @@
+// Consume prints the committed records of one partition: partition, offset and value, separated by tabs.
+//
+// The leader holds a fetch until there is something to read, so waiting costs nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "strandline.example/go/gen/strandline/v1"
+	"strandline.example/go/strand"
+)
+
+func main() {
+	log.SetFlags(0)
+	bootstrap := flag.String("bootstrap", os.Getenv("STRANDLINE_BOOTSTRAP"), "the controller, host:port")
+	topic := flag.String("topic", "tides", "the topic")
+	partition := flag.Int("partition", 0, "the partition")
+	offset := flag.Int64("offset", 0, "the first offset")
+	count := flag.Int("count", 0, "end after so many records; 0: when the time is over")
+	duration := flag.Duration("for", time.Minute, "end after this time")
+	flag.Parse()
+	ctx, cancel := context.WithTimeout(context.Background(), *duration)
+	defer cancel()
+	err := run(ctx, *bootstrap, *topic, *partition, *offset, *count)
+	if err != nil && (*count > 0 || !errors.Is(err, context.DeadlineExceeded)) {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, bootstrap, topic string, partition int, offset int64, count int) error {
+	cluster, err := strand.Dial(bootstrap)
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	for seen := 0; count == 0 || seen < count; {
+		records, err := fetch(ctx, cluster, topic, partition, offset)
+		if err != nil {
+			return err
+		}
+		for _, record := range records {
+			fmt.Printf("%d\t%d\t%s\n", partition, record.GetOffset(), record.Value)
+			offset = record.GetOffset() + 1
+			if seen++; seen == count {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func fetch(
+	ctx context.Context, cluster *strand.Cluster, topic string, partition int, offset int64,
+) (records []*pb.SimpleRecord, err error) {
+	request := &pb.FetchRequest{MaxWaitMs: proto.Int32(1000), Decode: true, Topics: []*pb.FetchTopic{{
+		Topic:      topic,
+		Partitions: []*pb.FetchPartition{{Partition: int32(partition), FetchOffset: offset}},
+	}}}
+	err = cluster.AskLeader(ctx, topic, partition, func(ctx context.Context, leader pb.LeaderServiceClient) error {
+		answer, err := leader.Fetch(ctx, request)
+		if err != nil {
+			return err
+		}
+		if err := strand.Answer(answer.ErrorCode, answer.ErrorMessage); err != nil {
+			return err
+		}
+		result := answer.Responses[0].Partitions[0]
+		records = result.SimpleRecords
+		return strand.Answer(result.ErrorCode, result.ErrorMessage)
+	})
+	return records, err
+}

@@ -1,0 +1,199 @@
+// Package strand finds who leads a partition, and finds it again when that has changed.
+package strand
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	pb "strandline.example/go/gen/strandline/v1"
+)
+
+const (
+	callTimeout  = 5 * time.Second
+	firstBackoff = 50 * time.Millisecond
+	mostBackoff  = time.Second
+)
+
+// Cluster is a view of one cluster. It belongs to one goroutine.
+type Cluster struct {
+	controller  pb.ControllerServiceClient
+	credentials credentials.TransportCredentials
+	nodes       map[int32]string
+	topics      map[string][]*pb.PartitionMetadata
+	connections map[string]*grpc.ClientConn
+}
+
+// Dial connects to the controller, with TLS if STRANDLINE_TLS_CERT, _KEY and _CA name files.
+func Dial(bootstrap string) (*Cluster, error) {
+	secured, err := transport()
+	if err != nil {
+		return nil, err
+	}
+	cluster := &Cluster{credentials: secured, connections: map[string]*grpc.ClientConn{}}
+	connection, err := cluster.connection(bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	cluster.controller = pb.NewControllerServiceClient(connection)
+	return cluster, nil
+}
+
+// Controller is the service that knows who leads.
+func (c *Cluster) Controller() pb.ControllerServiceClient { return c.controller }
+
+// Close ends every connection.
+func (c *Cluster) Close() {
+	for _, connection := range c.connections {
+		_ = connection.Close()
+	}
+}
+
+// Partitions is how many partitions a topic has; it waits for the topic until ctx ends.
+func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
+	err := retry(ctx, func(ctx context.Context) error {
+		if err := c.refresh(ctx); err != nil {
+			return err
+		}
+		if len(c.topics[topic]) == 0 {
+			return again{fmt.Errorf("there is no topic %q", topic)}
+		}
+		return nil
+	})
+	return len(c.topics[topic]), err
+}
+
+// AskLeader calls ask with the partition's leader until it is answered or ctx ends. What ask returns for a
+// partition goes through Answer, which says when another attempt helps; metadata is asked anew before each.
+func (c *Cluster) AskLeader(
+	ctx context.Context, topic string, partition int, ask func(context.Context, pb.LeaderServiceClient) error,
+) error {
+	return retry(ctx, func(ctx context.Context) error {
+		leader, err := c.leader(topic, partition)
+		if err == nil {
+			err = ask(ctx, leader)
+		}
+		if err != nil {
+			if failed := c.refresh(ctx); failed != nil {
+				return failed
+			}
+		}
+		return err
+	})
+}
+
+// Answer turns a partition's error code into an error; nil if there is none.
+func Answer(code pb.ErrorCode, sentence string) error {
+	switch code {
+	case pb.ErrorCode_ERROR_CODE_UNSPECIFIED:
+		return nil
+	case pb.ErrorCode_ERROR_CODE_NOT_LEADER_OR_FOLLOWER, pb.ErrorCode_ERROR_CODE_FENCED_LEADER_EPOCH,
+		pb.ErrorCode_ERROR_CODE_UNKNOWN_LEADER_EPOCH, pb.ErrorCode_ERROR_CODE_LEADER_NOT_AVAILABLE,
+		pb.ErrorCode_ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, pb.ErrorCode_ERROR_CODE_OFFSET_NOT_AVAILABLE,
+		pb.ErrorCode_ERROR_CODE_NOT_ENOUGH_REPLICAS, pb.ErrorCode_ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+		pb.ErrorCode_ERROR_CODE_REQUEST_TIMED_OUT:
+		return again{errors.New(sentence)}
+	default:
+		return errors.New(sentence)
+	}
+}
+
+// again is an error after which another attempt may succeed.
+type again struct{ error }
+
+// retry attempts with a deadline for each attempt, and longer and longer pauses between them.
+func retry(ctx context.Context, attempt func(context.Context) error) error {
+	for pause := firstBackoff; ; pause = min(2*pause, mostBackoff) {
+		limited, cancel := context.WithTimeout(ctx, callTimeout)
+		err := attempt(limited)
+		cancel()
+		if err == nil || !helps(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; last: %w", ctx.Err(), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func helps(err error) bool {
+	var transient again
+	if errors.As(err, &transient) {
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *Cluster) refresh(ctx context.Context) error {
+	answer, err := c.controller.GetMetadata(ctx, &pb.GetMetadataRequest{})
+	if err != nil {
+		return err
+	}
+	c.nodes, c.topics = map[int32]string{}, map[string][]*pb.PartitionMetadata{}
+	for _, node := range answer.Metadata.Nodes {
+		client := node.Endpoints.Client
+		c.nodes[node.NodeId] = fmt.Sprintf("%s:%d", client.Host, client.Port)
+	}
+	for _, topic := range answer.Metadata.Topics {
+		c.topics[topic.Name] = topic.Partitions
+	}
+	return nil
+}
+
+func (c *Cluster) leader(topic string, partition int) (pb.LeaderServiceClient, error) {
+	partitions := c.topics[topic]
+	if partition >= len(partitions) || partitions[partition].LeaderId == nil {
+		return nil, again{fmt.Errorf("nobody leads %s-%d", topic, partition)}
+	}
+	connection, err := c.connection(c.nodes[*partitions[partition].LeaderId])
+	if err != nil {
+		return nil, err
+	}
+	return pb.NewLeaderServiceClient(connection), nil
+}
+
+func (c *Cluster) connection(address string) (*grpc.ClientConn, error) {
+	if known, found := c.connections[address]; found {
+		return known, nil
+	}
+	connection, err := grpc.NewClient("dns:///"+address, grpc.WithTransportCredentials(c.credentials))
+	if err == nil {
+		c.connections[address] = connection
+	}
+	return connection, err
+}
+
+func transport() (credentials.TransportCredentials, error) {
+	certificate, key := os.Getenv("STRANDLINE_TLS_CERT"), os.Getenv("STRANDLINE_TLS_KEY")
+	if certificate == "" {
+		return insecure.NewCredentials(), nil
+	}
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		return nil, err
+	}
+	authority, err := os.ReadFile(os.Getenv("STRANDLINE_TLS_CA"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}), nil
+}

@@ -1,0 +1,126 @@
+// Finds who leads a partition, and finds it again when that has changed.
+import fs from "node:fs";
+import path from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+
+import grpc from "@grpc/grpc-js";
+import loader from "@grpc/proto-loader";
+
+const PROTOS = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../protos");
+const CALL_MS = 5_000;
+const FIRST_PAUSE_MS = 50;
+const MOST_PAUSE_MS = 1_000;
+
+const definition = loader.loadSync(
+  ["strandline/v1/controller_service.proto", "strandline/v1/leader_service.proto"],
+  { includeDirs: [PROTOS], keepCase: true, longs: String, enums: String, defaults: false },
+);
+const { LeaderService, ControllerService } = grpc.loadPackageDefinition(definition).strandline.v1;
+
+// After these, another attempt may succeed.
+const TRANSIENT = new Set([
+  "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "LEADER_NOT_AVAILABLE",
+  "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_NOT_AVAILABLE", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+  "REQUEST_TIMED_OUT",
+].map((name) => `ERROR_CODE_${name}`));
+const TRANSIENT_STATUS = new Set([
+  grpc.status.UNAVAILABLE, grpc.status.DEADLINE_EXCEEDED, grpc.status.RESOURCE_EXHAUSTED,
+]);
+
+// What a partition, or a call as a whole, was refused with.
+export class Refused extends Error {
+  constructor(code, sentence) {
+    super(sentence);
+    this.isTransient = TRANSIENT.has(code);
+  }
+}
+
+// Throws if an answer has an error code; a field that is absent has its zero value.
+export function check(answer) {
+  if (answer.error_code && answer.error_code !== "ERROR_CODE_UNSPECIFIED") {
+    throw new Refused(answer.error_code, answer.error_message);
+  }
+  return answer;
+}
+
+// A unary call as a promise, with a deadline.
+export function call(client, method, request) {
+  return new Promise((resolve, reject) => {
+    client[method](request, { deadline: Date.now() + CALL_MS }, (error, answer) =>
+      error ? reject(error) : resolve(answer));
+  });
+}
+
+// Attempts until something else than a passing failure happens or `signal` ends it, with growing pauses.
+export async function retry(signal, attempt) {
+  for (let wait = FIRST_PAUSE_MS; ; wait = Math.min(2 * wait, MOST_PAUSE_MS)) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (!error.isTransient && !TRANSIENT_STATUS.has(error.code)) throw error;
+      if (signal.aborted) throw error;
+      await pause(wait, undefined, { signal }).catch(() => { throw error; });
+    }
+  }
+}
+
+// A view of one cluster.
+export class Cluster {
+  #credentials = transport();
+  #clients = new Map();
+  #nodes = new Map();
+  #topics = new Map();
+
+  constructor(bootstrap) {
+    this.controller = new ControllerService(bootstrap, this.#credentials);
+  }
+
+  close() {
+    this.controller.close();
+    for (const client of this.#clients.values()) client.close();
+  }
+
+  // How many partitions a topic has; waits for the topic.
+  async partitions(signal, topic) {
+    return retry(signal, async () => {
+      await this.#refresh();
+      const found = this.#topics.get(topic);
+      if (!found) throw new Refused("ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION", `there is no topic ${topic}`);
+      return found.length;
+    });
+  }
+
+  // Calls `ask` with the partition's leader until it is answered; after a failure the leader is looked up anew.
+  async askLeader(signal, topic, partition, ask) {
+    return retry(signal, async () => {
+      try {
+        return await ask(this.#leader(topic, partition));
+      } catch (error) {
+        await this.#refresh();
+        throw error;
+      }
+    });
+  }
+
+  async #refresh() {
+    const { metadata } = await call(this.controller, "GetMetadata", {});
+    this.#nodes = new Map((metadata.nodes ?? []).map((node) => [node.node_id, node.endpoints.client]));
+    this.#topics = new Map((metadata.topics ?? []).map((topic) => [topic.name, topic.partitions]));
+  }
+
+  #leader(topic, partition) {
+    const endpoint = this.#nodes.get(this.#topics.get(topic)?.[partition]?.leader_id);
+    if (!endpoint) throw new Refused("ERROR_CODE_LEADER_NOT_AVAILABLE", `nobody leads ${topic}-${partition}`);
+    const address = `${endpoint.host}:${endpoint.port}`;
+    if (!this.#clients.has(address)) this.#clients.set(address, new LeaderService(address, this.#credentials));
+    return this.#clients.get(address);
+  }
+}
+
+// TLS if STRANDLINE_TLS_CERT, _KEY and _CA name files.
+function transport() {
+  const { STRANDLINE_TLS_CERT: cert, STRANDLINE_TLS_KEY: key, STRANDLINE_TLS_CA: ca } = process.env;
+  if (!cert) return grpc.credentials.createInsecure();
+  return grpc.credentials.createSsl(...[ca, key, cert].map((name) => fs.readFileSync(name)));
+}
