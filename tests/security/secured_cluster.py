@@ -1,0 +1,124 @@
+"""A controller and data nodes with TLS inside the test's own process, on ports of the kernel's choice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from certificates import CLUSTER, Certificates, settings_of
+
+from strandline.client import Admin
+from strandline.controller.process import ControllerProcess
+from strandline.controller.settings import ControllerSettings
+from strandline.core.messages import Endpoint, PartitionImage, PartitionView
+from strandline.core.types import NodeId
+from strandline.replica.node import ReplicaNode
+from strandline.replica.settings import ReplicaSettings
+from strandline.rpc.channels import target
+from strandline.runtime.exit_codes import ExitCode
+from strandline.storage.directory import DataDirectory
+
+SETTLE_S = 20.0
+
+
+class ProcessEnded(BaseException):
+    """Where a process would have ended."""
+
+    def __init__(self, code: ExitCode, line: str) -> None:
+        self.code = code
+        super().__init__(line)
+
+
+def end(code: ExitCode, line: str) -> NoReturn:
+    """Raise instead of ending the test run."""
+    raise ProcessEnded(code, line)
+
+
+@dataclass(slots=True)
+class Secured:
+    """What runs, and who may look at it."""
+
+    made: Certificates
+    controller: ControllerProcess
+    nodes: list[ReplicaNode]
+    admin: Admin
+
+    @property
+    def for_clients(self) -> Endpoint:
+        """The controller's port for clients."""
+        assert self.controller.endpoint is not None
+        return self.controller.endpoint
+
+    @property
+    def for_nodes(self) -> Endpoint:
+        """The controller's port for nodes."""
+        assert self.controller.internal is not None
+        return self.controller.internal
+
+    async def partition(self, topic: str) -> PartitionImage:
+        """Partition 0 of a topic as the controller tells it now."""
+        return (await self.admin.describe_topics([topic]))[0].partitions[0]
+
+    async def led(self, topic: str) -> PartitionView:
+        """Partition 0 of a topic as its leader tells it now."""
+        return (await self.admin.describe_partitions([topic]))[0]
+
+
+async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
+    """What ``look`` finds, as soon as it finds something."""
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        if found := await look():
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"not within {SETTLE_S:g} s: {what}")
+
+
+@asynccontextmanager
+async def secured_cluster(directory: Path, node_ids: Sequence[int] = (1, 2, 3)) -> AsyncIterator[Secured]:
+    """A cluster whose nodes use the controller's port for nodes; stopped in good order at the end."""
+    made = Certificates.at(directory / "certs")
+    async with AsyncExitStack() as stack:
+        controller = ControllerProcess(
+            ControllerSettings(
+                data_dir=directory / "controller",
+                internal_bind="127.0.0.1:0",
+                heartbeat_interval_ms=200,
+                **settings_of(made.files("controller/controller")),
+            ),
+            stop=end,
+        )
+        await controller.start()
+        stack.push_async_callback(controller.shut_down)
+        assert controller.internal is not None and controller.endpoint is not None
+        nodes = []
+        for node_id in node_ids:
+            node = build_node(directory / f"node-{node_id}", controller.internal, made, node_id)
+            await node.start()
+            stack.push_async_callback(node.shut_down)
+            nodes.append(node)
+        admin = Admin(target(controller.endpoint), **settings_of(made.files("admin/root")))
+        await stack.enter_async_context(admin)
+        yield Secured(made, controller, nodes, admin)
+
+
+def build_node(directory: Path, controller: Endpoint, made: Certificates, node_id: int) -> ReplicaNode:
+    """A data node that is not started."""
+    settings = ReplicaSettings(
+        node_id=node_id,
+        data_dir=directory,
+        controllers=(target(controller),),
+        tick_ms=10,
+        low_space_bytes=0,
+        **settings_of(made.files(f"replica/{node_id}")),
+    )
+    opened = DataDirectory.open(directory, node_id=NodeId(node_id), durability=settings.durability, low_space_bytes=0)
+    return ReplicaNode(settings, opened, stop=end)
+
+
+__all__ = ["CLUSTER", "ProcessEnded", "Secured", "build_node", "end", "secured_cluster", "until"]
