@@ -1,0 +1,11 @@
+"""Puts the helpers of this folder where its tests can import them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+
+if str(_HERE) not in sys.path:
+    sys.path.append(str(_HERE))

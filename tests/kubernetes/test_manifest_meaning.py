@@ -1,0 +1,246 @@
+"""What the manifests say fits what the services are: settings, ports, probes, commands, selectors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kustomized import RENDERED, ROOT, Object, containers, needs_kubectl, objects, of_kind, one, variables, workloads
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from strandline import __version__
+from strandline.cli.app import app
+from strandline.console.settings import ConsoleSettings
+from strandline.controller.settings import ControllerSettings
+from strandline.replica.settings import ReplicaSettings
+from strandline.rpc.channels import parse_endpoint
+from strandline.rpc.server import LIVENESS, READINESS
+from strandline.runtime.malloc import MMAP_THRESHOLD_BYTES, TRIM_THRESHOLD_BYTES
+from strandline.runtime.settings import ENV_PREFIX, ServiceSettings, load_settings
+
+pytestmark = needs_kubectl
+
+KINDS: dict[str, type[ServiceSettings]] = {
+    "controller": ControllerSettings,
+    "replica": ReplicaSettings,
+    "console": ConsoleSettings,
+}
+# One per port of a pod, in everything under deploy/.
+PORTS = {"clients": 9092, "internal": 9093, "health": 9094, "metrics": 9095, "console": 8080}
+PORT_SETTINGS = {"clients": "bind", "internal": "internal_bind", "health": "health_bind", "metrics": "metrics_bind"}
+_NODE = {
+    "field:metadata.name": "strandline-replica-2",
+    "field:metadata.namespace": "strandline",
+    "field:metadata.labels['apps.kubernetes.io/pod-index']": "2",
+    "field:metadata.labels['topology.kubernetes.io/zone']": "zone-b",
+}
+
+
+def _environment(name: str, container: Object) -> dict[str, str]:
+    """The variables as node 2 of a namespace would see them: fields filled in, `$(NAME)` replaced as kubelet does.
+
+    A `$(NAME)` whose name stands later stays as it is, as with kubelet.
+    """
+    known: dict[str, str] = {}
+    for key, value in variables(name, container).items():
+        known[key] = re.sub(r"\$\((\w+)\)", lambda found: known.get(found[1], found[0]), _NODE.get(value, value))
+    return known
+
+
+def _services(name: str) -> list[tuple[str, Object]]:
+    """Role and container of every service of ours."""
+    return [(box["args"][0], box) for _, _, box in containers(name) if box["args"][0] in KINDS]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_every_variable_is_a_setting(name: str) -> None:
+    """A name that no setting has would be set and never read."""
+    assert len(_services(name)) >= 2
+    for role, box in _services(name):
+        ours = [key for key in variables(name, box) if key.startswith(ENV_PREFIX)]
+        assert [key for key in ours if key.removeprefix(ENV_PREFIX).lower() not in KINDS[role].model_fields] == []
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_every_service_starts_with_what_it_is_given(name: str) -> None:
+    """The variables of each pod make settings that are right as a whole, and no reference is left in them."""
+    for role, box in _services(name):
+        environment = _environment(name, box)
+        assert [value for value in environment.values() if "$(" in value] == []
+        load_settings(KINDS[role], flags={}, variables=environment)
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_a_node_is_its_pod(name: str) -> None:
+    """Id from the ordinal, addresses from the pod's name behind the headless Service, rack from the zone."""
+    (box,) = [box for role, box in _services(name) if role == "replica"]
+    settings = load_settings(ReplicaSettings, flags={}, variables=_environment(name, box)).settings
+    stateful = one(name, "StatefulSet", "strandline-replica")
+    governing = stateful["spec"]["serviceName"]
+
+    assert settings.node_id == 2
+    assert settings.rack == "zone-b"
+    assert settings.advertise == f"strandline-replica-2.{governing}.strandline.svc:{PORTS['clients']}"
+    assert settings.internal_advertise == f"strandline-replica-2.{governing}.strandline.svc:{PORTS['internal']}"
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_nodes_dial_the_controllers_port_for_nodes(name: str) -> None:
+    """The name that nodes are given is the controller's pod behind its headless Service, at its internal port."""
+    (box,) = [box for role, box in _services(name) if role == "replica"]
+    settings = load_settings(ReplicaSettings, flags={}, variables=_environment(name, box)).settings
+    governing = one(name, "StatefulSet", "strandline-controller")["spec"]["serviceName"]
+
+    assert settings.controllers == (f"strandline-controller-0.{governing}.strandline.svc:{PORTS['internal']}",)
+    assert one(name, "StatefulSet", "strandline-controller")["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_ports_are_those_of_the_settings(name: str) -> None:
+    """Each port that a container names is the one that its service binds, and has the number it has everywhere."""
+    for role, box in _services(name):
+        settings = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
+        for port in box["ports"]:
+            setting = "bind" if role == "console" and port["name"] == "console" else PORT_SETTINGS[port["name"]]
+            bound = parse_endpoint(getattr(settings, setting))
+            assert (port["containerPort"], bound.port) == (PORTS[port["name"]], PORTS[port["name"]])
+            assert bound.host == "0.0.0.0"
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_probes_ask_what_the_health_port_answers(name: str) -> None:
+    """A probe of a name that no service registers fails for ever; one of another port meets TLS."""
+    for _, box in _services(name):
+        probes = {
+            kind: box[kind]["grpc"] for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in box
+        }
+        assert {"livenessProbe", "readinessProbe"} <= set(probes)
+        assert {probe["port"] for probe in probes.values()} == {PORTS["health"]}
+        assert probes["livenessProbe"]["service"] == LIVENESS
+        assert probes["readinessProbe"]["service"] == READINESS
+        assert probes.get("startupProbe", {"service": LIVENESS})["service"] == LIVENESS
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_commands_exist(name: str) -> None:
+    """Every word that a container or a hook gives to `strandline` is a command that explains itself."""
+    for _, _, box in containers(name):
+        _assert_command(box["args"])
+        hook = box.get("lifecycle", {}).get("preStop")
+        if hook:
+            program, *words = hook["exec"]["command"]
+            assert program == "strandline"
+            _assert_command(words)
+
+
+def _assert_command(words: list[str]) -> None:
+    command: Any = get_command(app)
+    path = []
+    for word in words:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]
+        path.append(word)
+    assert path, words
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert [word for word in words[len(path) :] if word.startswith("--") and word not in options] == []
+    assert CliRunner().invoke(app, [*path, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_a_pod_has_time_to_leave(name: str) -> None:
+    """The grace period holds the hook's longest wait, the farewell and the last flush, with something to spare."""
+    (box,) = [box for role, box in _services(name) if role == "replica"]
+    words = box["lifecycle"]["preStop"]["exec"]["command"]
+    hook_s = float(words[words.index("--deadline-s") + 1])
+    farewell_s = int(variables(name, box)["STRANDLINE_SHUTDOWN_DEADLINE_MS"]) / 1000
+    flush_s = 10.0
+    spec = one(name, "StatefulSet", "strandline-replica")["spec"]["template"]["spec"]
+
+    assert "--self" in words
+    assert hook_s + farewell_s + flush_s < spec["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_malloc_is_set_whole(name: str) -> None:
+    """Both thresholds or neither, and the numbers that the services set for themselves."""
+    for _, box in _services(name):
+        found = {key: value for key, value in variables(name, box).items() if key.startswith("MALLOC_")}
+        if found:
+            assert found == {
+                "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES),
+                "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD_BYTES),
+            }
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_plaintext_is_asked_for_by_name(name: str) -> None:
+    """TLS, or the word `insecure`: nothing here relies on what happens without either; never both for a node."""
+    for role, box in _services(name):
+        settings: Any = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
+        assert bool(settings.tls_cert) != settings.insecure
+
+
+@pytest.mark.parametrize("name", ["tls", "production"])
+def test_certificates_lie_where_the_settings_look(name: str) -> None:
+    """The three paths of node 2 and of the controller are files that a mounted Secret has, whole and not by subPath."""
+    for role, box in _services(name):
+        settings: Any = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
+        (mount,) = [each for each in box["volumeMounts"] if each["name"] == "tls"]
+        spec = one(name, "StatefulSet", f"strandline-{role}")["spec"]["template"]["spec"]
+        (volume,) = [each for each in spec["volumes"] if each["name"] == "tls"]
+        held = (
+            {item["path"] for source in volume["projected"]["sources"] for item in source["secret"]["items"]}
+            if "projected" in volume
+            else {"tls.crt", "tls.key", "ca.crt"}
+        )
+
+        assert "subPath" not in mount and "subPathExpr" not in mount
+        paths = [settings.tls_cert, settings.tls_key, settings.tls_ca]
+        assert {str(Path(path).relative_to(mount["mountPath"])) for path in paths} <= held
+
+
+def test_certificates_have_the_names_that_are_dialled() -> None:
+    """Each process's certificate of the production overlay names the host that others know it by, and its identity."""
+    (box,) = [box for role, box in _services("production") if role == "replica"]
+    settings = load_settings(ReplicaSettings, flags={}, variables=_environment("production", box)).settings
+    node = one("production", "Certificate", "strandline-replica-2")["spec"]
+    controller = one("production", "Certificate", "strandline-controller")["spec"]
+
+    assert parse_endpoint(settings.advertise).host in node["dnsNames"]
+    assert parse_endpoint(settings.controllers[0]).host in controller["dnsNames"]
+    assert "strandline" in controller["dnsNames"]
+    assert node["uris"] == ["strandline://strandline/replica/2"]
+    assert node["secretName"] == "strandline-replica-2-tls"
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_images_are_of_this_version(name: str) -> None:
+    """Whoever applies a checkout runs the version of that checkout."""
+    images = {box["image"] for _, _, box in containers(name)}
+
+    assert images == {f"strandline:{__version__}", f"strandline-analytics:{__version__}"}
+
+
+def test_spark_runs_the_command_of_the_batch() -> None:
+    """The SparkApplication submits the words of the production overlay's CronJob, but for the memory of one process."""
+    path = ROOT / "components" / "spark-operator" / "application.yaml"
+    submitted = yaml.safe_load(path.read_text())["spec"]["template"]
+    (box,) = [box for _, _, box in containers("production") if box["name"] == "analytics"]
+
+    assert submitted["arguments"] == box["args"][: box["args"].index("--memory")]
+    assert submitted["image"] == box["image"]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_a_changed_setting_is_a_rollout(name: str) -> None:
+    """Settings live in objects whose names carry a hash of them, so a change reaches every pod by a new template."""
+    for each in of_kind(name, "ConfigMap"):
+        assert re.fullmatch(r"strandline-(controller|replica)-settings-[a-z0-9]{10}", each["metadata"]["name"])
+    assert len(of_kind(name, "ConfigMap")) == 2
+    assert {each["metadata"]["name"] for each, _ in workloads(name)} >= {"strandline-replica", "strandline-controller"}
+    assert all(each["metadata"]["name"] for each in objects(name))

@@ -1,0 +1,189 @@
+"""What the manifests keep from happening: to pods by others, to others by pods, to data by an operator's command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kustomized import COMPONENT, NAME, RENDERED, Object, containers, matches, needs_kubectl, of_kind, one, workloads
+
+pytestmark = needs_kubectl
+
+MEBI = {"Mi": 1, "Gi": 1024}
+
+
+def _labels(name: str) -> dict[str, dict[str, str]]:
+    """The labels of every workload's pods."""
+    return {workload["metadata"]["name"]: template["metadata"]["labels"] for workload, template in workloads(name)}
+
+
+def _mebibytes(quantity: str) -> int:
+    return int(quantity[:-2]) * MEBI[quantity[-2:]]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_every_pod_is_without_privileges(name: str) -> None:
+    """Not root, a read-only root filesystem, no capability, the runtime's seccomp profile, no token of Kubernetes."""
+    for workload, spec, box in containers(name):
+        pod, own = spec["securityContext"], box["securityContext"]
+        assert pod["runAsNonRoot"] and pod["runAsUser"] == 10001 and pod["runAsGroup"] == 10001, workload
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}, workload
+        assert own["readOnlyRootFilesystem"] and not own["allowPrivilegeEscalation"], workload
+        assert own["capabilities"] == {"drop": ["ALL"]}, workload
+        assert spec["automountServiceAccountToken"] is False, workload
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_services_do_not_turn_up_as_settings(name: str) -> None:
+    """A Service named strandline would put STRANDLINE_PORT and others into every pod's environment."""
+    for workload, spec, _ in containers(name):
+        assert spec["enableServiceLinks"] is False, workload
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_every_container_says_what_it_needs(name: str) -> None:
+    """Requests of both, a limit of memory that is not below the request, and none of CPU, which would only throttle."""
+    for workload, _, box in containers(name):
+        requests, limits = box["resources"]["requests"], box["resources"]["limits"]
+        assert set(requests) == {"cpu", "memory"}, workload
+        assert set(limits) == {"memory"}, workload
+        assert _mebibytes(requests["memory"]) <= _mebibytes(limits["memory"]), workload
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_selectors_select_their_own_pods_and_no_others(name: str) -> None:
+    """A workload's selector fits its template and no other workload's."""
+    labels = _labels(name)
+    for workload, _ in workloads(name):
+        if workload["kind"] == "CronJob":
+            continue
+        own = workload["metadata"]["name"]
+        assert [each for each, found in labels.items() if matches(workload["spec"]["selector"], found)] == [own]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_every_service_reaches_a_port_that_is_there(name: str) -> None:
+    """Each Service selects the pods of one workload, and every port that it names is one of theirs."""
+    labels = _labels(name)
+    ports = {owner: {port["name"] for port in box.get("ports", [])} for owner, _, box in containers(name)}
+    for service in of_kind(name, "Service"):
+        (owner,) = [
+            each for each, found in labels.items() if matches({"matchLabels": service["spec"]["selector"]}, found)
+        ]
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports[owner]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_nodes_are_addressed_one_by_one(name: str) -> None:
+    """The StatefulSets' Services are headless and name pods that are not ready; none balances calls to data nodes."""
+    labels = _labels(name)["strandline-replica"]
+    for stateful in of_kind(name, "StatefulSet"):
+        governing = one(name, "Service", stateful["spec"]["serviceName"])["spec"]
+        assert governing["clusterIP"] == "None" and governing["publishNotReadyAddresses"] is True
+    balancing = [each for each in of_kind(name, "Service") if each["spec"].get("clusterIP") != "None"]
+    assert [each for each in balancing if matches({"matchLabels": each["spec"]["selector"]}, labels)] == []
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_one_node_at_a_time_may_be_taken(name: str) -> None:
+    """The budget selects the data nodes and nothing else, and lets one of them go."""
+    (budget,) = of_kind(name, "PodDisruptionBudget")
+
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert [each for each, found in _labels(name).items() if matches(budget["spec"]["selector"], found)] == [
+        "strandline-replica"
+    ]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_nodes_start_together_and_roll_one_by_one(name: str) -> None:
+    """Parallel, or a full stop may never start again; RollingUpdate, so that a change waits for each node."""
+    spec = one(name, "StatefulSet", "strandline-replica")["spec"]
+
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["updateStrategy"] == {"type": "RollingUpdate"}
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_disks_outlive_what_used_them(name: str) -> None:
+    """Neither deleting nor scaling a StatefulSet deletes a volume; each has one, mounted where the data is."""
+    for stateful in of_kind(name, "StatefulSet"):
+        spec = stateful["spec"]
+        assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+        (claim,) = spec["volumeClaimTemplates"]
+        (box,) = spec["template"]["spec"]["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in box["volumeMounts"]}
+        assert mounts[claim["metadata"]["name"]] == "/var/lib/strandline"
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_every_mount_has_its_volume(name: str) -> None:
+    """A mount without a volume, or a claim that nobody made, is a pod that never starts."""
+    claims = {each["metadata"]["name"] for each in of_kind(name, "PersistentVolumeClaim")}
+    made = {
+        each["metadata"]["name"]: {claim["metadata"]["name"] for claim in each["spec"]["volumeClaimTemplates"]}
+        for each in of_kind(name, "StatefulSet")
+    }
+    for workload, spec, box in containers(name):
+        volumes = {each["name"]: each for each in spec.get("volumes", [])}
+        mounted = {mount["name"] for mount in box.get("volumeMounts", [])}
+        assert mounted == set(volumes) | made.get(workload, set()), workload
+        used = {each["persistentVolumeClaim"]["claimName"] for each in volumes.values() if _is_claim(each)}
+        assert used <= claims, workload
+
+
+def _is_claim(volume: Object) -> bool:
+    return "persistentVolumeClaim" in volume
+
+
+@pytest.mark.parametrize("name", ["production", "local"])
+def test_nodes_lie_on_machines_of_their_own(name: str) -> None:
+    """Two data nodes on one machine are refused by the scheduler, and zones are spread over."""
+    spec = one(name, "StatefulSet", "strandline-replica")["spec"]["template"]
+    spread: dict[str, Any] = {each["topologyKey"]: each for each in spec["spec"]["topologySpreadConstraints"]}
+
+    assert set(spread) == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+    assert spread["kubernetes.io/hostname"]["whenUnsatisfiable"] == "DoNotSchedule"
+    assert all(matches(each["labelSelector"], spec["metadata"]["labels"]) for each in spread.values())
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_who_may_dial_which_port(name: str) -> None:
+    """The internal port is for nodes and controller alone; clients and Prometheus have one each; no other is open."""
+    labels = _labels(name)
+    opened: dict[str, set[str]] = {}
+    for policy in of_kind(name, "NetworkPolicy"):
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+        selected = {each for each, found in labels.items() if matches(policy["spec"]["podSelector"], found)}
+        assert {"strandline-replica", "strandline-controller"} <= selected
+        for rule in policy["spec"]["ingress"]:
+            for port in rule["ports"]:
+                opened[port["port"]] = {each for peer in rule["from"] for each in _admitted(peer, labels)}
+
+    assert set(opened) == {"clients", "internal", "metrics"}
+    assert opened["internal"] == {"strandline-replica", "strandline-controller"}
+    assert opened["metrics"] == set()
+    assert opened["clients"] == set(labels)
+
+
+def _admitted(peer: Object, labels: dict[str, dict[str, str]]) -> list[str]:
+    """The workloads of this namespace that a peer of a policy lets in."""
+    if "namespaceSelector" in peer:
+        return []
+    return [each for each, found in labels.items() if matches(peer["podSelector"], found)]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_the_namespace_refuses_what_the_manifests_promise_not_to_do(name: str) -> None:
+    """Pod security is enforced by Kubernetes itself, at its strictest level."""
+    (namespace,) = of_kind(name, "Namespace")
+
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_labels_say_what_everything_is(name: str) -> None:
+    """Every workload's pods carry name, component and the whole they belong to."""
+    for workload, template in workloads(name):
+        assert template["metadata"]["labels"][NAME] == "strandline"
+        assert template["metadata"]["labels"][COMPONENT] in workload["metadata"]["name"]
