@@ -15,6 +15,9 @@ from pyspark.sql import functions as F
 FOREVER_US = 2**62
 """The end of an interval that nothing has ended yet."""
 
+MOST_WINDOWS = 100_000
+"""More are refused: eleven years of hours, ten weeks of minutes. One event of 1970 would make half a million."""
+
 PARTITION_KEY = ("cluster_id", "topic_id", "partition")
 """What identifies a partition; a topic's name may be used again, its id is not."""
 

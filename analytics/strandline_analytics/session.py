@@ -37,11 +37,17 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """For an export of minutes: nothing is split, and no code is compiled for a query that runs once."""
+SMALL_BYTES = 4 << 20
+"""Up to so many bytes of files an export is one of minutes."""
 _QUIET = Path(__file__).with_name("log4j2.properties")
 _EMBEDDED = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+
+
+_FOUND: dict[str, str] = {}
+"""What the session had before it was made small; there is one session in a process."""
 
 
 def open_session(app: str = "strandline-analytics", *, master: str | None = None, memory: str = "2g") -> SparkSession:
@@ -67,3 +73,17 @@ def open_session(app: str = "strandline-analytics", *, master: str | None = None
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def fit_session(spark: SparkSession, size_bytes: int) -> None:
+    """Set a session up for the size of what it is to read: for little, planning and compiling cost most.
+
+    What somebody set otherwise (tests, `--conf` of `spark-submit`) is left as it is for input that is not small.
+    """
+    if size_bytes <= SMALL_BYTES:
+        for name, value in SMALL.items():
+            _FOUND.setdefault(name, spark.conf.get(name) or "")
+            spark.conf.set(name, value)
+        return
+    for name, value in _FOUND.items():
+        spark.conf.set(name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from strandline.export import layout
 from strandline.export.layout import Manifest, SeqRange
-from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
+from strandline_analytics.jobs.ask import Question, scope_of
+from strandline_analytics.sources.catalog import HOUR_US, ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.inspection import inspect, is_cut, notices
-from strandline_analytics.sources.trouble import DamagedFile, NothingThere
+from strandline_analytics.sources.trouble import DamagedFile, NothingThere, TooLong
 
 NO_SPARK: Any = None
 """Directories of this machine are listed without it."""
@@ -21,13 +23,14 @@ _WHOLE = b"PAR1........PAR1"
 
 def put(
     root: Path, first: int, last: int, *, cluster: str = "c", content: bytes = _WHOLE, suffix: str = ".parquet",
-    is_proven: bool = True, schema_version: int = 1,
+    is_proven: bool = True, schema_version: int = 1, hour: int = 5,
 ) -> Path:  # fmt: skip
     """Place a file of node 1 as the exporter does."""
     seqs = SeqRange(node_id=1, incarnation=1, first_seq=first, last_seq=last)
-    path = layout.data_path("transitions", 5, seqs, suffix)
+    path = layout.data_path("transitions", hour, seqs, suffix)
     manifest = Manifest(
-        path=path, rows=last - first + 1, ranges=(seqs,), min_ts_wall_us=0, max_ts_wall_us=1, size_bytes=len(content),
+        path=path, rows=last - first + 1, ranges=(seqs,), min_ts_wall_us=hour * HOUR_US,
+        max_ts_wall_us=hour * HOUR_US + 1, size_bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(), schema_version=schema_version,
     )  # fmt: skip
     folder = root / layout.cluster_folder(cluster)
@@ -141,3 +144,16 @@ def test_a_manifest_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DamagedFile, match="is no manifest") as told:
         found(tmp_path)
     assert f"{path.name}.json" in str(told.value)
+
+
+def test_more_windows_than_anybody_meant_are_refused_by_the_first_file(tmp_path: Path) -> None:
+    """A file of 1970 beside one of 2026: not half a million rows, but a word; without steps it is one window."""
+    first = put(tmp_path, 1, 9, hour=0)
+    put(tmp_path, 10, 19, hour=498_662)
+    question = Question(inputs=(str(tmp_path),), statistics=(), step_us=HOUR_US)
+
+    with pytest.raises(TooLong, match="498,662 windows of that step") as told:
+        scope_of(question, found(tmp_path))
+    assert str(first) in str(told.value)
+    assert scope_of(replace(question, step_us=None), found(tmp_path)).end_us == 498_662 * HOUR_US + 2
+    assert scope_of(replace(question, start_us=498_662 * HOUR_US), found(tmp_path))

@@ -9,7 +9,7 @@ import pytest
 from strandline_analytics.jobs.coverage import GRACE_US, HourState, hours_of, require
 from strandline_analytics.sources.catalog import HOUR_US
 from strandline_analytics.sources.census import Tally
-from strandline_analytics.sources.trouble import Incomplete
+from strandline_analytics.sources.trouble import Incomplete, TooLong
 
 LATER_US = 100 * HOUR_US
 
@@ -69,3 +69,13 @@ def test_an_hour_that_nobody_was_heard_in_is_empty() -> None:
     assert [hour.state for hour in hours] == [HourState.CLOSED, HourState.EMPTY]
     with pytest.raises(Incomplete):
         require(hours, 0.5)
+
+
+def test_an_event_of_1970_is_refused_with_who_told_it() -> None:
+    """It would make half a million hours; whoever knows better gives a window."""
+    early = tally(0, 1, 3)
+    late = tally(498_662, 4, 9)
+
+    with pytest.raises(TooLong, match=r"3 of node 1 in 1970-01-01T00Z.*498,662 hours.*--from and --to"):
+        hours_of([early, late], now_us=LATER_US)
+    assert hours_of([late], now_us=LATER_US, start_us=498_662 * HOUR_US)

@@ -13,7 +13,7 @@ from tests.analytics.random_history import SECOND, random_history, story_text
 
 from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.stream.carry import Carry, UnknownFormat
-from strandline_analytics.stream.machine import Row, Timing, settle
+from strandline_analytics.stream.machine import Row, Timing, TooManyWindows, settle
 
 HISTORIES = Path(__file__).parent / "histories"
 TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
@@ -171,3 +171,14 @@ def test_what_is_kept_does_not_grow(seed: int) -> None:
     assert done.carry.pending == []
     assert all(row["final"] for row in done.rows)
     assert len(done.carry.stalls) == 0
+
+
+def test_an_event_of_1970_ends_the_stream_with_a_word() -> None:
+    """Not a row for each of millions of windows: the folders of both times are named, and what to do."""
+    rows = lines("w1_clipping.jsonl")
+    moved = {"ts_wall_us": 1_795_183_200 * SECOND, "seq": 100, "meta_offset": 100, "partition_epoch": 100}
+    later = [row | {name: row[name] + by for name, by in moved.items()} for row in rows]
+    texts = [story_text(row) for row in (*rows, *later)]
+
+    with pytest.raises(TooManyWindows, match=r"dt=1969-12-31/hr=23 and in dt=2026-11-20/hr=14.*new checkpoint"):
+        settle(Carry(), texts, watermark_us=0, timing=TIMING)

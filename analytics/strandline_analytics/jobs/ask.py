@@ -11,10 +11,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from strandline_analytics.scope import Grouping, Scope
+from strandline_analytics.scope import MOST_WINDOWS, Grouping, Scope
 from strandline_analytics.sources.catalog import ExportedFile, find_exports
 from strandline_analytics.sources.exports import needed, read_exports
-from strandline_analytics.sources.trouble import NothingThere
+from strandline_analytics.sources.trouble import NothingThere, TooLong
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic, result
 
@@ -63,6 +63,7 @@ def scope_of(question: Question, files: Sequence[ExportedFile]) -> Scope:
 
     Raises:
         NothingThere: no file lies in the window.
+        TooLong: there are more windows than anybody meant.
     """
     if not files:
         raise NothingThere(
@@ -73,7 +74,14 @@ def scope_of(question: Question, files: Sequence[ExportedFile]) -> Scope:
     end_us = max(end for _, end in spans) if question.end_us is None else question.end_us
     if end_us <= start_us:
         raise NothingThere("the window begins after the end of what is there; see: strandline analytics coverage")
-    return Scope(start_us=start_us, end_us=end_us, step_us=question.step_us, grouping=question.grouping)
+    scope = Scope(start_us=start_us, end_us=end_us, step_us=question.step_us, grouping=question.grouping)
+    if (windows := (end_us - start_us) // scope.step) > MOST_WINDOWS:
+        first = min(files, key=lambda file: file.span_us)
+        raise TooLong(
+            f"from the first event, in {first.shown}, to the last there are {windows:,} windows of that step, at most "
+            f"{MOST_WINDOWS:,} are computed. If a clock was wrong there, give --from and --to; else a longer --step"
+        )
+    return scope
 
 
 def answers(

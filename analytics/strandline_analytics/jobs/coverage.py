@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from strandline_analytics.scope import MOST_WINDOWS
 from strandline_analytics.sources.catalog import HOUR_US
 from strandline_analytics.sources.census import Tally
-from strandline_analytics.sources.trouble import Incomplete
+from strandline_analytics.sources.trouble import Incomplete, TooLong
 
 GRACE_US = 15 * 60 * 1_000_000
 """How long after its end an hour is waited for."""
@@ -80,6 +81,9 @@ def hours_of(
         now_us: the present, us since 1970.
         start_us: None: from the first event on.
         end_us: None: to the last event.
+
+    Raises:
+        TooLong: there are more hours than anybody meant.
     """
     by_cluster: dict[str, list[Tally]] = defaultdict(list)
     for tally in tallies:
@@ -89,6 +93,8 @@ def hours_of(
         first_read = min(tally.hour for tally in own)
         first = first_read if start_us is None else start_us // HOUR_US
         last = max(tally.hour for tally in own) if end_us is None else (end_us - 1) // HOUR_US
+        if last - min(first, first_read) > MOST_WINDOWS:
+            raise _too_long(own, last)
         hours = {
             hour: HourCoverage(
                 cluster_id=cluster_id, hour=hour, is_past_grace=now_us >= (hour + 1) * HOUR_US + GRACE_US
@@ -99,6 +105,17 @@ def hours_of(
             _count(emitter, hours, is_from_start=start_us is None)
         found += [hour for number, hour in hours.items() if number >= first]
     return found
+
+
+def _too_long(tallies: Sequence[Tally], last: int) -> TooLong:
+    early = min(tallies, key=lambda tally: tally.hour)
+    late = max(tallies, key=lambda tally: tally.hour)
+    return TooLong(
+        f"from the first events of cluster {early.cluster_id}, {early.events} of node {early.node_id} in "
+        f"{hour_text(early.hour)}, to the last, {late.events} of node {late.node_id} in {hour_text(late.hour)}, there "
+        f"are {last - early.hour:,} hours, at most {MOST_WINDOWS:,} are looked at. If a clock was wrong there, give "
+        "--from and --to, or take these files away with their manifests"
+    )
 
 
 @dataclass(frozen=True, slots=True)

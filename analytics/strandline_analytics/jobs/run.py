@@ -1,29 +1,36 @@
 """Decides what a batch run writes: the results of closed hours, each hour replaced as a whole, and nothing else.
 
-Results lie under ``OUTPUT/results/stat=s10/dt=2026-11-21/hr=14/cluster=ID/``, one row per group, an hour per row;
-another grouping than by partition has a folder of its own (``results_by_topic``, ``results_by_cluster``). ``cluster``
-repeats ``cluster_id``, so that a run over one cluster leaves the results of others alone. ``_schema.md`` beside them
-says what each column means.
+Results lie under ``OUTPUT/results/stat=s10/dt=2026-11-21/hr=14/cluster=ID/rows.parquet``, one row per group; another
+grouping than by partition has a folder of its own (``results_by_topic``, ``results_by_cluster``). ``cluster`` repeats
+``cluster_id``, so that a run over one cluster leaves the results of others alone. ``_schema.md`` beside them says what
+each column means, ``_written`` what was written of each hour, and from which files (`ledger`).
+
+Each hour is computed by itself. An hour whose files and code are those of its ledger is left as it is, so a run over
+the last day costs what changed in it, and a file that came late changes exactly the hours that follow from it.
 
 Invariant: an hour's results follow from the files that its ``input_manifest_hash`` names and from the version of the
-code; writing them again writes the same rows. An open hour is not written.
+code, whatever range a run covers; writing them again writes the same bytes. An open hour is not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from strandline import __version__
+from strandline.export.layout import hour_folder
 from strandline_analytics.jobs.ask import Question
-from strandline_analytics.jobs.coverage import HourCoverage, HourState, hour_text
-from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
+from strandline_analytics.jobs.coverage import HourCoverage, HourState
+from strandline_analytics.jobs.hours import TRANSITIONS_AFTER_US, covered, files_of_hour, files_of_hours, hash_of_hour
+from strandline_analytics.jobs.ledger import Entry, read_ledger, write_ledger
+from strandline_analytics.jobs.placing import PLACE, clear_unfinished, is_placed, place_rows
 from strandline_analytics.jobs.schema_page import schema_page
 from strandline_analytics.scope import Grouping, Scope
-from strandline_analytics.sources.catalog import HOUR_US, ExportedFile, find_exports
-from strandline_analytics.sources.exports import needed, read_exports
+from strandline_analytics.sources.catalog import HOUR_US, ExportedFile
+from strandline_analytics.sources.exports import read_exports
 from strandline_analytics.sources.inspection import notices
 from strandline_analytics.sources.places import write_text
 from strandline_analytics.sources.trouble import NothingThere
@@ -45,7 +52,9 @@ class Written:
     hours: tuple[HourCoverage, ...]
     """Every hour that was asked for, written or not."""
     rows: dict[str, int]
-    """How many rows were written, by statistic."""
+    """How many rows there are of these hours now, by statistic."""
+    unchanged: tuple[HourCoverage, ...] = ()
+    """Hours whose results were there already, from the same files and by the same code."""
 
     @property
     def left_out(self) -> tuple[HourCoverage, ...]:
@@ -87,61 +96,115 @@ def run(
     output: str,
     *,
     noticed: Callable[[Sequence[str]], None] = lambda _: None,
+    anew: bool = False,
 ) -> Written:
-    """Compute the closed ones among ``hours`` and write them.
+    """Compute the closed ones among ``hours`` that changed, and write them.
+
+    One run at a time writes to an output.
 
     Args:
         question: over whole hours (`whole_hours`).
         hours: of `hours_for`.
         output: a directory or URI.
         noticed: is told what has to be known of the input.
+        anew: compute also hours that did not change.
     """
-    folder = f"{output.rstrip('/')}/{_FOLDERS[question.grouping]}"
+    root = f"{output.rstrip('/')}/{_FOLDERS[question.grouping]}"
     closed = [hour for hour in hours if hour.state in _WRITTEN]
-    rows: dict[str, int] = {}
+    rows = {statistic.id: 0 for statistic in question.statistics} if closed else {}
+    unchanged: list[HourCoverage] = []
     if closed:
         first, last = min(hour.hour for hour in closed), max(hour.hour for hour in closed)
-        scope = Scope(
-            start_us=first * HOUR_US, end_us=(last + 1) * HOUR_US, step_us=HOUR_US, grouping=question.grouping
+        files = files_of_hours(
+            spark,
+            question.inputs,
+            start_us=first * HOUR_US,
+            end_us=(last + 1) * HOUR_US,
+            cluster_id=question.cluster_id,
         )
-        wanted = needed(scope.start_us, scope.end_us, samples=question.reads_samples)
-        files = find_exports(spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted)
         noticed(notices(files))
-        silver = read_exports(spark, files, samples=question.reads_samples)
+        clear_unfinished(spark, root)
+        for number in sorted({hour.hour for hour in closed}):
+            same_hour = [hour for hour in closed if hour.hour == number]
+            kept = {} if anew else {hour.cluster_id: _kept(spark, root, hour, question, files) for hour in same_hour}
+            stale = [hour for hour in same_hour if kept.get(hour.cluster_id) is None]
+            unchanged += [hour for hour in same_hour if hour not in stale]
+            counts = [entries for entries in kept.values() if entries is not None]
+            if stale:
+                counts += _write_hour(spark, question, stale, files, root)
+            for entries in counts:
+                for statistic in question.statistics:
+                    rows[statistic.id] += entries[statistic.id].rows
+        clear_unfinished(spark, root)
+    write_text(spark, f"{root}/_schema.md", schema_page(question.grouping))
+    return Written(folder=root, hours=tuple(hours), rows=rows, unchanged=tuple(unchanged))
+
+
+def _kept(
+    spark: SparkSession, root: str, hour: HourCoverage, question: Question, files: Sequence[ExportedFile]
+) -> Mapping[str, Entry] | None:
+    """What was written of an hour, if nothing of it has to be written again; else None."""
+    told = read_ledger(spark, root, hour)
+    for statistic in question.statistics:
+        entry = told.get(statistic.id)
+        if entry is None or entry.code_version != __version__:
+            return None
+        if entry.input_manifest_hash != hash_of_hour(
+            files, hour.cluster_id, hour.hour, samples=statistic.reads_samples
+        ):
+            return None
+        if entry.rows and not is_placed(spark, root, _folder(statistic, hour.hour), hour.cluster_id):
+            return None
+    return told
+
+
+def _write_hour(
+    spark: SparkSession, question: Question, hours: Sequence[HourCoverage], files: Sequence[ExportedFile], root: str
+) -> list[dict[str, Entry]]:
+    """Write one hour of some clusters; what was written, by cluster and statistic."""
+    number, clusters = hours[0].hour, [hour.cluster_id for hour in hours]
+    scope = Scope(start_us=number * HOUR_US, end_us=(number + 1) * HOUR_US, step_us=HOUR_US, grouping=question.grouping)
+    own = files_of_hour(files, number, clusters, samples=question.reads_samples)
+    silver = read_exports(
+        spark, own, samples=question.reads_samples, end_us=scope.end_us, beyond_us=TRANSITIONS_AFTER_US
+    )
+    written = [read_ledger(spark, root, hour) for hour in hours]
+    try:
         for statistic in question.statistics:
-            found = _of_hours(spark, result(statistic, silver, scope), statistic, files, closed)
-            rows[statistic.id] = _write(spark, found, f"{folder}/stat={statistic.id}", scope, statistic)
-    write_text(spark, f"{folder}/_schema.md", schema_page(question.grouping))
-    return Written(folder=folder, hours=tuple(hours), rows=rows)
+            hashes = {c: hash_of_hour(files, c, number, samples=statistic.reads_samples) for c in clusters}
+            found = _named(spark, result(statistic, silver, scope), hashes)
+            counts = _write(spark, found, root, statistic, scope, clusters)
+            for cluster, entries in zip(clusters, written, strict=True):
+                entries[statistic.id] = Entry(input_manifest_hash=hashes[cluster], rows=counts.get(cluster, 0))
+    finally:
+        silver.release()
+    for hour, entries in zip(hours, written, strict=True):
+        write_ledger(spark, root, hour, entries)
+    return written
 
 
-def _of_hours(
-    spark: SparkSession,
-    found: DataFrame,
-    statistic: Statistic,
-    files: Sequence[ExportedFile],
-    closed: Sequence[HourCoverage],
-) -> DataFrame:
-    """The rows of closed hours, each with the hash of its own input and with where it is written."""
-    places = []
-    for hour in closed:
-        day, _, number = hour_text(hour.hour).removesuffix("Z").partition("T")
-        own = hash_of_hour(files, hour.cluster_id, hour.hour, samples=statistic.reads_samples)
-        places.append((hour.cluster_id, hour.hour * HOUR_US, own, day, number, hour.cluster_id))
-    names = "cluster_id string, window_start bigint, _hash string, dt string, hr string, cluster string"
-    joined = found.join(F.broadcast(spark.createDataFrame(places, names)), ["cluster_id", "window_start"], "inner")
-    return joined.withColumn("input_manifest_hash", F.col("_hash")).select(*found.columns, "dt", "hr", "cluster")
+def _named(spark: SparkSession, found: DataFrame, hashes: Mapping[str, str]) -> DataFrame:
+    """The rows, each with the hash of its own cluster's input and with the place of the cluster in ``hashes``."""
+    rows = [(cluster, own, place) for place, (cluster, own) in enumerate(hashes.items())]
+    names = spark.createDataFrame(rows, f"cluster_id string, _hash string, {PLACE} int")
+    joined = found.join(F.broadcast(names), "cluster_id", "inner").withColumn("input_manifest_hash", F.col("_hash"))
+    return joined.select(*found.columns, PLACE)
 
 
-def _write(spark: SparkSession, found: DataFrame, folder: str, scope: Scope, statistic: Statistic) -> int:
+def _write(
+    spark: SparkSession, found: DataFrame, root: str, statistic: Statistic, scope: Scope, clusters: Sequence[str]
+) -> dict[str, int]:
+    """Write the rows of a statistic; how many there are, by cluster."""
     values = {value.name for value in statistic.values}
     order = [name for name in statistic.columns(scope) if name in found.columns and name not in values]
-    rows = found.repartition(1).sortWithinPartitions("dt", "hr", "cluster", *order).cache()
+    rows = found.repartition(1).sortWithinPartitions(PLACE, *order).cache()
     try:
-        count = rows.count()
-        rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(
-            "dt", "hr", "cluster"
-        ).parquet(folder)
+        counts = {clusters[row[PLACE]]: row["count"] for row in rows.groupBy(PLACE).count().collect()}
+        place_rows(spark, rows, root, _folder(statistic, scope.start_us // HOUR_US), clusters)
     finally:
         rows.unpersist()
-    return count
+    return counts
+
+
+def _folder(statistic: Statistic, hour: int) -> str:
+    return f"stat={statistic.id}/{hour_folder(hour)}"

@@ -16,20 +16,25 @@ from strandline_analytics.scope import FOREVER_US
 _SLOT_US = 30_000_000
 """How finely the times of a day are sorted before they are compared with intervals: about one interval to a slot."""
 
+_BELIEVED_US = 7 * 24 * 3_600_000_000
+"""A clock that began in 1970 and was set leaves an interval of decades, of which nothing is known."""
+
 
 def clock_offsets(transitions: DataFrame) -> DataFrame:
     """Per node: intervals [c0, c1) of its own clock with ``offset_us`` and ``err_us``; the first has no beginning.
 
-    They lie side by side even where the clock was set back: of two measurements at one own time the later counts.
+    They lie side by side even where the clock was set back: of two measurements at one own time the later counts. A
+    measurement that another follows is believed for `_BELIEVED_US` at most.
     """
     rows = transitions.where("event_type = 'CLOCK_SAMPLE'").select(
         "cluster_id", F.col("subject_node_id").alias("clock_node_id"), "ts_wall_us", "offset_us", "err_us"
     )
     rows = rows.withColumn("_own", F.col("ts_wall_us") + F.col("offset_us"))
     order = Window.partitionBy("cluster_id", "clock_node_id").orderBy("_own", "ts_wall_us")
+    following = F.lead("_own").over(order)
     return (
         rows.withColumn("c0", F.when(F.row_number().over(order) == 1, F.lit(-FOREVER_US)).otherwise(F.col("_own")))
-        .withColumn("c1", F.coalesce(F.lead("_own").over(order), F.lit(FOREVER_US)))
+        .withColumn("c1", F.coalesce(F.least(following, F.col("_own") + _BELIEVED_US), F.lit(FOREVER_US)))
         .drop("ts_wall_us", "_own")
     )
 

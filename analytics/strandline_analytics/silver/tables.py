@@ -28,11 +28,13 @@ class Silver:
     - ``transitions``: distinct events, with ``n_copies``.
     - ``samples``: rows as written; None where only transitions were read.
     - ``input_hash``: names the files that everything was read from.
+    - ``end_us``: what is told later may change what is known of partitions, but adds none; None: everything counts.
     """
 
     transitions: DataFrame
     samples: DataFrame | None = None
     input_hash: str = "none"
+    end_us: int | None = None
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def keep(self, name: tuple[object, ...], make: Callable[[], DataFrame]) -> DataFrame:
@@ -83,7 +85,15 @@ class Silver:
     @cached_property
     def keys(self) -> DataFrame:
         """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""
-        return self.control_rows.select(*PARTITION_KEY, "topic").distinct().cache()
+        told = self.control_rows if self.end_us is None else self.control_rows.where(F.col("t") < self.end_us)
+        return told.select(*PARTITION_KEY, "topic").distinct().cache()
+
+    def release(self) -> None:
+        """Let go of what was kept; the tables can still be read, and are then made anew."""
+        frames = [value for value in (*vars(self).values(), *self._kept.values()) if isinstance(value, DataFrame)]
+        self._kept.clear()
+        for frame in frames:
+            frame.unpersist()
 
     def of_type(self, *types: str) -> DataFrame:
         """The transitions of some types."""

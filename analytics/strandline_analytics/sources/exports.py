@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, SAMPLES, TRANSITIONS, spark_ddl
+from strandline_analytics.session import fit_session
 from strandline_analytics.silver.events import check_stories, distinct_events
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
@@ -57,13 +58,29 @@ def open_exports(
     return read_exports(spark, files, samples=samples)
 
 
-def read_exports(spark: SparkSession, files: Sequence[ExportedFile], *, samples: bool = True) -> Silver:
-    """Silver tables over files that were found."""
+def read_exports(
+    spark: SparkSession,
+    files: Sequence[ExportedFile],
+    *,
+    samples: bool = True,
+    end_us: int | None = None,
+    beyond_us: int = 0,
+) -> Silver:
+    """Silver tables over files that were found.
+
+    Args:
+        end_us: partitions that were told of only from then on are none of this question's; None: all are.
+        beyond_us: transitions that much later than ``end_us`` do not count, us.
+    """
     inspect(files)
-    events = distinct_events(read_rows(spark, [file for file in files if file.dataset == TRANSITIONS])).cache()
+    fit_session(spark, sum(file.size_bytes for file in files))
+    rows = read_rows(spark, [file for file in files if file.dataset == TRANSITIONS])
+    if end_us is not None:
+        rows = rows.where(F.col("ts_wall_us") < end_us + beyond_us)
+    events = distinct_events(rows).cache()
     check_stories(events)
     sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
-    return Silver(events, sampled, input_hash(files))
+    return Silver(events, sampled, input_hash(files), end_us)
 
 
 def needed(start_us: int | None, end_us: int | None, *, samples: bool) -> Callable[[str, str], bool]:
@@ -127,8 +144,10 @@ def _believed(rows: DataFrame, is_damaged: Column) -> DataFrame:
         file, " has events of cluster ", F.col("cluster_id"), ". Rule: a file lies in the folder of its cluster, ",
         folder, ". Move it to ROOT/", F.col("cluster_id"), "/v1, or export the clusters into different directories",
     )  # fmt: skip
+    is_none = is_damaged | F.col("seq").isNull() | F.col("cluster_id").isNull()
+    own = F.when(F.col("cluster_id") == folder, F.col("cluster_id")).otherwise(foreign.cast("string"))
     checked = {
-        "seq": F.when(is_damaged | F.col("seq").isNull(), broken.cast("bigint")).otherwise(F.col("seq")),
-        "cluster_id": F.when(F.col("cluster_id") == folder, F.col("cluster_id")).otherwise(foreign.cast("string")),
+        "seq": F.when(is_none, broken.cast("bigint")).otherwise(F.col("seq")),
+        "cluster_id": F.when(is_none, broken.cast("string")).otherwise(own),
     }
     return rows.select(*(checked.get(c.name, F.col(c.name)).alias(c.name) for c in COLUMNS))

@@ -139,18 +139,45 @@ def open_place(spark: SparkSession, name: str) -> Place:
 
 
 def write_text(spark: SparkSession, name: str, text: str) -> None:
-    """Place a small text file at a path or URI, replacing one of the same name."""
+    """Place a small text file at a path or URI, replacing one of the same name; of this machine's files at once."""
     if name.startswith("file:"):
         name = urlsplit(name).path
     if "://" not in name:
         path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
         return
-    jvm: Any = spark.sparkContext._jvm
-    path_there = jvm.org.apache.hadoop.fs.Path(name.replace("s3://", "s3a://", 1))
-    stream = path_there.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).create(path_there, True)
+    path_there, files = _hadoop(spark, name)
+    stream = files.create(path_there, True)
     try:
         stream.write(text.encode())
     finally:
         stream.close()
+
+
+def read_text(spark: SparkSession, name: str) -> str | None:
+    """A small text file at a path or URI; None if it is not there."""
+    if name.startswith("file:"):
+        name = urlsplit(name).path
+    if "://" not in name:
+        path = Path(name)
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+    path_there, files = _hadoop(spark, name)
+    if not files.exists(path_there):
+        return None
+    stream = files.open(path_there)
+    try:
+        jvm: Any = spark.sparkContext._jvm
+        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
+    finally:
+        stream.close()
+
+
+def _hadoop(spark: SparkSession, name: str) -> tuple[Any, Any]:
+    """A path of Hadoop and its file system."""
+    jvm: Any = spark.sparkContext._jvm
+    context: Any = spark.sparkContext._jsc
+    path = jvm.org.apache.hadoop.fs.Path(name.replace("s3://", "s3a://", 1))
+    return path, path.getFileSystem(context.hadoopConfiguration())

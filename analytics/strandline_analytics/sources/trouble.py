@@ -24,6 +24,10 @@ class DamagedFile(InputTrouble):
     """A file is not what it must be."""
 
 
+class TooLong(InputTrouble):
+    """There are more windows than anybody meant: most likely a clock told a time that was never."""
+
+
 class Incomplete(InputTrouble):
     """Less of the input is there than was required."""
 

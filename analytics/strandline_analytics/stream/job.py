@@ -22,7 +22,7 @@ from strandline_analytics.stream.results import writer
 
 __all__ = ["DELAY_S", "Query", "StreamJob", "start", "trouble_of"]
 
-_TOLD_BY_WORKER = re.compile(r"\.(?:ConflictingEvents|UnknownFormat): (.+)")
+_TOLD_BY_WORKER = re.compile(r"\.(?:ConflictingEvents|UnknownFormat|TooManyWindows): (.+)")
 
 DELAY_S = 900
 """Twice the five minutes after which files roll, and time for retries."""

@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from strandline.export.layout import hour_folder, hour_of
+from strandline_analytics.scope import MOST_WINDOWS
 from strandline_analytics.stream.carry import Carry, Pending
 from strandline_analytics.stream.counting import Counted, count
 from strandline_analytics.stream.figures import (
@@ -35,6 +37,10 @@ HOUR_US = 3_600_000_000
 
 Row = dict[str, Any]
 """Values by column; columns that are absent are null."""
+
+
+class TooManyWindows(Exception):
+    """Events lie further apart than anybody meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,7 @@ def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Tim
 
     Raises:
         ConflictingEvents: one event id tells two stories.
+        TooManyWindows: its events lie too far apart.
     """
     if carry.is_done:
         return Settled([], carry, [], None)
@@ -75,6 +82,8 @@ def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Tim
     start = carry.start_us if carry.start_us is not None else min(times) // step * step
     end = max(start, _closed_until(carry, scene, watermark_us, timing))
     now = max([end, *times])
+    if (now - start) // step > MOST_WINDOWS:
+        raise _too_many(start, now, step)
     counted = count(carry, scene, start_us=start, end_us=end, now_us=now, step_us=step)
     stalls = _stalls(carry, scene, watermark_us, timing)
     topic = max(scene.topics | ({carry.topic} if carry.topic else set()), default=None)
@@ -87,6 +96,15 @@ def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Tim
         left, rest = Carry(is_done=True), []
     rows = [row | {"topic": topic} for row in rows] if is_told else []
     return Settled(rows, left, rest, None if left.is_done else _wake(end, watermark_us, timing))
+
+
+def _too_many(start: int, now: int, step: int) -> TooManyWindows:
+    first, last = (hour_folder(hour_of(us)) for us in (start, now))
+    return TooManyWindows(
+        f"a partition has events in {first} and in {last}, with {(now - start) // step:,} windows from one to the "
+        f"other, at most {MOST_WINDOWS:,} are counted. Most likely a clock was wrong there: take these files away with "
+        "their manifests, or give a longer --step, and begin with a new checkpoint"
+    )
 
 
 def _closed_until(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> int:

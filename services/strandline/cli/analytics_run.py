@@ -37,6 +37,8 @@ Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which stat
 OutputDir = Annotated[str, typer.Option("--output", metavar="DIR|URI", help="Results go to DIR/results/stat=...")]
 Step = Annotated[str, typer.Option("--step", metavar="LENGTH", help="A row for each; results are written by the hour.")]
 
+Anew = Annotated[bool, typer.Option("--anew", help="Compute also hours whose files and version did not change.")]
+
 
 def run(
     inputs: Inputs,
@@ -48,9 +50,10 @@ def run(
     group_by: GroupBy = "topic,partition",
     step: Step = "hour",
     require_coverage: RequireCoverage = None,
+    anew: Anew = False,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
-    """Compute every closed hour that the window touches, and replace its results."""
+    """Compute every closed hour that the window touches and whose files changed, and replace its results."""
     check_installed()
     if step_us(step) != _HOUR_US:
         raise typer.BadParameter("--step: results are written by the hour; for other steps: strandline analytics stats")
@@ -74,7 +77,7 @@ def run(
         hours = job.hours_for(spark, whole, now_us=now_us())
         if require_coverage is not None:
             require(hours, require_coverage)
-        written = job.run(spark, whole, hours, output, noticed=told)
+        written = job.run(spark, whole, hours, output, noticed=told, anew=anew)
     _tell(written)
 
 
@@ -88,4 +91,5 @@ def _tell(written: Written) -> None:
             typer.echo(f"{hour.cluster_id} {time_text(hour.hour * _HOUR_US)} {said}", err=True)
     count = len(written.hours) - len(written.left_out)
     rows = sum(written.rows.values())
-    typer.echo(f"{written.folder}: {count} hours, {len(written.rows)} statistics, {rows} rows")
+    same = f", {len(written.unchanged)} of them unchanged" if written.unchanged else ""
+    typer.echo(f"{written.folder}: {count} hours{same}, {len(written.rows)} statistics, {rows} rows")

@@ -1,0 +1,194 @@
+"""Rows that are not as they must be: what only has to be known is counted, what makes an answer wrong is refused.
+
+Files are looked at before Spark reads them in `test_bad_input.py`; here Spark has read them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from written_export import HOUR_US, Emitter, Row, write_export
+
+from strandline.export import layout
+from strandline.export.encoding import ExportFormat
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.clocks import clock_offsets, in_controller_time
+from strandline_analytics.sources.catalog import find_exports
+from strandline_analytics.sources.census import Tally, census
+from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.sources.trouble import DamagedFile, explained
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
+
+# The first query waits for the session.
+pytestmark = pytest.mark.timeout(300)
+
+HOUR = 498_662
+START_US = HOUR * HOUR_US
+SECOND = 1_000_000
+_STATE = {"partition_epoch": 1, "leader_epoch": 0, "new_leader": 1, "new_isr": [1, 2], "replicas": [1, 2],
+          "min_isr": 1, "elr": []}  # fmt: skip
+
+
+def decisions(cluster: str, count: int = 9) -> list[Row]:
+    """A partition whose replica 2 leaves and comes back, again and again, a second each."""
+    tell = Emitter(cluster, -1)
+    rows = [tell.of_partition(START_US, "STATE_SNAPSHOT", 0, meta_offset=1, **_STATE)]
+    for number in range(1, count):
+        before, after = ([1, 2], [1]) if number % 2 else ([1], [1, 2])
+        rows.append(
+            tell.of_partition(
+                START_US + number * SECOND, "ISR_CHANGE", 0, meta_offset=number + 1, partition_epoch=number + 1,
+                old_isr=before, new_isr=after, cause="lag", initiator="leader", removed=[], added=[],
+            )
+        )  # fmt: skip
+    return rows
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Clusters that each have one fault."""
+    root = tmp_path_factory.mktemp("faulty")
+    unknown = decisions("unknown")
+    write_export(root, [*unknown[:4], unknown[4] | {"event_type": "TIDE_TURNED"}, *unknown[5:]])
+    (newer,) = write_export(root, [row | {"schema_version": 7} for row in decisions("newer")])
+    table = pq.ParquetFile(newer).read()
+    pq.write_table(table.append_column("tide", pa.array([1] * len(table))), newer)
+    # Its manifest goes: it would tell that the file was changed.
+    (root / "newer/v1" / layout.manifest_path(newer.relative_to(root / "newer/v1").as_posix())).unlink()
+    (twice,) = write_export(root, decisions("twice"))
+    shutil.copyfile(twice, twice.with_name("n-1-i1-1-99.parquet"))
+    overlapping = decisions("overlapping")
+    write_export(root, overlapping[:6])
+    write_export(root, overlapping[3:])
+    back = decisions("back")
+    write_export(root, [*back[:5], back[5] | {"ts_wall_us": START_US - 10 * SECOND}, *back[6:]])
+    return root
+
+
+@pytest.fixture(scope="module")
+def tallies(spark: SparkSession, root: Path) -> dict[str, list[Tally]]:
+    """What is counted of each cluster, by its hours."""
+    found: dict[str, list[Tally]] = {}
+    for tally in census(spark, find_exports(spark, [str(root)])):
+        found.setdefault(tally.cluster_id, []).append(tally)
+    return found
+
+
+@pytest.fixture(scope="module")
+def changes(spark: SparkSession, root: Path) -> dict[str, Row]:
+    """S8 of each cluster, over the hour before and the hour of the story."""
+    scope = Scope(start_us=START_US - HOUR_US, end_us=START_US + HOUR_US)
+    rows = result(ALL["s08"], open_exports(spark, [str(root)], samples=False), scope).collect()
+    return {row.cluster_id: row.asDict() for row in rows}
+
+
+def test_an_unknown_type_is_kept_and_counted(tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
+    """Its number is not missing, its name is told, and the hole it leaves in the partition epochs is one."""
+    (tally,) = tallies["unknown"]
+
+    assert (tally.events, tally.unknown, tally.unknown_types) == (9, 1, ("TIDE_TURNED",))
+    assert changes["unknown"]["n_gap"] == 1
+    assert changes["unknown"]["shrinks"] + changes["unknown"]["expands"] == 7
+
+
+def test_a_newer_version_is_read_without_its_columns(tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
+    """All events count, and how many are of a newer version is told."""
+    (tally,) = tallies["newer"]
+
+    assert (tally.events, tally.newer) == (9, 9)
+    assert (changes["newer"]["shrinks"], changes["newer"]["expands"]) == (4, 4)
+
+
+@pytest.mark.parametrize(("cluster", "copies"), [("twice", 9), ("overlapping", 3)])
+def test_copies_count_once(cluster: str, copies: int, tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
+    """A file that is there twice, or two that overlap: the same figures, and the number of copies beside them."""
+    (tally,) = tallies[cluster]
+
+    assert (tally.events, tally.copies) == (9, copies)
+    assert (changes[cluster]["shrinks"], changes[cluster]["expands"]) == (4, 4)
+    assert changes[cluster]["n_duplicate"] == copies
+
+
+def test_a_clock_that_goes_back_is_corrected_and_counted(
+    tallies: dict[str, list[Tally]], changes: dict[str, Row]
+) -> None:
+    """The event lies in the folder of another hour; nothing is missing, and its order is that of the epochs."""
+    assert sum(tally.events for tally in tallies["back"]) == 9
+    assert [tally.hour for tally in tallies["back"]] == [HOUR - 1, HOUR]
+    assert changes["back"]["clock_regressions"] == 1
+    assert (changes["back"]["shrinks"], changes["back"]["expands"], changes["back"]["n_gap"]) == (4, 4, 0)
+
+
+def refusal(spark: SparkSession, root: Path) -> str:
+    """What is said when the rows are read."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which of Spark's it is does not matter, what is said does
+        census(spark, find_exports(spark, [str(root)]))
+    told = explained(caught.value)
+    assert isinstance(told, DamagedFile), caught.value
+    return str(told)
+
+
+def test_rows_of_another_cluster_are_refused_by_file(spark: SparkSession, tmp_path: Path) -> None:
+    """The message names the file, the cluster of its rows and the folder it lies in."""
+    (path,) = write_export(tmp_path, decisions("south"))
+    shutil.move(tmp_path / "south", tmp_path / "north")
+
+    told = refusal(spark, tmp_path)
+    assert path.name in told
+    assert "has events of cluster south" in told
+    assert "its cluster, north" in told
+
+
+def test_a_damaged_parquet_file_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """As long as it was, with both its ends, and yet not what was written: only reading shows it."""
+    (path,) = write_export(tmp_path, decisions("north"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : -12] = bytes(len(content) - 12 - len(content) // 2)
+    path.write_bytes(content)
+
+    told = refusal(spark, tmp_path)
+    assert str(path) in told
+    assert "cannot be read" in told
+    assert "take it away together with its manifest" in told
+
+
+def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """In the middle of a file, where no cut-off explains it."""
+    (path,) = write_export(tmp_path, decisions("north"), ExportFormat.JSONL)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:3], json.dumps({"tide": "high"}), *lines[4:]]) + "\n")
+    (tmp_path / "north/v1" / layout.manifest_path(path.relative_to(tmp_path / "north/v1").as_posix())).unlink()
+
+    told = refusal(spark, tmp_path)
+    assert path.name in told
+    assert "is no exported event" in told
+
+
+def test_a_clock_that_began_in_1970_leaves_no_interval_of_decades(spark: SparkSession) -> None:
+    """What was measured before the clock was set is believed for a week, and then nothing is."""
+    tell = Emitter("north", -1)
+    measured = [
+        tell.row(at_us, "CLOCK_SAMPLE", subject_node_id=1, offset_us=offset_us, err_us=9)
+        for at_us, offset_us in ((0, 5), (SECOND, 6), (START_US, 7), (START_US + SECOND, 8))
+    ]
+    names = (
+        "cluster_id STRING, event_type STRING, subject_node_id INT, ts_wall_us BIGINT, offset_us BIGINT, err_us BIGINT"
+    )
+    told = spark.createDataFrame([tuple(row[name.split()[0]] for name in names.split(", ")) for row in measured], names)
+    offsets = clock_offsets(told)
+    spans = {row.offset_us: row.c1 - row.c0 for row in offsets.collect()}
+
+    assert spans[6] == 7 * 24 * HOUR_US
+    assert spans[7] == SECOND + 1
+    asked = spark.createDataFrame(
+        [("north", 1, SECOND + 9), ("north", 1, START_US + 9)], "cluster_id STRING, n INT, t BIGINT"
+    )
+    corrected = in_controller_time(asked, offsets, "n", "t").orderBy("t").collect()
+    assert [row.t for row in corrected] == [SECOND + 3, START_US + 2]

@@ -1,0 +1,319 @@
+"""What a run writes, and what it leaves alone: closed hours, each from its own files, each whole.
+
+One story over one output, told once: an hour that was open, the same run again, a part of it elsewhere, a file that
+came late, a run that is interrupted. The tests look at what was there after each step.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from written_export import HOUR_US, Emitter, Row, write_export
+
+from strandline.export import layout
+from strandline_analytics.jobs import run as job
+from strandline_analytics.jobs.ask import Question, chosen
+from strandline_analytics.jobs.coverage import GRACE_US, HourState
+from strandline_analytics.jobs.ledger import FOLDER
+from strandline_analytics.jobs.placing import UNFINISHED, HadoopMover
+from strandline_analytics.jobs.run import Written
+
+# Some dozens of queries, each of which takes a second where many share two cores.
+pytestmark = pytest.mark.timeout(600)
+
+HOUR = 498_662
+"""2026-11-20T14Z, counted from 1970."""
+START_US = HOUR * HOUR_US
+MINUTE_US = 60_000_000
+STATS = ("s07", "s10")
+_STATE = {"leader_epoch": 0, "new_leader": 1, "new_isr": [1, 2, 3], "replicas": [1, 2, 3], "min_isr": 2, "elr": []}
+
+
+def at(minute: float) -> int:
+    """So many minutes after 14:00."""
+    return START_US + round(minute * MINUTE_US)
+
+
+def told_by_controller() -> list[Row]:
+    """Three hours, the last still going on: p0 loses a replica within 14, p1 one over the end of 14."""
+    tell, meta, rows = Emitter("north", -1), 0, []
+
+    def decide(minute: float, kind: str, partition: int, **said: Any) -> None:
+        nonlocal meta
+        meta += 1
+        rows.append(tell.of_partition(at(minute), kind, partition, meta_offset=meta, **said))
+
+    def change(minute: float, partition: int, epoch: int, isr: list[int], before: list[int]) -> None:
+        decide(minute, "ISR_CHANGE", partition, partition_epoch=epoch, old_isr=before, new_isr=isr, cause="lag",
+               initiator="leader", removed=[], added=[])  # fmt: skip
+
+    for partition in (0, 1):
+        decide(0, "STATE_SNAPSHOT", partition, partition_epoch=1, **_STATE)
+    change(10, 0, 2, [1, 2], [1, 2, 3])
+    change(20, 0, 3, [1, 2, 3], [1, 2])
+    rows.append(tell.beat(at(30)))
+    change(50, 1, 2, [1, 2], [1, 2, 3])
+    for hour in (60, 120):
+        for partition in (0, 1):
+            isr = [1, 2] if partition == 1 and hour == 60 else [1, 2, 3]
+            decide(hour, "STATE_SNAPSHOT", partition, partition_epoch=3 if partition == 0 or hour == 120 else 2,
+                   **(_STATE | {"new_isr": isr}))  # fmt: skip
+        if hour == 60:
+            change(70, 1, 3, [1, 2, 3], [1, 2])
+        rows.append(tell.beat(at(hour + 30)))
+    # A partition that is made in the first minute of 15 is none of 14.
+    decide(120.5, "STATE_SNAPSHOT", 2, partition_epoch=1, **_STATE)
+    return rows
+
+
+def told_by_node() -> list[Row]:
+    """Looks of the leader in both hours, a cut in 14, and a word after 15."""
+    tell, rows = Emitter("north", 1, 5), []
+    for minute in (5, 25, 65):
+        for replica, leo in ((1, 9), (2, 9), (3, 4)):
+            rows.append(
+                tell.of_partition(
+                    at(minute), "REPLICA_SAMPLE", 0, partition_epoch=1, sample_id=minute, interval_ms=10_000,
+                    replica_id=replica, leo=leo, durable_leo=leo, leader_leo=9, hw=4, in_isr=True,
+                    in_maximal_isr=True, expected_state="member",
+                )
+            )  # fmt: skip
+        if minute == 25:
+            rows.append(
+                tell.of_partition(at(40), "TRUNCATION", 1, from_leo=30, to_leo=23, hw_before=20, committed_cut=0,
+                                  reason="diverging_epoch")
+            )  # fmt: skip
+    return [*rows, tell.beat(at(90)), tell.beat(at(125))]
+
+
+def is_late(row: Row) -> bool:
+    """The node's file of transitions of 14 comes after all others."""
+    return row["node_id"] == 1 and row["event_type"] == "TRUNCATION"
+
+
+@dataclass
+class Step:
+    """What was there after a run: its answer, and every file with its content and when it was placed."""
+
+    written: Written
+    files: dict[str, bytes]
+    placed_ns: dict[str, int]
+
+    def rows(self, stat: str, hour: int) -> list[Row]:
+        """The rows of an hour: 0 is 14."""
+        content = self.files[f"stat={stat}/{layout.hour_folder(HOUR + hour)}/cluster=north/rows.parquet"]
+        found: list[Row] = pq.ParquetFile(BytesIO(content)).read().to_pylist()
+        return found
+
+
+class Runner:
+    """Runs over an export, into an output."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark = spark
+        self.export = root / "export"
+        self.output = root / "output"
+
+    def run(self, *, output: Path | None = None, hours: tuple[int, int] = (0, 2), anew: bool = False) -> Step:
+        """Shortly before an hour would be closed for nothing but its age."""
+        output = output or self.output
+        question = Question(
+            inputs=(str(self.export),), statistics=chosen(STATS), start_us=at(60 * hours[0]), end_us=at(60 * hours[1])
+        )
+        whole = job.whole_hours(question)
+        found = job.hours_for(self.spark, whole, now_us=at(120) + GRACE_US - 1)
+        return self.look(job.run(self.spark, whole, found, str(output), anew=anew), output)
+
+    def look(self, written: Written, output: Path | None = None) -> Step:
+        """What is there."""
+        root = (output or self.output) / "results"
+        paths = {path.relative_to(root).as_posix(): path for path in sorted(root.glob("stat=*/**/*.parquet"))}
+        return Step(
+            written,
+            {name: path.read_bytes() for name, path in paths.items()},
+            {name: path.stat().st_mtime_ns for name, path in paths.items()},
+        )
+
+
+class Interrupted(Exception):
+    """Power fails."""
+
+
+@pytest.fixture(scope="module")
+def steps(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Step]:
+    """The story."""
+    root = tmp_path_factory.mktemp("run")
+    runner = Runner(spark, root)
+    rows = [*told_by_controller(), *told_by_node()]
+    found: dict[str, Step] = {}
+    write_export(runner.export, [row for row in rows if not is_late(row) and row["ts_wall_us"] < at(120)])
+    found["open"] = runner.run()
+    write_export(runner.export, [row for row in rows if row["ts_wall_us"] >= at(120)])
+    found["closed"] = runner.run()
+    found["again"] = runner.run()
+    found["anew"] = runner.run(anew=True)
+    found["elsewhere"] = runner.run(output=root / "elsewhere", hours=(1, 2))
+    write_export(runner.export, [row for row in rows if is_late(row)])
+    found["interrupted"] = _interrupted(runner, found["closed"].written)
+    found["late"] = runner.run()
+    return found
+
+
+def _interrupted(runner: Runner, before: Written) -> Step:
+    """A run that ends within its second table, as it was about to be moved to its place."""
+    with pytest.MonkeyPatch.context() as patched:
+        place, calls = job.place_rows, iter(range(9))
+
+        def fail(*args: Any) -> None:
+            if next(calls) == 1:
+                root, folder = args[2], args[3]
+                half = Path(f"{root}/{UNFINISHED}/{folder}/place=0/part-0.parquet")
+                half.parent.mkdir(parents=True)
+                half.write_bytes(b"PAR1")
+                raise Interrupted
+            place(*args)
+
+        patched.setattr(job, "place_rows", fail)
+        with pytest.raises(Interrupted):
+            runner.run()
+    return runner.look(before)
+
+
+def without_hash(rows: list[Row]) -> list[Row]:
+    """What rows say, whatever files they come from."""
+    return [{name: value for name, value in row.items() if name != "input_manifest_hash"} for row in rows]
+
+
+def test_an_open_hour_is_not_written(steps: dict[str, Step]) -> None:
+    """15 is not over, for nobody was heard after it; 14 is, with a hole."""
+    step = steps["open"]
+
+    assert [hour.state for hour in step.written.hours] == [HourState.CLOSED_INCOMPLETE, HourState.OPEN]
+    assert [hour.hour for hour in step.written.left_out] == [HOUR + 1]
+    assert len(step.files) == len(STATS)
+
+
+def test_an_hour_is_closed_by_what_is_heard_after_the_window(steps: dict[str, Step]) -> None:
+    """The window ends with 15, and yet the heartbeats of 16 prove it complete; 14 is left as it was."""
+    step = steps["closed"]
+
+    assert step.written.left_out == ()
+    assert [hour.hour for hour in step.written.unchanged] == [HOUR]
+    assert len(step.files) == 2 * len(STATS)
+
+
+def test_a_second_run_touches_nothing(steps: dict[str, Step]) -> None:
+    """The files are the very same, and the run tells how many rows they have."""
+    before, step = steps["closed"], steps["again"]
+
+    assert len(step.written.unchanged) == 2
+    assert step.placed_ns == before.placed_ns
+    assert step.written.rows == before.written.rows
+
+
+def test_computing_anew_gives_the_same_bytes(steps: dict[str, Step]) -> None:
+    """Every file was placed again, and none differs."""
+    before, step = steps["again"], steps["anew"]
+
+    assert step.written.unchanged == ()
+    assert all(step.placed_ns[name] > before.placed_ns[name] for name in before.files)
+    assert step.files == before.files
+
+
+def test_an_hour_does_not_depend_on_the_range_of_the_run(steps: dict[str, Step]) -> None:
+    """15 alone, in another output, is the 15 of the run over both hours."""
+    of_15 = {name: content for name, content in steps["anew"].files.items() if "hr=15" in name}
+
+    assert steps["elsewhere"].files == of_15
+
+
+def test_rows_are_of_partitions_that_there_were(steps: dict[str, Step]) -> None:
+    """Partition 2 was made in the minute after 15, which is read for its end."""
+    assert {row["partition"] for row in steps["closed"].rows("s10", 1)} == {0, 1}
+
+
+def test_a_change_over_the_end_of_an_hour_counts_in_both(steps: dict[str, Step]) -> None:
+    """p1 lacks a replica from 14:50 to 15:10; p0 from 14:10 to 14:20."""
+    under = {
+        (hour, row["partition"]): row["under_replicated_us"] // MINUTE_US
+        for hour in (0, 1)
+        for row in steps["closed"].rows("s10", hour)
+    }
+
+    assert under == {(0, 0): 10, (0, 1): 10, (1, 0): 0, (1, 1): 10}
+
+
+def test_a_run_that_is_interrupted_leaves_whole_files(steps: dict[str, Step]) -> None:
+    """Each table is the one of before or the one that a whole run writes; the ledger still tells of before."""
+    before, step, after = steps["anew"], steps["interrupted"], steps["late"]
+
+    fresh = {name for name in step.files if step.files[name] != before.files[name]}
+    assert fresh == {name for name in step.files if "hr=14" in name and "stat=s10" not in name}
+    assert all(step.files[name] == after.files[name] for name in fresh)
+
+
+def test_the_run_after_an_interruption_ends_it(
+    steps: dict[str, Step], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Everything that was not whole is computed, and nothing unfinished is left."""
+    step = steps["late"]
+
+    assert step.written.unchanged == ()
+    assert not (Path(step.written.folder) / UNFINISHED).exists()
+
+
+def test_a_late_file_is_told_in_the_results(steps: dict[str, Step]) -> None:
+    """The cut of 7 records is there, the hour is complete, and what does not follow from the file says what it said."""
+    before, after = steps["anew"], steps["late"]
+
+    assert [hour.state for hour in after.written.hours] == [HourState.CLOSED, HourState.CLOSED]
+    assert sum(row["truncated_records"] or 0 for row in before.rows("s07", 0)) == 0
+    assert sum(row["truncated_records"] or 0 for row in after.rows("s07", 0)) == 7
+    assert without_hash(after.rows("s10", 0)) == without_hash(before.rows("s10", 0))
+    assert after.rows("s10", 0) != before.rows("s10", 0)
+
+
+def test_the_page_beside_the_results_names_every_column(steps: dict[str, Step]) -> None:
+    """Every column of every file is explained in `_schema.md`."""
+    step = steps["closed"]
+    page = (Path(step.written.folder) / "_schema.md").read_text()
+
+    for stat in STATS:
+        section = page.partition("## In every result")[2].partition("## s")[0]
+        section += page.partition(f"## {stat} ")[2].partition("## s")[0]
+        for name in step.rows(stat, 0)[0]:
+            assert f"| {name} |" in section, f"{stat}: {name}"
+
+
+def test_the_ledger_tells_what_an_hour_was_written_from(steps: dict[str, Step]) -> None:
+    """The same hash as every row has, and as many rows as there are."""
+    step = steps["late"]
+    path = Path(step.written.folder) / FOLDER / layout.hour_folder(HOUR) / "cluster=north.json"
+    told = json.loads(path.read_text())
+
+    assert told["state"] == "closed"
+    for stat, entry in told["statistics"].items():
+        rows = step.rows(stat, 0)
+        assert {row["input_manifest_hash"] for row in rows} == {entry["input_manifest_hash"]}
+        assert len(rows) == entry["rows"]
+
+
+def test_a_file_system_of_hadoop_replaces_as_this_machine_does(spark: SparkSession, tmp_path: Path) -> None:
+    """Twice the same place, then nothing for it: the second file, then none."""
+    mover, place = HadoopMover(spark), tmp_path / "there" / "rows.parquet"
+    for content in (b"first", b"second"):
+        fresh = tmp_path / content.decode()
+        fresh.mkdir()
+        (fresh / "part-0.parquet").write_bytes(content)
+        mover.replace(f"file://{fresh}", f"file://{place}")
+        assert place.read_bytes() == content
+    mover.replace(f"file://{tmp_path}/nothing", f"file://{place}")
+
+    assert not mover.exists(f"file://{place}")

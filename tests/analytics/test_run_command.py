@@ -1,0 +1,150 @@
+"""`strandline analytics run` from a simulated cluster to its figures, embedded and by spark-submit; its refusals."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+from written_export import HOUR_US, Emitter, write_export
+
+from strandline.cli import submit
+from strandline.cli.app import app
+from strandline.core.types import TopicPartition
+from strandline.sim.disk import LogFile
+from strandline.sim.process import Process
+from strandline.sim.profiles import PROFILES
+from strandline.sim.run import run_world
+from strandline.sim.shape import draw_shape
+from strandline.sim.trace import Trace
+from strandline.sim.world import World
+
+# The first query waits for the session; spark-submit starts a second JVM.
+pytestmark = pytest.mark.timeout(600)
+
+SEED = 7
+STATS = "s7,s8,s19"
+_SUBMIT_S = 400
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def analytics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `strandline analytics ...` in this process, in the session that all tests share."""
+    monkeypatch.setattr("strandline_analytics.session.open_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(app, ["analytics", *map(str, words)])
+
+    return run
+
+
+class _Cuts(Trace):
+    """Counts the records that leave a log because it is cut, at the disk."""
+
+    records = 0
+
+    def truncated(self, process: Process, tp: TopicPartition, log: LogFile, offset: int) -> None:
+        self.records += log.leo - offset
+
+
+@pytest.fixture(scope="module")
+def counted() -> Counter[str]:
+    """What the simulator itself counts in the seed: from decisions and disks, not from what is exported of them."""
+    cuts = _Cuts()
+    world = World(draw_shape(SEED, PROFILES["swarm"]), recorder=cuts)
+    cuts.watch(world)
+    outcome = run_world(world)
+    return outcome.counts + Counter({"records cut": cuts.records})
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same seed, exported."""
+    root = tmp_path_factory.mktemp("export")
+    result = CliRunner().invoke(app, ["sim", "replay", str(SEED), "--export", str(root)])
+    assert result.exit_code == 0, result.output
+    return root
+
+
+def total(results: Path, stat: str, column: str) -> int:
+    """The sum of a column over all rows of a statistic."""
+    (path,) = (results / f"stat={stat}").rglob("*.parquet")
+    values: list[Any] = pq.ParquetFile(path).read()[column].to_pylist()
+    return sum(value or 0 for value in values)
+
+
+def submitted(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command by the spark-submit that comes with pyspark, on loopback."""
+    command = [
+        f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[2]", "--driver-memory", "1g",
+        "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1", submit.__file__,
+    ]  # fmt: skip
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment.pop("PYSPARK_GATEWAY_PORT", None)
+    return subprocess.run(
+        [*command, *map(str, words)], env=environment, timeout=_SUBMIT_S, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_simulated_cluster_has_the_simulators_own_counts(
+    analytics: Command, export: Path, counted: Counter[str], tmp_path: Path
+) -> None:
+    """Elections, shrinks, expands and cut records; and spark-submit writes the same bytes as the embedded run."""
+    told = analytics("run", "--input", export, "--output", tmp_path / "own", "--stat", STATS)
+    assert told.exit_code == 0, told.output
+    assert "1 hours, 3 statistics" in told.output
+    results = tmp_path / "own" / "results"
+    found = {
+        "elections": total(results, "s19", "leader_changes"),
+        "isr shrunk": total(results, "s08", "shrinks"),
+        "isr grown": total(results, "s08", "expands"),
+        "records cut": total(results, "s07", "truncated_records"),
+    }
+    assert found == {what: counted[what] for what in found}
+    assert min(found.values()) > 0
+
+    by_spark = submitted("run", "--input", export, "--output", tmp_path / "submitted", "--stat", STATS)
+    assert by_spark.returncode == 0, by_spark.stderr[-3000:]
+    own, others = (
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*.parquet")}
+        for root in (tmp_path / "own", tmp_path / "submitted")
+    )
+    assert own == others
+    assert len(own) == 3
+
+
+def test_missing_hours_end_a_run_with_code_4(analytics: Command, tmp_path: Path) -> None:
+    """The worst hour is named, and nothing is written."""
+    tell = Emitter("north", -1)
+    rows = [tell.beat((498_662 + hour) * HOUR_US + 1) for hour in range(4)]
+    write_export(tmp_path / "export", [rows[0], rows[3]])
+    told = analytics(
+        "run", "--input", tmp_path / "export", "--output", tmp_path / "out", "--stat", "s8", "--require-coverage", 0.99
+    )
+
+    assert told.exit_code == 4
+    assert "hour 2026-11-20T15Z of cluster north is closed_incomplete with coverage 0.0000" in told.output
+    assert "2 events are missing" in told.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_directory_ends_a_run_with_one_line(analytics: Command, tmp_path: Path) -> None:
+    """It says what is missing there, and how an export is made."""
+    told = analytics("run", "--input", tmp_path, "--output", tmp_path / "out")
+
+    assert told.exit_code == 1
+    (line,) = told.output.splitlines()
+    assert line.startswith(f"strandline: nothing is exported in {tmp_path}")
+    assert "strandline up --export" in line
