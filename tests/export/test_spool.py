@@ -8,6 +8,7 @@ import struct
 import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 from exported_rows import CLUSTER, every_type, run_of
 
@@ -102,10 +103,10 @@ def test_a_spool_that_ends_within_a_part_gives_what_is_before_it(tmp_path: Path)
     assert 0 < found.rows < len(ROWS)
 
 
-def test_a_spool_runs_no_code(tmp_path: Path) -> None:
-    """Whoever can write there can put events into the export and no more; what is no event is removed and said."""
+@pytest.mark.parametrize("content", [pickle.dumps((print, os.system)), msgspec.msgpack.encode({"form": 2}), b"\xc1"])
+def test_what_is_no_event_is_removed_and_said(tmp_path: Path, content: bytes) -> None:
+    """A pickle, MessagePack of another shape, no MessagePack at all: nothing of it is placed, nothing of it runs."""
     (tmp_path / FOLDER).mkdir()
-    content = pickle.dumps((print, os.system))
     path = tmp_path / FOLDER / "transitions-n1-i1-1.spool"
     path.write_bytes(struct.pack(">II", len(content), zlib.crc32(content)) + content)
     said: list[str] = []

@@ -9,20 +9,19 @@ Nothing is fsynced: a process that is killed loses what the writer had not taken
 loses power may lose all of it.
 
 Invariant: a disk that fails or is full ends a spool and never the export; spools take ``most_bytes`` at most; what
-cannot be read back is passed over. Reading runs no code: only plain values, tuples of ours and enums are read.
+cannot be read back is passed over. Parts are MessagePack and are read back as values of declared types, never as code.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import NamedTuple
+
+import msgspec
 
 from strandline.export.rows import Emitter, Taken
 from strandline.export.runs import Run
@@ -30,10 +29,32 @@ from strandline.export.runs import Run
 FOLDER = "export-spool"
 SUFFIX = ".spool"
 MOST_BYTES = 64 << 20
-_FORMAT = 1
+_FORMAT = 2
 _FRAME = Struct(">II")
 """Before each part: its length in bytes and its CRC-32."""
-_UNREADABLE = (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, AttributeError, ImportError)
+
+
+class _Head(NamedTuple):
+    """The first part: of which file the others are."""
+
+    form: int
+    dataset: str
+    hour: int
+    cluster_id: str
+    node_id: int
+    incarnation: int
+
+
+class _Part(NamedTuple):
+    """Events with their numbers, and the names of their topics as far as they were known."""
+
+    seqs: list[int]
+    events: list[Taken]
+    names: dict[str, str | None]
+
+
+_HEAD, _PART = msgspec.msgpack.Decoder(_Head), msgspec.msgpack.Decoder(_Part)
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +79,7 @@ class Spool:
     def begin(self, dataset: str, hour: int, emitter: Emitter, first_seq: int) -> SpoolFile:
         """A spool for a file that begins to grow."""
         name = f"{dataset}-n{emitter.node_id}-i{emitter.incarnation}-{first_seq}{SUFFIX}"
-        head = (_FORMAT, dataset, hour, (emitter.cluster_id, emitter.node_id, emitter.incarnation))
+        head = _Head(_FORMAT, dataset, hour, emitter.cluster_id, emitter.node_id, emitter.incarnation)
         return SpoolFile(self, self._folder / name, head)
 
     def left(self) -> Iterator[Left | Path]:
@@ -108,8 +129,8 @@ class SpoolFile:
         topics = {event.tp.topic_id for event in run.events if event.tp is not None}
         names = {topic_id: run.topic_name(topic_id) for topic_id in topics}
         try:
-            self._spool.append(self._path, [*self._before, (list(run.seqs), list(run.events), names)])
-        except (OSError, pickle.PicklingError, TypeError, AttributeError):
+            self._spool.append(self._path, [*self._before, _Part(list(run.seqs), list(run.events), names)])
+        except (OSError, msgspec.MsgspecError, TypeError, OverflowError):
             self._is_broken = True
         self._before = []
 
@@ -119,43 +140,32 @@ class SpoolFile:
 
 
 def _framed(part: object) -> bytes:
-    content = pickle.dumps(part, protocol=5)
+    content = _ENCODER.encode(part)
     return _FRAME.pack(len(content), zlib.crc32(content)) + content
-
-
-class _Plain(pickle.Unpickler):
-    """Reads values, tuples of ours and enums, and nothing that could do anything."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if module.partition(".")[0] == "strandline" else None
-        if isinstance(found, type) and issubclass(found, (tuple, Enum)):
-            return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no value")
 
 
 def _read(path: Path) -> Left | None:
     """What a spool holds, up to where it was cut off; None if that is nothing."""
     try:
-        parts = list(_parts(path.read_bytes()))
-        form, dataset, hour, (cluster_id, node_id, incarnation) = parts[0]
-        if form != _FORMAT or len(parts) == 1:
-            return None
-        emitter = Emitter(cluster_id=cluster_id, node_id=node_id, incarnation=incarnation)
-        topics = {topic: name for *_, names in parts[1:] for topic, name in names.items() if name is not None}
-        runs = tuple(
-            Run(emitter, seqs, [Taken(*event) for event in events], topics.get) for seqs, events, _ in parts[1:]
-        )
-        return Left(path=path, dataset=dataset, hour=hour, runs=runs)
-    except (OSError, IndexError, *_UNREADABLE):
+        contents = list(_contents(path.read_bytes()))
+        head = _HEAD.decode(contents[0])
+        parts = [_PART.decode(content) for content in contents[1:]]
+    except (OSError, IndexError, msgspec.MsgspecError):
         return None
+    if head.form != _FORMAT or not parts:
+        return None
+    emitter = Emitter(cluster_id=head.cluster_id, node_id=head.node_id, incarnation=head.incarnation)
+    topics = {topic: name for part in parts for topic, name in part.names.items() if name is not None}
+    runs = tuple(Run(emitter, part.seqs, part.events, topics.get) for part in parts)
+    return Left(path=path, dataset=head.dataset, hour=head.hour, runs=runs)
 
 
-def _parts(content: bytes) -> Iterator[Any]:
+def _contents(spool: bytes) -> Iterator[bytes]:
     place = 0
-    while place + _FRAME.size <= len(content):
-        length, crc = _FRAME.unpack_from(content, place)
-        part = content[place + _FRAME.size : place + _FRAME.size + length]
-        if len(part) != length or zlib.crc32(part) != crc:
+    while place + _FRAME.size <= len(spool):
+        length, crc = _FRAME.unpack_from(spool, place)
+        content = spool[place + _FRAME.size : place + _FRAME.size + length]
+        if len(content) != length or zlib.crc32(content) != crc:
             return
-        yield _Plain(io.BytesIO(part)).load()
+        yield content
         place += _FRAME.size + length
