@@ -18,6 +18,8 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from strandline.runtime.variables import unknown_variable
+
 ENV_PREFIX = "STRANDLINE_"
 
 
@@ -73,10 +75,12 @@ def load_settings(
     """Merge the sources.
 
     Raises:
-        SettingsWrong: naming the first wrong setting, or an unreadable file.
+        SettingsWrong: naming the first wrong setting or unknown variable, or an unreadable file.
     """
     environment = os.environ if variables is None else variables
     known = kind.model_fields
+    if unknown := unknown_variable(environment, known):
+        raise SettingsWrong(unknown)
     sources: dict[Origin, Mapping[str, object]] = {
         Origin.FILE: _read_file(file) if file is not None else {},
         Origin.VARIABLE: {
