@@ -17,6 +17,7 @@ from strandline.core.messages import Endpoint
 from strandline.rpc.channels import target
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.tls import TLS_OFF, open_tls
 from strandline_analytics.service.arrivals import Arrivals
 from strandline_analytics.service.engine import Engine
 from strandline_analytics.service.jobs import JobQueue
@@ -48,10 +49,16 @@ class AnalyticsServer:
         Raises:
             PortTaken: the address cannot be bound.
             NothingThere: an input is no directory and no URI.
+            TlsWrong: the files of TLS cannot be used.
         """
         settings = self._settings
+        tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        if tls is None:
+            _log.info(TLS_OFF)
         self.health_endpoint = await self._health_port.open(settings.health_bind)
-        self._server: grpc.aio.Server = build_server(ServerSettings(name="analytics", reflection=settings.reflection))
+        self._server: grpc.aio.Server = build_server(
+            ServerSettings(name="analytics", reflection=settings.reflection), tls=tls
+        )
         self._health.attach(self._server, with_reflection=settings.reflection)
         engine = Engine(self._spark, most_rows=settings.most_rows)
         # Run ids of two processes of one server differ, so that nobody takes one for the other's.
@@ -59,7 +66,7 @@ class AnalyticsServer:
         self.queue = JobQueue(settings.queue_length, interrupt=engine.interrupt, prefix=prefix)
         watches = Watches(arrivals_of(self._spark, settings), poll_s=settings.poll_s)
         AnalyticsServicer(settings, engine, self.queue, watches).add_to(self._server)
-        self.endpoint = bind(self._server, settings.bind)
+        self.endpoint = bind(self._server, settings.bind, tls=tls)
         self._owner = asyncio.create_task(self.queue.run_forever())
         await self._server.start()
         await self._health.set_serving(True)

@@ -27,6 +27,12 @@ class AnalyticsSettings:
     """Address that is served; port 0: the kernel chooses."""
     health_bind: str = ""
     """Address of grpc.health.v1 without TLS; empty: none."""
+    tls_cert: str = ""
+    """Certificate of this process; empty: no TLS. Its identity is a client's or an administrator's."""
+    tls_key: str = ""
+    tls_ca: str = ""
+    insecure: bool = False
+    """Whether addresses beyond loopback may be served without TLS."""
     reflection: bool = True
     queue_length: int = 8
     """Questions that may wait for the one that is computed."""

@@ -13,6 +13,8 @@ import typer
 
 from strandline.cli.analytics_options import Inputs, Memory, existing
 from strandline.cli.analytics_session import DEFAULT_MEMORY, spark_session
+from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
+from strandline.cli.over_tls import TlsCa, TlsCert, TlsKey
 
 if TYPE_CHECKING:
     from strandline_analytics.service.settings import AnalyticsSettings
@@ -28,6 +30,9 @@ HealthBind = Annotated[
         metavar="HOST:PORT",
         help="Address of grpc.health.v1 without TLS, for probes.",
     ),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", envvar="STRANDLINE_INSECURE", help="Serve beyond loopback without TLS.")
 ]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Runs write their tables below it.")]
 QueueLength = Annotated[
@@ -46,6 +51,10 @@ def serve(
     inputs: Inputs,
     bind: Bind = "127.0.0.1:0",
     health_bind: HealthBind = "",
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
+    insecure: Insecure = False,
     results: Results = Path("strandline-results"),
     queue_length: QueueLength = 8,
     page_rows: PageRows = 1_000,
@@ -55,13 +64,25 @@ def serve(
 ) -> None:
     """Answer questions about exports by gRPC until it is interrupted; grpcurl needs no files."""
     from strandline.rpc.channels import parse_endpoint, target
+    from strandline.rpc.tls import open_tls
+    from strandline.rpc.tls_files import TlsWrong
     from strandline.runtime.exit_codes import ExitCode, stop_process
+    from strandline.runtime.guarding import is_loopback
     from strandline.runtime.process import run_service
 
     try:
         endpoint = parse_endpoint(bind)
     except ValueError as error:
         raise typer.BadParameter(f"--bind: {error}") from None
+    if not tls_cert and not insecure and not is_loopback(endpoint.host):
+        raise typer.BadParameter(
+            f"--bind {bind} is not loopback and TLS is off; give --tls-cert, --tls-key and --tls-ca, or --insecure"
+        )
+    try:
+        open_tls(tls_cert, tls_key, tls_ca)
+    except TlsWrong as error:
+        # Told before Spark starts, which takes a while.
+        raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
     existing(inputs)
     with spark_session(memory, progress=False) as spark:
         from strandline.rpc.server import PortTaken
@@ -73,6 +94,10 @@ def serve(
             results=results.absolute(),
             bind=endpoint,
             health_bind=health_bind,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+            insecure=insecure,
             reflection=reflection,
             queue_length=queue_length,
             page_rows=page_rows,

@@ -47,10 +47,10 @@ AS_ONLOOKER = Condition(
     "without node_id and node_epoch",
     lambda request, caller: not request.HasField("node_id") and not request.HasField("node_epoch"),
 )
-NO_OTHER_NODE = Condition(
-    "for the caller's own node_id, or without node_id and node_epoch",
+AS_ITSELF = Condition(
+    "with the caller's own node_id and a node_epoch",
     lambda request, caller: (
-        request.node_id == caller.node_id if request.HasField("node_id") else not request.HasField("node_epoch")
+        request.HasField("node_id") and request.HasField("node_epoch") and request.node_id == caller.node_id
     ),
 )
 
@@ -85,10 +85,9 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "RegisterNode": _THE_NODE,
     _CONTROLLER + "Heartbeat": _THE_NODE,
     _CONTROLLER + "AlterPartition": _THE_NODE,
-    _CONTROLLER + "WatchMetadata": {**_clients(AS_ONLOOKER), _REPLICA: NO_OTHER_NODE},
-    # A node that leaves in good order looks whether it still leads.
-    _CONTROLLER + "GetMetadata": {**_clients(), _REPLICA: ALWAYS},
-    _CONTROLLER + "ListNodes": {**_clients(), _REPLICA: ALWAYS},
+    _CONTROLLER + "WatchMetadata": {**_clients(AS_ONLOOKER), _REPLICA: AS_ITSELF},
+    _CONTROLLER + "GetMetadata": _clients(),
+    _CONTROLLER + "ListNodes": _clients(),
     _CONTROLLER + "ShutdownNode": {_ADMIN: ALWAYS, _REPLICA: OWN_NODE},
     _CONTROLLER + "InitProducerId": _clients(),
     _CONTROLLER + "DescribeTopics": _clients(),
