@@ -12,6 +12,8 @@ from __future__ import annotations
 import docker
 from docker.models.containers import Container
 
+_RUN_S = 30
+
 # struct arpreq of <linux/if_arp.h>: protocol address, hardware address, flags, netmask, device.
 _SCRIPT = """
 import fcntl, socket, struct, sys
@@ -50,16 +52,26 @@ def _both(verb: str, image: str, one: Container, other: Container, network: str)
     try:
         for inside, peer in ((one, other), (other, one)):
             if address(inside, network) and address(peer, network):
-                client.containers.run(
-                    image,
-                    ["-c", _SCRIPT, verb, address(peer, network)],
-                    entrypoint="/opt/strandline/bin/python",
-                    network_mode=f"container:{inside.id}",
-                    user="0",
-                    cap_drop=["ALL"],
-                    cap_add=["NET_ADMIN"],
-                    read_only=True,
-                    remove=True,
-                )
+                _run(client, image, [verb, address(peer, network)], inside)
     finally:
         client.close()
+
+
+def _run(client: docker.DockerClient, image: str, words: list[str], inside: Container) -> None:
+    """Runs the script in the network namespace of a container, and removes what ran it, its volume included."""
+    helper = client.containers.create(
+        image,
+        ["-c", _SCRIPT, *words],
+        entrypoint="/opt/strandline/bin/python",
+        network_mode=f"container:{inside.id}",
+        user="0",
+        cap_drop=["ALL"],
+        cap_add=["NET_ADMIN"],
+        read_only=True,
+    )
+    try:
+        helper.start()
+        code = helper.wait(timeout=_RUN_S)["StatusCode"]
+        assert code == 0, helper.logs().decode(errors="replace")
+    finally:
+        helper.remove(force=True, v=True)

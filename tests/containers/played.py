@@ -31,16 +31,16 @@ class Played:
     removals: Counter[Removal]
     """Every one of them is a shrink of its own, and is followed by one expand."""
     failovers: dict[int, float]
-    """By partition: seconds from the fault to the first acknowledgement by the new leader."""
-    leaderless_partitions: int
-    """Partitions that lost their leader."""
+    """By partition that lost its leader: seconds from the fault to the first acknowledgement by the new one."""
+    elected: dict[int, float]
+    """Likewise: seconds from the fault until the controller told that somebody else leads."""
     truncated: int
     """Records that replicas cut off, by the events in their data directories."""
     changes: Counter[Removal]
     """Removals by the events in the data directories."""
     expands: int
-    epochs: dict[int, int]
-    """Last leader epoch by partition."""
+    last: dict[tuple[int, int], int]
+    """By node and incarnation, the controller being -1: the number of its last event about the ISR or an epoch."""
 
 
 async def killed_leader(cluster: ContainerCluster, directory: Path) -> Played:
@@ -57,8 +57,7 @@ async def killed_leader(cluster: ContainerCluster, directory: Path) -> Played:
         for node in followers:
             await run.do(cluster.resume, node)
         lost = [each.partition_index for each in before if each.leader_id == leader]
-        for index in lost:
-            await run.probe.leader(run.load.strict, index, other_than=leader)
+        elected = {index: await _elected(run, index, leader, killed_s) for index in lost}
         await run.load.acked(5)
         failovers = {index: run.load.acks_since(killed_s)[index][0] - killed_s for index in lost}
         await run.do(cluster.start_again, leader)
@@ -67,7 +66,7 @@ async def killed_leader(cluster: ContainerCluster, directory: Path) -> Played:
             run,
             removals=Counter({(each.partition_index, leader, "node_fenced"): 1 for each in before}),
             failovers=failovers,
-            leaderless=len(lost),
+            elected=elected,
         )
 
 
@@ -102,18 +101,23 @@ async def lagging_follower(cluster: ContainerCluster, directory: Path) -> Played
 
         paused_s = time.monotonic()
         await run.do(cluster.pause, follower)
+        led = [index for index, node in leaders.items() if node == follower]
+        elected = {index: await _elected(run, index, follower, paused_s) for index in led}
         for index in leaders:
             await _until_out(run, index, follower)
-        led = [index for index, node in leaders.items() if node == follower]
-        for index in led:
-            await run.probe.leader(run.load.strict, index, other_than=follower)
         await run.load.acked(5)
         failovers = {index: run.load.acks_since(paused_s)[index][0] - paused_s for index in led}
         await run.do(cluster.resume, follower)
         await run.settle()
         removals = Counter({(index, node, "lag"): 1 for index, node in parted.items()})
         removals.update({(index, follower, "node_fenced"): 1 for index in leaders})
-        return await _told(run, removals=removals, failovers=failovers, leaderless=len(led))
+        return await _told(run, removals=removals, failovers=failovers, elected=elected)
+
+
+async def _elected(run: Case, index: int, before: int, since_s: float) -> float:
+    """Waits until the controller tells another leader; seconds since the fault."""
+    await run.probe.leader(run.load.strict, index, other_than=before)
+    return time.monotonic() - since_s
 
 
 async def _until_out(run: Case, index: int, node: int) -> None:
@@ -123,7 +127,9 @@ async def _until_out(run: Case, index: int, node: int) -> None:
     await until(look, f"node {node} is out of the ISR of partition {index}", timeout_s=3 * LAG_S)
 
 
-async def _told(run: Case, *, removals: Counter[Removal], failovers: dict[int, float], leaderless: int) -> Played:
+async def _told(
+    run: Case, *, removals: Counter[Removal], failovers: dict[int, float], elected: dict[int, float]
+) -> Played:
     """The case with what the data directories say of it, once the last expand is written."""
     grown = await run.until_event(
         "ISR_CHANGE", removals.total(), lambda row: len(row["new_isr"]) > len(row.get("old_isr") or row["new_isr"])
@@ -135,16 +141,18 @@ async def _told(run: Case, *, removals: Counter[Removal], failovers: dict[int, f
         if row["node_id"] == -1
         for node in set(row.get("old_isr") or ()) - set(row["new_isr"])
     )
+    last: dict[tuple[int, int], int] = {}
+    for row in [*changes, *run.events("EPOCH_START")]:
+        emitter = (row["node_id"], row["incarnation"])
+        last[emitter] = max(row["seq"], last.get(emitter, 0))
     return Played(
         topic=run.load.strict,
         topic_id=run.topic_ids[run.load.strict],
         removals=removals,
         failovers=failovers,
-        leaderless_partitions=leaderless,
+        elected=elected,
         truncated=sum(row["from_leo"] - row["to_leo"] for row in run.events("TRUNCATION")),
         changes=shrunk,
         expands=len({(row["partition"], row["partition_epoch"]) for row in grown if row["node_id"] == -1}),
-        epochs={
-            each.partition_index: each.leader_epoch for each in (await run.probe.topic(run.load.strict)).partitions
-        },
+        last=last,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import docker
 import pytest
 from container_case import case
 from container_cluster import CONTROLLER, NODES, ContainerCluster
+from docker.models.containers import ExecResult
+from running_cluster import until
+from testcontainers.core.container import DockerContainer
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1_500)]
 
@@ -64,12 +68,36 @@ def test_processes_are_not_root_and_write_nothing_but_their_volume(cluster: Cont
     """Each container runs as the image's user, without a capability, on a root file system that it cannot write."""
     for node_id in (CONTROLLER, *NODES):
         container = cluster.container(node_id)
-        status = container.exec_run(["cat", "/proc/1/status"]).output.decode()
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        fields = _status(container.exec_run(["cat", "/proc/1/status"]))
 
         assert fields["Uid"].split() == [str(_USER)] * 4
         assert int(fields["CapPrm"], 16) == 0
         assert container.exec_run(["touch", "/tmp/x"]).exit_code != 0
+
+
+async def test_a_container_that_is_stopped_early_ends_at_once(image: str) -> None:
+    """SIGTERM ends a command that has not begun to listen for it, also as the first process of its container."""
+    container = DockerContainer(image, command=["sim", "run", "--seeds", "0..100000"], read_only=True)
+    try:
+        await asyncio.to_thread(container.start)
+        inside = container.get_wrapped_container()
+
+        async def look() -> bool:
+            fields = _status(await asyncio.to_thread(inside.exec_run, ["cat", "/proc/1/status"]))
+            return bool(int(fields.get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1)
+
+        await until(look, "the process has begun")
+        await asyncio.to_thread(inside.kill, "SIGTERM")
+        ended = await asyncio.to_thread(inside.wait, timeout=_COMMAND_S)
+    finally:
+        await asyncio.to_thread(container.stop)
+
+    assert ended["StatusCode"] == 128 + signal.SIGTERM
+
+
+def _status(answer: ExecResult) -> dict[str, str]:
+    """The lines of /proc/PID/status, as `cat` printed them."""
+    return dict(line.split(":\t", 1) for line in answer.output.decode().splitlines() if ":\t" in line)
 
 
 def test_images_say_what_they_are(image: str) -> None:

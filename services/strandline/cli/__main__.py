@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 COMPLETION_VARIABLE = "_STRANDLINE_COMPLETE"
 """Set by the scripts of `strandline completion` when a shell asks for words."""
@@ -10,6 +11,10 @@ COMPLETION_VARIABLE = "_STRANDLINE_COMPLETE"
 
 def main() -> None:
     """Runs the command line; never returns."""
+    if os.getpid() == 1:
+        # The first process of a container: the kernel drops signals that it has not asked for, so that one which says
+        # stop while the program still loads would be lost. Services replace this by a clean stop.
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
     from strandline.cli.app import app
 
     if COMPLETION_VARIABLE in os.environ:

@@ -1,0 +1,74 @@
+"""Finds a compose that understands deploy/compose/compose.yaml, and runs it under a project name of its own.
+
+Invariant: what was started under a name is removed with its volumes, also after a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from engine import ROOT, NoEngine
+
+FILE = ROOT / "deploy" / "compose" / "compose.yaml"
+_COMMAND_S = 180
+_APT_S = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """One project: its name, the words of the command, and the variables of the file."""
+
+    name: str
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+
+    def run(self, *words: str) -> str:
+        """A command of compose, which must end well; what it printed."""
+        done = subprocess.run(
+            [*self.words, *words],
+            env={**os.environ, **self.variables},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+        )
+        assert done.returncode == 0, f"compose {' '.join(words)}: {done.stderr[-1_000:]}"
+        return done.stdout
+
+
+@contextmanager
+def composed(project: str, variables: Mapping[str, str]) -> Iterator[Composed]:
+    """A project for the length of a block; nothing is started yet.
+
+    Raises:
+        NoEngine: there is no compose.
+    """
+    made = Composed(
+        name=project, words=(*composer(), "--project-name", project, "--file", str(FILE)), variables=variables
+    )
+    try:
+        yield made
+    finally:
+        made.run("--profile", "analytics", "down", "--volumes", "--timeout", "30")
+
+
+def composer() -> tuple[str, ...]:
+    """The plugin where it is there, else docker-compose, which root installs on Debian.
+
+    Raises:
+        NoEngine: neither is there.
+    """
+    plugin = ["docker", "compose", "version"]
+    if shutil.which("docker") and subprocess.run(plugin, check=False, capture_output=True, timeout=30).returncode == 0:
+        return ("docker", "compose")
+    if not shutil.which("docker-compose") and os.geteuid() == 0 and shutil.which("apt-get"):
+        for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "docker-compose"]):
+            subprocess.run(["apt-get", *words], check=False, capture_output=True, timeout=_APT_S)
+    if not shutil.which("docker-compose"):
+        raise NoEngine("neither the compose plugin of docker nor docker-compose is there")
+    return ("docker-compose",)
