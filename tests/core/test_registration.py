@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_builders import CLUSTER, Controller, registration
 
+from strandline.core import feature_levels
 from strandline.core.controller_messages import AlterTopicConfigs, ConfigChange, TopicRef
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.types import Durability, Role, Rules
@@ -193,8 +194,9 @@ def test_node_of_another_cluster_is_refused() -> None:
     assert controller.register(1, cluster_id=None).cluster_id == CLUSTER
 
 
-def test_feature_levels_side_by_side() -> None:
+def test_feature_levels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """1.9: [1,2] and [1,1] meet at level 1; [3,3] has no overlap and is refused; alone again it is level 2."""
+    monkeypatch.setattr(feature_levels, "HIGHEST", 3)
     controller = Controller()
     controller.start(1, feature_min=1, feature_max=2)
     assert controller.core.state.header.feature_level == 2
@@ -209,8 +211,20 @@ def test_feature_levels_side_by_side() -> None:
     assert controller.core.state.header.feature_level == 1
 
 
-def test_feature_level_of_the_dead_does_not_count() -> None:
+def test_no_level_is_used_that_the_controller_does_not_speak() -> None:
+    """A newer release joins at the controller's level; one that has left that level behind is refused."""
+    controller = Controller()
+
+    assert controller.register(1, feature_min=1, feature_max=2).feature_level == 1
+    refused = controller.register(2, feature_min=2, feature_max=2)
+
+    assert refused.refusal.code is ErrorCode.UNSUPPORTED_VERSION
+    assert "2-2 of node 2 do not overlap 1-1" in refused.refusal.message
+
+
+def test_feature_level_of_the_dead_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only live nodes are asked: once the old release is gone the level rises with the next registration."""
+    monkeypatch.setattr(feature_levels, "HIGHEST", 2)
     controller = Controller()
     controller.start(1, feature_min=1, feature_max=1)
     controller.start(2, feature_min=1, feature_max=2)

@@ -142,7 +142,8 @@ def _check_epochs(partition: PartitionImage, sender: NodeId, proposal: ProposedI
     if proposal.partition_epoch < partition.partition_epoch:
         return Refusal(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"partition_epoch {proposal.partition_epoch} is older than {partition.partition_epoch}",
+            f"partition_epoch {proposal.partition_epoch} is older than {partition.partition_epoch}; "
+            f"wait for new metadata",
         )
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+from strandline.core import feature_levels
 from strandline.core.controller_state import NodeRecord
 from strandline.core.draft import Draft
 from strandline.core.errors import ErrorCode, Refusal
@@ -105,19 +106,17 @@ def _assigned_observer(draft: Draft, request: RegisterNode) -> Refusal | None:
 
 
 def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int | Refusal:
-    """The highest feature level that all live nodes and this one speak, or a refusal if there is none."""
+    """The highest feature level that this controller, all live nodes and this one speak, or a refusal if none."""
     others = [record for record in draft.nodes() if record.image.node_id != request.node_id]
     live = [record for record in others if sessions.is_alive(record.image.node_id)]
-    low = max([request.feature_min, *(record.feature_min for record in live)])
-    high = min([request.feature_max, *(record.feature_max for record in live)])
-    if low <= high:
-        return high
-    theirs_low = max(record.feature_min for record in live)
-    theirs_high = min(record.feature_max for record in live)
+    low = max([feature_levels.LOWEST, *(record.feature_min for record in live)])
+    high = min([feature_levels.HIGHEST, *(record.feature_max for record in live)])
+    if max(low, request.feature_min) <= min(high, request.feature_max):
+        return min(high, request.feature_max)
     return Refusal(
         ErrorCode.UNSUPPORTED_VERSION,
         f"feature levels {request.feature_min}-{request.feature_max} of node {request.node_id} do not overlap "
-        f"{theirs_low}-{theirs_high} of the live nodes; run a release that speaks one of these",
+        f"{low}-{high} of the controller and the live nodes; run a release that speaks one of these",
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 
+from strandline.core import feature_levels
 from strandline.core.effects import Emit
 from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
@@ -245,6 +246,8 @@ class ReplicaNode:
             client_endpoint=advertised(self.settings.advertise, self.client),
             internal_endpoint=advertised(self.settings.internal_advertise, self.internal),
             rack=self.settings.rack or None,
+            feature_min=feature_levels.LOWEST,
+            feature_max=feature_levels.HIGHEST,
             unclean=self.directory.is_unclean,
             controller_epoch_seen=seen.controller_epoch if seen else None,
             epochs_seen=_epochs_seen(seen),
