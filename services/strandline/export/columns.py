@@ -30,6 +30,8 @@ Shape = tuple[str, ...]
 
 _Values = Sequence[Any]
 _SHAPES_KEPT = 1_024
+_KIND, _FIELDS = Taken._fields.index("event_type"), Taken._fields.index("fields")
+"""Places in an event: taken by number, which costs a third of a name."""
 _WORD = pa.dictionary(pa.int32(), pa.string())
 _UNEXPECTED = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -38,33 +40,34 @@ class GrowingParquet:
     """A file of one incarnation that is collected in memory as Arrow batches."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Shape, list[tuple[int, Taken]]] = {}
-        self._count = 0
+        self._seqs: list[int] = []
+        self._events: list[Taken] = []
         self._batches: dict[Shape, list[pa.RecordBatch]] = {}
         self._last: Run | None = None
         self.size_bytes = 0
 
     def add(self, run: Run) -> None:
         """Take events; convert once there are enough of them."""
-        waiting = self._waiting
-        for numbered in zip(run.seqs, run.events, strict=True):
+        self._seqs += run.seqs
+        self._events += run.events
+        self._last = run
+        if len(self._events) >= EVENTS_AT_A_TIME:
+            self._convert(run.topic_name)
+
+    def _convert(self, topic_name: TopicName) -> None:
+        waiting: dict[Shape, list[tuple[int, Taken]]] = {}
+        for numbered in zip(self._seqs, self._events, strict=True):
             event = numbered[1]
-            shape = (event.event_type, *event.fields)
+            shape = (event[_KIND], *event[_FIELDS])
             if shape in waiting:
                 waiting[shape].append(numbered)
             else:
                 waiting[shape] = [numbered]
-        self._last = run
-        self._count += len(run.events)
-        if self._count >= EVENTS_AT_A_TIME:
-            self._convert(run.topic_name)
-
-    def _convert(self, topic_name: TopicName) -> None:
-        for shape, numbered in self._waiting.items():
-            batch = _batch(shape, numbered, topic_name)
+        for shape, found in waiting.items():
+            batch = _batch(shape, found, topic_name)
             self.size_bytes += batch.nbytes
             self._batches.setdefault(shape, []).append(batch)
-        self._waiting, self._count = {}, 0
+        self._seqs, self._events = [], []
 
     def finish(self) -> Finished:
         """Sort and compress."""

@@ -15,6 +15,8 @@ from strandline.export.layout import hour_of
 from strandline.export.rows import Emitter, Row, Taken, to_row
 from strandline.export.schema import SAMPLES, TRANSITIONS, dataset_of
 
+_KIND = Taken._fields.index("event_type")
+
 TopicName = Callable[[str], str | None]
 """The name of a topic id, if it is known."""
 
@@ -35,14 +37,19 @@ class Run:
 
     def of(self, dataset: str) -> Run:
         """Those events that belong to a dataset; possibly none."""
-        return self._part([i for i, event in enumerate(self.events) if dataset_of(event.event_type) == dataset])
+        return self.by_dataset().get(dataset) or self._part(())
 
     def by_dataset(self) -> dict[str, Run]:
         """The events of each dataset that has any, the transitions first."""
-        places: dict[str, list[int]] = {TRANSITIONS: [], SAMPLES: []}
-        for place, event in enumerate(self.events):
-            places[dataset_of(event.event_type)].append(place)
-        return {dataset: self._part(found) for dataset, found in places.items() if found}
+        kinds = [event[_KIND] for event in self.events]
+        # There are few kinds and many events: what is decided is decided once for each kind.
+        known = {kind: dataset_of(kind) for kind in set(kinds)}
+        present = [dataset for dataset in (TRANSITIONS, SAMPLES) if dataset in known.values()]
+        if len(present) == 1:
+            return {present[0]: self}
+        return {
+            dataset: self._part([i for i, kind in enumerate(kinds) if known[kind] == dataset]) for dataset in present
+        }
 
     def by_hour(self) -> Iterator[tuple[int, Run]]:
         """Stretches of one hour (counted from 1970) each; a clock that jumps makes several of the same hour."""
