@@ -42,24 +42,24 @@ unmount_everything() { # below our directory, the deepest first; and the network
 }
 
 remove_rules() { # those of forwarding that `up` made, and the chains of kubelet, kube-proxy and the network plugins
-  local way tables table rule chain
+  local way tables table rule chain chains
   for way in -s -d; do
     while iptables -w -D FORWARD "$way" "$POD_NETWORK" -j ACCEPT 2>/dev/null; do :; done
   done
   for tables in iptables ip6tables; do
     for table in nat filter mangle; do
-      "$tables-save" -t "$table" 2>/dev/null | grep -E '^-A .*(KUBE-|CNI-|strandline-test)' \
-        | grep -vE '^-A (KUBE-|CNI-)' | sed 's/^-A/-D/' | while read -r rule; do
-          eval "$tables -w -t $table $rule" || true # eval: a rule's comment is one word with blanks
-        done
-      for chain in $("$tables-save" -t "$table" 2>/dev/null | grep -oE '^:(KUBE|CNI)-[^ ]+' | cut -c2-); do
-        "$tables" -w -t "$table" -F "$chain"
-      done
-      for chain in $("$tables-save" -t "$table" 2>/dev/null | grep -oE '^:(KUBE|CNI)-[^ ]+' | cut -c2-); do
-        "$tables" -w -t "$table" -X "$chain" || true
-      done
+      # Rules elsewhere that jump into these chains first; eval, because a rule's comment is one word with blanks.
+      rules_of "$tables" "$table" '^-A .*(KUBE-|CNI-|strandline-test)' | { grep -vE '^-A (KUBE|CNI)-' || true; } \
+        | sed 's/^-A/-D/' | while read -r rule; do eval "$tables -w -t $table $rule" || true; done
+      chains=$(rules_of "$tables" "$table" '^:(KUBE|CNI)-' | cut -d' ' -f1 | cut -c2-)
+      for chain in $chains; do "$tables" -w -t "$table" -F "$chain"; done
+      for chain in $chains; do "$tables" -w -t "$table" -X "$chain" || true; done
     done
   done
+}
+
+rules_of() { # IPTABLES TABLE PATTERN: lines of a table; none is no failure
+  "$1-save" -t "$2" 2>/dev/null | grep -E "$3" || true
 }
 
 remove_links() {
