@@ -111,7 +111,7 @@ async def everybody(probe: Probe) -> None:
 
 async def _delete(cluster: ContainerCluster, topics: list[str]) -> None:
     async def look() -> bool:
-        async with Admin(cluster.bootstrap, timeout_ms=5_000) as admin:
+        async with Admin(cluster.bootstrap, timeout_ms=5_000, **cluster.client_tls("admin")) as admin:
             present = {topic.name for topic in (await admin.metadata()).topics} & set(topics)
             for topic in present:
                 await admin.delete_topic(topic)

@@ -33,7 +33,7 @@ LAG_S = 5.0
 """Longer than a session, so that a node that stands still is fenced before its leaders find it lagging."""
 
 _CLIENTS, _INTERNAL, _HEALTH = 9092, 9093, 9094
-_DATA, _EXPORT = "/var/lib/strandline", "/export"
+_DATA, _EXPORT, _TLS = "/var/lib/strandline", "/export", "/tls"
 _STOP_S = 30
 
 CONTROLLER_SETTINGS = {
@@ -65,19 +65,14 @@ class Here:
 
 @dataclass(slots=True)
 class ContainerCluster:
-    """What runs in ``directory``: controller/, node-1/ ... as data directories, export/, and logs/ at the end.
-
-    ``volumes`` (host directory by path inside, read-only) and the settings are of every container.
-    """
+    """What runs in ``directory``: controller/, node-1/ ... as data directories, export/, and logs/ at the end."""
 
     image: str
     directory: Path
     controller_settings: Mapping[str, str] = field(default_factory=lambda: CONTROLLER_SETTINGS)
     node_settings: Mapping[str, str] = field(default_factory=lambda: NODE_SETTINGS)
-    extra: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """Settings of single containers, over those of all."""
-    volumes: Mapping[str, Path] = field(default_factory=dict)
-    insecure: bool = True
+    certificates: Path | None = None
+    """What `strandline certs new` made; None: without TLS."""
     namespaces: Here = field(default_factory=Here)
     _clients: Network = field(default_factory=Network)
     _replication: Network = field(default_factory=lambda: Network(docker_network_kw={"internal": True}))
@@ -133,7 +128,14 @@ class ContainerCluster:
         """The engine's view of a container; 0 is the controller."""
         return self._containers[node_id].get_wrapped_container()
 
-    def _container(self, node_id: int) -> DockerContainer:
+    def impostor(self, node_id: int, holder: str) -> DockerContainer:
+        """A container that would be a node, with an empty directory and the certificate of another holder."""
+        folder = self.directory / f"{name_of(node_id)}-with-{holder}"
+        folder.mkdir()
+        folder.chmod(0o777)
+        return self._container(node_id, folder=folder, holder=holder)
+
+    def _container(self, node_id: int, *, folder: Path | None = None, holder: str | None = None) -> DockerContainer:
         role = "replica" if node_id else "controller"
         made = DockerContainer(
             self.image,
@@ -145,28 +147,37 @@ class ContainerCluster:
             security_opt=["no-new-privileges"],
         )
         made.with_envs(**{f"STRANDLINE_{name.upper()}": value for name, value in self._settings(node_id).items()})
-        made.with_volume_mapping(self.directory_of(node_id), _DATA, "rw").with_volume_mapping(
-            self.export, _EXPORT, "rw"
-        )
-        for inside, folder in self.volumes.items():
-            made.with_volume_mapping(folder, inside, "ro")
+        made.with_volume_mapping(folder or self.directory_of(node_id), _DATA, "rw")
+        made.with_volume_mapping(self.export, _EXPORT, "rw")
+        if self.certificates:
+            made.with_volume_mapping(self.certificates / (holder or name_of(node_id)), _TLS, "ro")
         # On loopback alone, and always the same, so that what clients were told stays true after a restart.
         made.ports[f"{_CLIENTS}/tcp"] = ("127.0.0.1", self._ports[node_id])  # type: ignore[assignment]
         return made
 
     def _settings(self, node_id: int) -> dict[str, str]:
         settings = {"data_dir": _DATA, "bind": f"0.0.0.0:{_CLIENTS}", "internal_bind": f"0.0.0.0:{_INTERNAL}"} | _COMMON
-        if self.insecure:
+        if self.certificates:
+            settings |= self._files(_TLS)
+        else:
             settings["insecure"] = "true"
         if node_id == CONTROLLER:
-            return settings | dict(self.controller_settings) | dict(self.extra.get(node_id, {}))
+            return settings | dict(self.controller_settings)
         settings |= {
             "node_id": str(node_id),
             "controllers": f"controller.replication:{_INTERNAL}",
             "advertise": f"127.0.0.1:{self._ports[node_id]}",
             "internal_advertise": f"{name_of(node_id)}.replication",
         }
-        return settings | dict(self.node_settings) | dict(self.extra.get(node_id, {}))
+        return settings | dict(self.node_settings)
+
+    def client_tls(self, holder: str = "admin") -> dict[str, str]:
+        """The files of one holder, as this machine sees them; empty without TLS."""
+        return self._files(str(self.certificates / holder)) if self.certificates else dict.fromkeys(self._files(""), "")
+
+    @staticmethod
+    def _files(folder: str) -> dict[str, str]:
+        return {"tls_cert": f"{folder}/tls.crt", "tls_key": f"{folder}/tls.key", "tls_ca": f"{folder}/ca.crt"}
 
     def _launch(self, node_id: int) -> None:
         self._containers[node_id].start()

@@ -107,6 +107,7 @@ class Load:
             "topics": self.topics,
             "history": str(history),
             "seed": self.seed,
+            "tls": self._tls(),
         }
         worker = Path(__file__).with_name("load_worker.py")
         with (self.directory / f"{name}.log").open("wb") as sink:
@@ -119,6 +120,11 @@ class Load:
                 env=worker_environment(),
             )
         await self._hear(name, "running", _STARTED_S)
+
+    def _tls(self) -> dict[str, str]:
+        """The certificate that the clients show; empty files where the cluster knows nothing of TLS."""
+        client_tls = getattr(self.cluster, "client_tls", None)
+        return {name: str(path) for name, path in client_tls("client").items()} if client_tls else {}
 
     async def _hear(self, name: str, word: str, timeout_s: float) -> None:
         """Waits for a line with ``word``.

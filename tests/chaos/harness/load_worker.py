@@ -48,6 +48,7 @@ class Worker:
     def __init__(self, wanted: dict[str, Any]) -> None:
         self.wanted = wanted
         self.bootstrap: str = wanted["bootstrap"]
+        self.tls: dict[str, str] = wanted["tls"]
         self.topics: dict[str, int] = wanted["topics"]
         self.history = HistoryWriter(Path(wanted["history"]))
         self.stopping = asyncio.Event()
@@ -121,7 +122,7 @@ class Worker:
         work = [self._produce(name, **settings) for name, settings in self.wanted["producers"].items()]
         stale = self.wanted["stale"]
         if stale:
-            work.append(StaleClient(self.history, self.going, self.stopping, **stale).run())
+            work.append(StaleClient(self.history, self.going, self.stopping, tls=self.tls, **stale).run())
         return work
 
     def _readers(self) -> list[Coroutine[Any, Any, None]]:
@@ -142,6 +143,7 @@ class Worker:
             request_timeout_ms=REQUEST_MS,
             delivery_timeout_ms=DELIVERY_MS,
             max_block_ms=DELIVERY_MS,
+            **self.tls,
         ) as producer:
             bursts, hurried = 0, 0
             for seq in itertools.count():
@@ -178,7 +180,7 @@ class Worker:
 
     async def _tail(self, name: str, ends: dict[str, list[int]] | None = None) -> None:
         """Reads every partition from its first record to ``ends``, or to the end that is known at last."""
-        async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS) as consumer:
+        async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS, **self.tls) as consumer:
             await consumer.assign(list(self.topics))
             for topic, partitions in self.topics.items():
                 for index in range(partitions):
@@ -196,7 +198,7 @@ class Worker:
 
         A little, because all of it again and again is a history that takes longer to judge than the run took.
         """
-        async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS) as consumer:
+        async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS, **self.tls) as consumer:
             await consumer.assign(list(self.topics))
             for topic, partitions in self.topics.items():
                 for index in range(partitions):
@@ -221,7 +223,7 @@ class Worker:
 
     async def _ask_ends(self) -> None:
         """Asks where the partitions end, all along; unanswered questions prove nothing."""
-        async with Admin(self.bootstrap, timeout_ms=2_000) as admin:
+        async with Admin(self.bootstrap, timeout_ms=2_000, **self.tls) as admin:
             while not self.ends_known.is_set():
                 for topic in self.topics:
                     try:

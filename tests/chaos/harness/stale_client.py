@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Mapping
 
 import grpc
 from harness.history_file import HistoryWriter, decode, encode
 
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
+from strandline.rpc.channels import open_channel, parse_endpoint
+from strandline.rpc.tls import open_tls
 from strandline.sim.history import SendOutcome, Value
 from strandline.v1 import leader_service_pb2 as leader_pb
 from strandline.v1 import partition_pb2
@@ -36,6 +39,7 @@ class StaleClient:
         address: str,
         topic: str,
         pause_s: float,
+        tls: Mapping[str, str],
     ) -> None:
         self._history = history
         self._going = going
@@ -43,12 +47,13 @@ class StaleClient:
         self._address = address
         self._topic = topic
         self._pause_s = pause_s
+        self._tls = open_tls(**tls) if tls else None
         self._position = 0
 
     async def run(self) -> None:
         """Goes on until it is told to stop."""
         self._history.seek(NAME, self._topic, 0, 0)
-        async with grpc.aio.insecure_channel(self._address) as channel:
+        async with open_channel(parse_endpoint(self._address), tls=self._tls) as channel:
             service = LeaderServiceStub(channel)
             for seq in itertools.count():
                 await self._going.wait()
