@@ -40,7 +40,7 @@ def objects(name: str) -> tuple[Object, ...]:
     with tempfile.TemporaryDirectory() as folder:
         # Bases are named by relative paths only.
         up = Path(os.path.relpath(ROOT, os.path.realpath(folder)))
-        used = [part for part in COMPONENTS if part not in ("tls", "console")]
+        used = [part for part in COMPONENTS if part not in ("analytics", "console", "tls")]
         content = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
