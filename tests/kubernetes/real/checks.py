@@ -1,0 +1,243 @@
+"""What is done to the pods under load, one function each, and what each may cost.
+
+Invariant: a check ends with every replica in sync again, so that each begins where the first one did.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass, field
+from typing import Any
+
+from clients import Clients, in_sync, partitions
+from kubectl import (
+    NAMESPACE,
+    REPLICAS,
+    Failed,
+    all_ready,
+    get,
+    in_namespace,
+    is_ready,
+    kubectl,
+    pods,
+    strandline,
+    until,
+)
+from machine import HOME_LABEL, OwnCluster
+
+MOVE_S = 1.0
+"""Without acknowledgements, for a leadership that is handed over."""
+SESSION_S = 9.0
+"""The controller's session time-out, its default."""
+LOST_S = SESSION_S + 2.0
+"""Without acknowledgements, for a leader that is gone without a word."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one check."""
+
+    name: str
+    unavailable_s: float
+    allowed_s: float | None
+    facts: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def sentence(self) -> str:
+        """One line for the terminal and for the page."""
+        allowed = f" (allowed {self.allowed_s:g} s)" if self.allowed_s else ""
+        told = "; ".join([f"longest time without an acknowledgement {self.unavailable_s:.2f} s{allowed}", *self.facts])
+        wrong = f"; WRONG: {'; '.join(self.failures)}" if self.failures else ""
+        return f"{self.name}: {told}{wrong}"
+
+
+@dataclass(slots=True)
+class Test:
+    """The pieces every check needs."""
+
+    cluster: Any
+    clients: Clients
+
+    def judged(self, name: str, since_s: float, allowed_s: float | None, *facts: str) -> Outcome:
+        """Waits until the load goes on everywhere, and measures."""
+        until_s = self.clients.acked_since(self.clients.now_s())
+        gap_s, index = self.clients.longest_gap_s(since_s, until_s)
+        outcome = Outcome(name, gap_s, allowed_s, list(facts))
+        if allowed_s is not None and gap_s > allowed_s:
+            outcome.failures.append(f"partition {index} had no acknowledgement for {gap_s:.2f} s")
+        return outcome
+
+
+def pod_of(node_id: int) -> str:
+    """The pod of a node."""
+    return f"{REPLICAS}-{node_id}"
+
+
+def leader_away_from_home() -> dict[str, Any]:
+    """A partition whose leader runs on a machine that can be cut off: not where clients, names and controller are."""
+    homes = kubectl("get", "nodes", "-l", HOME_LABEL, "--output", "jsonpath={.items[*].metadata.name}").split()
+    found = pods()
+    for row in partitions():
+        if found[pod_of(row["leader"])]["spec"]["nodeName"] not in homes:
+            return row
+    raise Failed("every leader runs at home; leadership has not moved back yet")
+
+
+def replaced(name: str, uid: str, timeout_s: float = 240.0) -> Any:
+    """Waits until another pod of this name is ready."""
+
+    def look() -> Any:
+        pod = pods().get(name)
+        return pod if pod and pod["metadata"]["uid"] != uid and is_ready(pod) else None
+
+    return until(look, f"a new {name} is ready", timeout_s)
+
+
+# --- (a) to (e): any cluster ------------------------------------------------------------------------------------
+
+
+def delete_leader(test: Test) -> Outcome:
+    """(a) `kubectl delete pod` of a leader."""
+    name = pod_of(partitions()[0]["leader"])
+    uid = pods()[name]["metadata"]["uid"]
+    since_s = test.clients.now_s()
+    in_namespace("delete", "pod", name, "--wait=false")
+    replaced(name, uid)
+    in_sync()
+    return test.judged("(a) delete the leader's pod", since_s, MOVE_S, f"{name} replaced and in sync again")
+
+
+def rolling_restart(test: Test) -> Outcome:
+    """(b) `kubectl rollout restart` of all nodes."""
+    before = {name: pod["metadata"]["uid"] for name, pod in pods().items()}
+    since_s = test.clients.now_s()
+    in_namespace("rollout", "restart", f"statefulset/{REPLICAS}")
+    in_namespace("rollout", "status", f"statefulset/{REPLICAS}", "--timeout=400s", timeout_s=420)
+    took_s = test.clients.now_s() - since_s
+    in_sync()
+    outcome = test.judged("(b) rolling restart", since_s, MOVE_S, f"{len(before)} pods in {took_s:.0f} s")
+    stayed = [name for name, pod in pods().items() if pod["metadata"]["uid"] == before.get(name)]
+    outcome.failures += [f"{name} was not restarted" for name in stayed]
+    return outcome
+
+
+def drain(test: Test) -> Outcome:
+    """(c) `kubectl drain` of a machine, while the budget keeps the next node from being taken too."""
+    row = leader_away_from_home()
+    name = pod_of(row["leader"])
+    pod = pods()[name]
+    machine, since_s = pod["spec"]["nodeName"], test.clients.now_s()
+    drained = ["drain", machine, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s"]
+    try:
+        kubectl(*drained, "--pod-selector=app.kubernetes.io/component=replica", timeout_s=150)
+        refused = _eviction_is_refused(next(pod_of(node) for node in row["replicas"] if pod_of(node) != name))
+    finally:
+        kubectl("uncordon", machine)
+    replaced(name, pod["metadata"]["uid"])
+    in_sync()
+    outcome = test.judged("(c) drain with the budget", since_s, MOVE_S, f"{name} left {machine} and came back")
+    if refused:
+        outcome.facts.append("a second eviction was refused meanwhile")
+    else:
+        outcome.failures.append("a second pod could be evicted while the first was away")
+    return outcome
+
+
+def _eviction_is_refused(name: str) -> bool:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE}}
+    body = json.dumps(eviction)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
+    done = subprocess.run(
+        ["kubectl", "create", "--raw", path, "-f", "-"], input=body, capture_output=True, text=True, timeout=60
+    )
+    return bool(done.returncode) and "disruption budget" in done.stderr
+
+
+def scale_up(test: Test) -> Outcome:
+    """(d) a fourth node, which must register; then it goes again."""
+    since_s = test.clients.now_s()
+    in_namespace("scale", f"statefulset/{REPLICAS}", "--replicas=4")
+    all_ready(4)
+    until(lambda: _state_of(3) == "serving", "node 3 serves", 60)
+    racks = sorted({node["rack"] or "none" for node in strandline("node", "list")})
+    in_namespace("scale", f"statefulset/{REPLICAS}", "--replicas=3")
+    all_ready(3)
+    in_sync()
+    return test.judged("(d) scale 3 to 4 and back", since_s, MOVE_S, f"node 3 registered; racks {', '.join(racks)}")
+
+
+def _state_of(node_id: int) -> str | None:
+    return next((node["state"] for node in strandline("node", "list") if node["node_id"] == node_id), None)
+
+
+def two_owners(test: Test) -> Outcome:
+    """(e) `kubectl delete --force` of a leader: the next process may start before the last one has ended."""
+    name = pod_of(partitions()[0]["leader"])
+    uid = pods()[name]["metadata"]["uid"]
+    since_s = test.clients.now_s()
+    in_namespace("delete", "pod", name, "--force", "--grace-period=0")
+    pod = replaced(name, uid)
+    in_sync()
+    status = pod["status"]["containerStatuses"][0]
+    ended = status.get("lastState", {}).get("terminated")
+    met = f"the new process met the old one and ended with {ended['exitCode']}" if ended else "no process met another"
+    facts = [f"{name} forced", f"{met}, {status['restartCount']} restarts"]
+    if ended:
+        facts.append(f"its line: {_last_line(name)}")
+    return test.judged("(e) two processes, one volume", since_s, LOST_S, *facts)
+
+
+def _last_line(name: str) -> str:
+    said = in_namespace("logs", name, "--previous", "--tail=1").strip()
+    return re.sub(r"/\S*/", "", said)[:160]
+
+
+# --- (f), (g): a cluster of our own -------------------------------------------------------------------------------
+
+
+def lose_machine(test: Test) -> Outcome:
+    """(f) a machine with a leader is gone: its kubelet stands still and its pods reach nobody."""
+    assert isinstance(test.cluster, OwnCluster)
+    row = leader_away_from_home()
+    name = pod_of(row["leader"])
+    machine = pods()[name]["spec"]["nodeName"]
+    with test.cluster.node_lost(machine):
+        since_s = test.clients.now_s()
+        led = until(lambda: _led_by_another(row), f"another node leads partition {row['partition']}", 60)
+        until(lambda: not _machine_ready(machine), f"Kubernetes notices that {machine} is gone", 90)
+        test.clients.acked_since(test.clients.now_s())
+    until(lambda: _machine_ready(machine), f"{machine} is ready again", 90)
+    all_ready(3)
+    in_sync()
+    facts = (f"{machine} with {name} lost and back", f"partition {row['partition']} led by node {led} meanwhile")
+    return test.judged("(f) a machine lost", since_s, LOST_S, *facts)
+
+
+def _led_by_another(row: dict[str, Any]) -> str | None:
+    now = partitions()[row["partition"]]
+    return str(now["leader"]) if now["leader"] not in (None, row["leader"]) else None
+
+
+def _machine_ready(name: str) -> bool:
+    conditions = get("node", name)["status"]["conditions"]
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def partition_pods(test: Test) -> Outcome:
+    """(g) a leader and one of its followers do not reach each other for 30 s; everybody else reaches both."""
+    assert isinstance(test.cluster, OwnCluster)
+    row = partitions()[0]
+    found = pods()
+    leader, follower = row["leader"], next(node for node in row["replicas"] if node != row["leader"])
+    addresses = [found[pod_of(node)]["status"]["podIP"] for node in (leader, follower)]
+    with test.cluster.partitioned(*addresses):
+        since_s = test.clients.now_s()
+        until(lambda: follower not in partitions()[0]["isr"], "the follower leaves the ISR", 30)
+        shrunk_s = test.clients.now_s() - since_s
+        until(lambda: test.clients.now_s() > since_s + 30, "30 s have passed", 60)
+    in_sync()
+    facts = f"nodes {leader} and {follower} cut for 30 s, out of the ISR after {shrunk_s:.1f} s, back in it"
+    return test.judged("(g) two pods cut from each other", since_s, LOST_S, facts)

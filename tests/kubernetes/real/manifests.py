@@ -1,0 +1,42 @@
+"""Every overlay against a real API server: what it would say to each object, without making any.
+
+Invariant: an object is skipped only where the cluster does not know its kind, and then by name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubectl import Failed, kubectl
+
+OVERLAYS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "overlays"
+
+
+def dry_run_all() -> list[str]:
+    """One line per overlay.
+
+    Raises:
+        Failed: the server refuses an object.
+    """
+    known = _known_kinds()
+    kubectl("apply", "--filename", str(OVERLAYS / "local" / "namespace.yaml"))
+    return [_dry_run(folder, known) for folder in sorted(OVERLAYS.iterdir()) if folder.is_dir()]
+
+
+def _known_kinds() -> set[tuple[str, str]]:
+    """(apiVersion, kind) of everything that the cluster serves."""
+    lines = kubectl("api-resources", "--no-headers").splitlines()
+    return {(words[-3], words[-1]) for words in (line.split() for line in lines) if len(words) >= 4}
+
+
+def _dry_run(folder: Path, known: set[tuple[str, str]]) -> str:
+    objects: list[dict[str, Any]] = list(yaml.safe_load_all(kubectl("kustomize", str(folder))))
+    served = [each for each in objects if (each["apiVersion"], each["kind"]) in known]
+    skipped = [f"{each['kind']}/{each['metadata']['name']}" for each in objects if each not in served]
+    said = kubectl("apply", "--dry-run=server", "--filename", "-", given=yaml.safe_dump_all(served))
+    if said.count("(server dry run)") != len(served):
+        raise Failed(f"{folder.name}: {len(served)} objects, and the server said: {said}")
+    left = f"; skipped, their kinds are not here: {', '.join(skipped)}" if skipped else ""
+    return f"{folder.name}: {len(served)} objects accepted{left}"

@@ -1,0 +1,42 @@
+"""Writes what a run found into the guide, between two marks, so that no figure there was typed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- kubernetes run -->", "<!-- end of kubernetes run -->"
+
+
+def write_page(page: Path, result: dict[str, Any]) -> None:
+    """Replaces what stands between the marks.
+
+    Raises:
+        ValueError: the page has no marks.
+    """
+    before, found, rest = page.read_text().partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        raise ValueError(f"{page.name} has no place for the results: {BEGIN} ... {END}")
+    page.write_text(f"{before}{BEGIN}\n{rendered(result)}{END}{after}")
+
+
+def rendered(result: dict[str, Any]) -> str:
+    """The results as the guide shows them."""
+    lines = [
+        f"One run of `make test-kubernetes` on Kubernetes {result['kubernetes']}, on one machine with "
+        f"{result['processors']} cores and a load average of {result['load_average']:.0f}: {result['verdict']}, "
+        f"{result['took_s']} s in all; "
+        f"{result.get('acknowledged', 0):,} records acknowledged, {len(result['failures'])} failures.",
+        "The time is the longest for which one partition gave no acknowledgement to a producer with acks=all.",
+        "",
+        "| what was done | without an acknowledgement | what was seen |",
+        "|---|---|---|",
+    ]
+    for check in result["checks"]:
+        told = check["told"].partition("acknowledgement ")[2].partition("; ")[2]
+        lines.append(f"| {check['name']} | {check['unavailable_s']:.2f} s | {told} |")
+    lines += ["", *(f"- Server-side dry run, {line}." for line in result.get("dry_run", []))]
+    if "analytics" in result:
+        lines.append(f"- The analytics Job, {result['analytics_s']} s, said: {result['analytics'].rstrip('.')}.")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,193 @@
+"""Strandline on a real Kubernetes, under load, through everything that happens to pods: `make test-kubernetes`.
+
+Ends with 0 when nothing acknowledged was lost and every check kept its time, with 1 when not, and with 77 when there is
+neither a cluster nor the means for one, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+_HERE = Path(__file__).resolve().parent
+_ROOT = _HERE.parents[2]
+sys.path[:0] = [str(_ROOT / "tests" / "chaos")]
+
+import checks  # noqa: E402
+from analytics import run_job  # noqa: E402
+from checks import Outcome, Test  # noqa: E402
+from clients import Clients, in_sync  # noqa: E402
+from kubectl import Failed, all_ready, in_namespace, kubectl  # noqa: E402
+from machine import NamedCluster, OwnCluster, find_cluster  # noqa: E402
+from manifests import dry_run_all  # noqa: E402
+from page import write_page  # noqa: E402
+
+from strandline import __version__  # noqa: E402
+
+SKIPPED = 77
+IMAGE, ANALYTICS_IMAGE = f"strandline:{__version__}", f"strandline-analytics:{__version__}"
+ANYWHERE: dict[str, Callable[[Test], Outcome]] = {
+    "a": checks.delete_leader,
+    "b": checks.rolling_restart,
+    "c": checks.drain,
+    "d": checks.scale_up,
+    "e": checks.two_owners,
+}
+OWN_MACHINE: dict[str, Callable[[Test], Outcome]] = {"f": checks.lose_machine, "g": checks.partition_pods}
+
+
+def main() -> int:
+    """The command; its exit code."""
+    parser = argparse.ArgumentParser(prog="make test-kubernetes", description=__doc__)
+    parser.add_argument("--only", default="abcdefg", help="letters of the checks to run")
+    parser.add_argument("--no-analytics", action="store_true", help="leave out the analytics Job")
+    parser.add_argument("--write", action="store_true", help="write the results into docs/OPERATIONS.md")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up")
+    chosen = parser.parse_args()
+    cluster = find_cluster()
+    if isinstance(cluster, str):
+        print(f"skipped: make test-kubernetes: {cluster}")
+        return SKIPPED
+    signal.signal(signal.SIGTERM, _interrupted)
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    directory = _ROOT / ".run" / "kubernetes" / stamp
+    directory.mkdir(parents=True)
+    run = Run(cluster, directory, chosen.only)
+    try:
+        run.everything(with_analytics=not chosen.no_analytics)
+    except (Failed, subprocess.SubprocessError, AssertionError) as error:
+        run.failures.append(f"{type(error).__name__}: {error}")
+        run.gather_evidence()
+    finally:
+        run.close()
+        if not chosen.keep:
+            cluster.down()
+    return run.tell(write=chosen.write)
+
+
+def _interrupted(number: int, _frame: Any) -> NoReturn:
+    """SIGTERM takes everything down as Ctrl-C does."""
+    raise KeyboardInterrupt(f"signal {number}")
+
+
+class Run:
+    """One run: its cluster, its load, what came of it."""
+
+    def __init__(self, cluster: OwnCluster | NamedCluster, directory: Path, only: str) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self.only = only
+        self.clients = Clients(directory, IMAGE)
+        self.failures: list[str] = []
+        self.outcomes: list[Outcome] = []
+        self.facts: dict[str, Any] = {}
+        self._began = time.monotonic()
+
+    def note(self, sentence: str) -> None:
+        """One line of the story."""
+        print(f"{time.monotonic() - self._began:7.1f} s  {sentence}", flush=True)
+
+    def everything(self, *, with_analytics: bool) -> None:
+        """Up, validate, deploy, load, break, judge, compute."""
+        self._images(with_analytics)
+        self.cluster.up([IMAGE], [ANALYTICS_IMAGE] if with_analytics else [])
+        self.facts["kubernetes"] = json.loads(kubectl("version", "--output", "json"))["serverVersion"]["gitVersion"]
+        self.facts["dry_run"] = dry_run_all()
+        for line in self.facts["dry_run"]:
+            self.note(f"server-side dry run, {line}")
+        self._deploy()
+        self._checks()
+        found = self.clients.finish()
+        self.facts["acknowledged"] = self.clients.acknowledged()
+        self.note(f"history: {self.facts['acknowledged']} records acknowledged, {len(found)} anomalies")
+        self.failures += [f"history: {anomaly.name}: {anomaly.sentence}" for anomaly in found[:10]]
+        if with_analytics:
+            began = time.monotonic()
+            self.facts["analytics"] = run_job()
+            self.facts["analytics_s"] = round(time.monotonic() - began)
+            self.note(f"analytics Job in {self.facts['analytics_s']} s: {self.facts['analytics']}")
+
+    def _images(self, with_analytics: bool) -> None:
+        """The images as the tree is now; where they come from on somebody else's cluster is that cluster's matter."""
+        if self.cluster.is_own:
+            targets = ["data-plane", *(["analytics"] if with_analytics else [])]
+            subprocess.run([str(_ROOT / "deploy" / "images" / "build"), *targets], check=True, timeout=1800)
+
+    def _deploy(self) -> None:
+        began = time.monotonic()
+        kubectl("apply", "--kustomize", str(_HERE / "overlay"))
+        in_namespace("rollout", "status", "statefulset/strandline-controller", "--timeout=180s", timeout_s=200)
+        all_ready(3)
+        self.facts["ready_s"] = round(time.monotonic() - began)
+        self.note(f"the local overlay is ready {self.facts['ready_s']} s after apply")
+        self.clients.start(_HERE / "load.yaml")
+        self.clients.acked_since(0.0)
+        self.note("two producers with acks=all and two consumers run in the cluster")
+
+    def _checks(self) -> None:
+        test = Test(self.cluster, self.clients)
+        for letter, check in (ANYWHERE | OWN_MACHINE).items():
+            if letter not in self.only:
+                continue
+            if letter in OWN_MACHINE and not self.cluster.is_own:
+                self.note(f"skipped: ({letter}): it needs the machines themselves, and this is not our own cluster")
+                continue
+            in_sync()
+            outcome = check(test)
+            self.outcomes.append(outcome)
+            self.failures += [f"{outcome.name}: {failure}" for failure in outcome.failures]
+            self.note(outcome.sentence)
+
+    def gather_evidence(self) -> None:
+        """What there is to see when something failed, before it is torn down."""
+        questions = {
+            "pods.txt": ["get", "pods", "-o", "wide"],
+            "events.txt": ["get", "events", "--sort-by=.lastTimestamp"],
+            "describe.txt": ["describe", "pods"],
+            "controller.txt": ["logs", "strandline-controller-0", "--tail=300"],
+            **{f"replica-{n}.txt": ["logs", f"strandline-replica-{n}", "--tail=300"] for n in range(3)},
+        }
+        for name, words in questions.items():
+            try:
+                (self.directory / name).write_text(in_namespace(*words, timeout_s=30))
+            except (Failed, subprocess.SubprocessError) as error:
+                (self.directory / name).write_text(str(error))
+
+    def close(self) -> None:
+        """Ends the clients."""
+        self.clients.close()
+
+    def tell(self, *, write: bool) -> int:
+        """The verdict on the terminal, as JSON, and in the guide if asked for."""
+        verdict = "red" if self.failures else "green"
+        result = {
+            "verdict": verdict,
+            "took_s": round(time.monotonic() - self._began),
+            "processors": os.cpu_count(),
+            "load_average": os.getloadavg()[2],
+            **self.facts,
+            "checks": [
+                {"name": o.name, "unavailable_s": round(o.unavailable_s, 2), "told": o.sentence} for o in self.outcomes
+            ],
+            "failures": self.failures,
+        }
+        (self.directory / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+        for failure in self.failures:
+            print(f"  {failure[:900]}")
+        if write:
+            write_page(_ROOT / "docs" / "OPERATIONS.md", result)
+        print(f"{verdict}: make test-kubernetes; {result['took_s']} s; {self.directory}")
+        return 1 if self.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
