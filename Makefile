@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check pytest chaos mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page requirements clean
+.PHONY: help demo test test-deep check pytest chaos test-kubernetes mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,9 @@ mutants: .venv/.installed ## break the protocol on purpose: is every bug caught?
 protos: .venv/.installed ## format the contract and generate services/strandline/v1 from it
 	@$(BIN)/buf format --write protos
 	@$(BIN)/python protos/generate.py
+
+test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
+	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }
 
 bench: .venv/.bench ## measure beside NATS JetStream and a bare echo; writes docs/BENCHMARKS.md
 	@$(BIN)/python tests/bench/run.py
