@@ -14,6 +14,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from strandline.console import process
+from strandline.console.settings import ConsoleSettings
+from strandline.runtime.settings import load_settings
+
 START_S = 30.0
 STOP_S = 8.0
 
@@ -23,7 +27,7 @@ class Console:
     """A running console."""
 
     address: str
-    process: asyncio.subprocess.Process
+    ran: asyncio.subprocess.Process
     output: Path
 
     async def stop(self) -> float:
@@ -33,8 +37,8 @@ class Console:
             AssertionError: it did not end with 0.
         """
         begun = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        code = await asyncio.wait_for(self.process.wait(), STOP_S)
+        self.ran.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(self.ran.wait(), STOP_S)
         assert code == 0, self.output.read_text()
         return time.monotonic() - begun
 
@@ -45,18 +49,34 @@ async def console(folder: Path, bootstrap: str, *flags: str) -> AsyncIterator[Co
     output = folder / "console.log"
     command = [sys.executable, "-m", "strandline.cli", "console", "--bootstrap", bootstrap, "--bind", "127.0.0.1:0"]
     with output.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(*command, *flags, stdout=asyncio.subprocess.PIPE, stderr=log)
-    assert process.stdout is not None
+        ran = await asyncio.create_subprocess_exec(*command, *flags, stdout=asyncio.subprocess.PIPE, stderr=log)
+    assert ran.stdout is not None
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), START_S)
-        running = Console(line.decode().strip(), process, output)
+        line = await asyncio.wait_for(ran.stdout.readline(), START_S)
+        running = Console(line.decode().strip(), ran, output)
         assert running.address.startswith("http"), output.read_text()
         yield running
-        if process.returncode is None:
+        if ran.returncode is None:
             await running.stop()
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert "level=error" not in output.read_text()
-    assert "Traceback" not in output.read_text()
+        if ran.returncode is None:
+            ran.kill()
+            await ran.wait()
+    said = output.read_text()
+    assert [word for word in ('"level": "error"', "level=error", "Traceback", "never retrieved") if word in said] == []
+
+
+@asynccontextmanager
+async def console_here(bootstrap: str, **settings: object) -> AsyncIterator[str]:
+    """A console in the test's own loop, without its process: its address."""
+    given = {"bootstrap": bootstrap, "bind": "127.0.0.1:0"} | settings
+    loaded = load_settings(ConsoleSettings, flags=given, variables={}).settings
+    stop = asyncio.Event()
+    address = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(process.run(loaded, stop, started=address.set_result))
+    try:
+        await asyncio.wait([address, running], timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
+        yield address.result()
+    finally:
+        stop.set()
+        await asyncio.wait_for(running, STOP_S)

@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from strandline.cli.app import app
+from strandline.console.settings import ConsoleSettings
 from strandline.controller.settings import ControllerSettings
 from strandline.replica.settings import ReplicaSettings
 from strandline.runtime.settings import SettingsWrong, load_settings
@@ -27,7 +28,7 @@ def _listed(envvar: str | list[str] | None) -> list[str]:
 
 def test_every_variable_of_a_service_or_command_is_known_to_all() -> None:
     """A setting that is added to one service does not stop the others that share its environment."""
-    fields = {*ReplicaSettings.model_fields, *ControllerSettings.model_fields}
+    fields = {*ReplicaSettings.model_fields, *ControllerSettings.model_fields, *ConsoleSettings.model_fields}
     every = {PREFIX + name.upper() for name in fields} | _of_commands(typer.main.get_command(app))
 
     assert sorted(every - OF_OTHERS) == []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PASS_FLAGS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-_STAND_INS = {"node_id": "0", "data_dir": ".", "controllers": "127.0.0.1:1"}
+_STAND_INS = {"node_id": "0", "data_dir": ".", "controllers": "127.0.0.1:1", "bootstrap": "127.0.0.1:1"}
 """Values for required settings that were not given, so that all others can be read; they are never shown."""
 
 _COLUMNS = [
@@ -38,6 +38,11 @@ class RoleName(StrEnum):
 
     CONTROLLER = "controller"
     REPLICA = "replica"
+    CONSOLE = "console"
+
+
+TITLES = {RoleName.REPLICA: "a data node", RoleName.CONTROLLER: "the controller", RoleName.CONSOLE: "the console"}
+"""What the page of settings calls each role, in its order."""
 
 
 def settings(
@@ -54,7 +59,7 @@ def settings(
     if markdown:
         from strandline.cli.settings_page import all_tables
 
-        typer.echo(all_tables()["the controller" if role is RoleName.CONTROLLER else "a data node"])
+        typer.echo(all_tables()[TITLES[role]])
         return
     try:
         rows = setting_rows(role, list(context.args))
@@ -97,7 +102,7 @@ def rules_warning(rows: Sequence[dict[str, Any]]) -> str | None:
     from strandline.core.truncation import loss_warning
     from strandline.core.types import Rules, Truncation
 
-    value = next(row["value"] for row in rows if row["setting"] == "truncation")
+    value = next((row["value"] for row in rows if row["setting"] == "truncation"), None)
     return loss_warning(Rules(truncation=Truncation(value))) if value else None
 
 
@@ -107,6 +112,10 @@ def settings_class(role: RoleName) -> type[ServiceSettings]:
         from strandline.controller.settings import ControllerSettings
 
         return ControllerSettings
+    if role is RoleName.CONSOLE:
+        from strandline.console.settings import ConsoleSettings
+
+        return ConsoleSettings
     from strandline.replica.settings import ReplicaSettings
 
     return ReplicaSettings

@@ -83,3 +83,31 @@ CONTROLLER: dict[str, str] = SHARED | {
     "probe_deadline_ms": "Rarely; a suspected node that answers later than this is suspected on.",
 }
 """Of the controller."""
+
+CONSOLE: dict[str, str] = {
+    "bootstrap": "To the controller's address for clients.",
+    "bind": "To let other machines look: a fixed address, with HTTPS or behind a proxy that has it.",
+    "https_cert": "As soon as browsers of other machines come without a proxy in between.",
+    "https_key": "With `https_cert`.",
+    "insecure": "Behind a proxy that serves HTTPS and asks who it is: the console itself asks nobody.",
+    "hosts": "Beyond loopback always: the names by which browsers reach it.",
+    "allow_changes": "Where whoever reaches the page may create topics.",
+    "report": "To the place the analytics report is served from.",
+    "tls_cert": "If the cluster speaks TLS: a certificate of a client, or of an admin for `allow_changes`.",
+    "tls_key": SHARED["tls_key"],
+    "tls_ca": SHARED["tls_ca"],
+    "health_bind": SHARED["health_bind"],
+    "metrics_bind": SHARED["metrics_bind"],
+    "log_format": SHARED["log_format"],
+    "log_level": SHARED["log_level"],
+    "look_interval_ms": "Larger to ask nodes less often; changes of ISR and leader are told at once all the same.",
+    "look_deadline_ms": "Larger on slow links, if nodes are called silent that are not.",
+    "max_browsers": "Larger if many people look.",
+    "transitions_kept": "Larger to look further back.",
+    "partitions_followed": "Larger to see lanes of more partitions from before their page was opened.",
+    "shutdown_deadline_ms": "Keep it below the supervisor's own patience.",
+}
+"""Of the console."""
+
+ADVICE = {"replica": REPLICA, "controller": CONTROLLER, "console": CONSOLE}
+"""By the name of the role."""

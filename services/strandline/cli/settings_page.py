@@ -46,13 +46,10 @@ def rewritten(page: str, tables: Mapping[str, str]) -> str:
 
 def all_tables() -> dict[str, str]:
     """The tables of all services by the names that the page gives them."""
-    from strandline.cli.settings import RoleName, settings_class
-    from strandline.cli.settings_advice import CONTROLLER, REPLICA
+    from strandline.cli.settings import TITLES, settings_class
+    from strandline.cli.settings_advice import ADVICE
 
-    return {
-        "a data node": settings_table(settings_class(RoleName.REPLICA), REPLICA),
-        "the controller": settings_table(settings_class(RoleName.CONTROLLER), CONTROLLER),
-    }
+    return {title: settings_table(settings_class(role), ADVICE[role.value]) for role, title in TITLES.items()}
 
 
 def rewrite(path: Path) -> None:
@@ -69,9 +66,9 @@ def _default(name: str, field: Any) -> str:
         return "stored" if name in _RULES else "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value:
         return f"`{','.join(value)}`"
-    return f"`{value}`" if str(value) else "empty"
+    return f"`{value}`" if str(value) and value != () else "empty"
 
 
 def _unit(name: str) -> str:

@@ -23,7 +23,11 @@ def main(arguments: Sequence[str]) -> ExitCode:
     def started(address: str) -> None:
         print(address, flush=True)  # noqa: T201 - the one line that whoever started it reads
 
-    return run_service(lambda stop_asked: process.run(settings, stop_asked, started=started))
+    return run_service(
+        lambda stop_asked: process.run(settings, stop_asked, started=started),
+        log_format=settings.log_format,
+        log_level=settings.log_level,
+    )
 
 
 if __name__ == "__main__":

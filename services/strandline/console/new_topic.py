@@ -19,7 +19,7 @@ _DEADLINE_MS = 10_000
 FIELDS = ("name", "partitions", "replication_factor", "configs", "token")
 
 
-class NotANumber(ValueError):
+class Unreadable(ValueError):
     """A field that must be a whole number, or a line that must be NAME=VALUE, is not; ``field`` says which."""
 
     def __init__(self, field: str, rule: str, remedy: str) -> None:
@@ -35,20 +35,27 @@ def read_form(body: bytes) -> dict[str, str]:
     return {name: given.get(name, [""])[0].strip() for name in FIELDS}
 
 
-async def create_topic(cluster: Cluster, given: Mapping[str, str]) -> None:
-    """Ask the controller for the topic.
+def read_topic(given: Mapping[str, str]) -> pb.CreatableTopic:
+    """The topic that the fields describe.
 
     Raises:
-        NotANumber: a field cannot be read.
-        Refused: the controller's refusal.
-        ClusterUnreachable: no answer; the topic may have been created.
+        Unreadable: a field cannot be read.
     """
-    topic = pb.CreatableTopic(
+    return pb.CreatableTopic(
         name=given["name"],
         num_partitions=_count("partitions", given["partitions"]),
         replication_factor=_count("replication_factor", given["replication_factor"]),
         configs=_configs(given["configs"]),
     )
+
+
+async def create_topic(cluster: Cluster, topic: pb.CreatableTopic) -> None:
+    """Ask the controller for the topic.
+
+    Raises:
+        Refused: the controller's refusal.
+        ClusterUnreachable: no answer; the topic may have been created.
+    """
     request = pb.CreateTopicsRequest(cluster_id=cluster.cluster_id, topics=[topic], timeout_ms=_DEADLINE_MS)
     answer = await cluster.ask(cluster.controller.CreateTopics, request, deadline_ms=_DEADLINE_MS)
     only(answer.topics)
@@ -56,7 +63,7 @@ async def create_topic(cluster: Cluster, given: Mapping[str, str]) -> None:
 
 def trouble_of(error: Exception) -> dict[str, str]:
     """A failure as the page tells it: code, field, sentence, rule, remedy; what is not known is empty."""
-    if isinstance(error, NotANumber):
+    if isinstance(error, Unreadable):
         return _told("", error.field, "cannot be read", error.rule, error.remedy)
     if isinstance(error, Refused):
         refusal: Refusal = error.refusal
@@ -76,7 +83,7 @@ def _count(field: str, text: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > 6:
-        raise NotANumber(field, "must be a whole number", "write for example 3, or leave it empty for the default")
+        raise Unreadable(field, "must be a whole number", "write for example 3, or leave it empty for the default")
     return int(text)
 
 
@@ -85,7 +92,7 @@ def _configs(text: str) -> dict[str, str]:
     for line in text.splitlines():
         name, equals, value = line.partition("=")
         if line.strip() and (not equals or not name.strip()):
-            raise NotANumber("configs", "must have one NAME=VALUE on each line", "write min.insync.replicas=2")
+            raise Unreadable("configs", "must have one NAME=VALUE on each line", "write min.insync.replicas=2")
         if line.strip():
             found[name.strip()] = value.strip()
     return found

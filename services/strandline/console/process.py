@@ -21,9 +21,11 @@ from strandline.console.streams import Streams
 from strandline.console.watching import Watching
 from strandline.console.web import Web
 from strandline.core.messages import Endpoint
+from strandline.metrics.families import Role
+from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.health_port import HealthPort
-from strandline.rpc.server import PortTaken, RoleHealth
+from strandline.rpc.server import RoleHealth
 from strandline.rpc.tls import open_tls
 from strandline.runtime.exit_codes import ExitCode, stop_process
 
@@ -59,9 +61,11 @@ async def run(
     listening = _opened(settings)
     health = RoleHealth([])
     probes = HealthPort("console", health)
+    metrics = MetricsPort(Role.CONSOLE, tuple)
     try:
         await probes.open(settings.health_bind)
-    except PortTaken as error:
+        metrics.open(settings.metrics_bind)
+    except OSError as error:
         stop_process(ExitCode.PORT_TAKEN, str(error))
     pulse = Pulse(LEAST_BETWEEN_EVENTS_MS)
     streams = Streams(pulse, settings.max_browsers)
@@ -84,6 +88,7 @@ async def run(
         await serving
         for task in background:
             task.cancel()
+    await asyncio.to_thread(metrics.close)
     await probes.close()
     _log.info("stopped")
     return ExitCode.CLEAN

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from strandline.rpc.channels import parse_endpoint
-from strandline.runtime.guarding import HealthBind, TlsCa, TlsCert, TlsKey, check_tls, is_loopback
+from strandline.runtime.guarding import HealthBind, MetricsBind, TlsCa, TlsCert, TlsKey, check_tls, is_loopback
+from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
 from strandline.runtime.settings import ServiceSettings, split_commas
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -41,6 +42,9 @@ class ConsoleSettings(ServiceSettings):
     tls_key: TlsKey = ""
     tls_ca: TlsCa = ""
     health_bind: HealthBind = ""
+    metrics_bind: MetricsBind = ""
+    log_format: LogFormatSetting = LogFormat.AUTO
+    log_level: LogLevelSetting = LogLevel.INFO
     look_interval_ms: int = Field(1_000, ge=100, description="time between two looks at a node, for all browsers")
     look_deadline_ms: int = Field(900, ge=50, description="longest wait for a node's answer")
     max_browsers: int = Field(100, ge=1, description="pages that may be kept live at once")

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import Cluster
 from strandline.console.guarding import COOKIE, MOST_BODY_BYTES, Guard, Tokens, is_same_origin
-from strandline.console.new_topic import NotANumber, create_topic, read_form, trouble_of
+from strandline.console.new_topic import Unreadable, create_topic, read_form, read_topic, trouble_of
 from strandline.console.pages import Page, write_page
 from strandline.console.pulse import Pulse
 from strandline.console.settings import ConsoleSettings
@@ -120,11 +120,11 @@ class Web:
         return ""
 
     async def _asked(self, request: Request, given: dict[str, str]) -> Response:
-        cluster = self._cluster()
         try:
-            if cluster is None:
+            topic = read_topic(given)
+            if (cluster := self._cluster()) is None:
                 raise ClusterUnreachable("no controller has answered yet")
-            await create_topic(cluster, given)
-        except (NotANumber, Refused, ClusterUnreachable) as error:
+            await create_topic(cluster, topic)
+        except (Unreadable, Refused, ClusterUnreachable) as error:
             return self._shown(request, self._made(request, "/topics", Form(given, trouble=trouble_of(error))))
         return RedirectResponse(f"/topics?{urlencode({'created': given['name']})}", status_code=303)

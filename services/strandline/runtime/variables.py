@@ -15,7 +15,7 @@ PREFIX = "STRANDLINE_"
 OF_OTHERS = frozenset(
     PREFIX + name
     for name in (
-        # Of commands with --bootstrap, of the analytics and of the console.
+        # Of commands with --bootstrap and of the analytics.
         "BOOTSTRAP ANALYTICS_MEMORY "
         # Of data nodes and the controller.
         "ADVERTISE AUTO_LEADER_REBALANCE_ENABLE BIND CONTROLLERS DATA_DIR DEFAULT_PARTITIONS "
@@ -28,6 +28,9 @@ OF_OTHERS = frozenset(
         "REPLICA_LAG_TIME_MAX_MS RETENTION_CHECK_INTERVAL_MS ROLES SAMPLE_INTERVAL_MS SAMPLE_MAX_INTERVAL_MS "
         "SEGMENT_BYTES SESSION_TIMEOUT_MS SHUTDOWN_DEADLINE_MS TICK_MS TLS_CA TLS_CERT TLS_KEY TRUNCATION "
         "WATCH_BACKLOG "
+        # Of the console.
+        "ALLOW_CHANGES HOSTS HTTPS_CERT HTTPS_KEY LOOK_DEADLINE_MS LOOK_INTERVAL_MS MAX_BROWSERS PARTITIONS_FOLLOWED "
+        "REPORT TRANSITIONS_KEPT "
         # Of the images and of the tests.
         "VERSION CLOCK SCHEDULES KUBERNETES_CACHE KUBERNETES_STATE"
     ).split()

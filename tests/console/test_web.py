@@ -1,0 +1,215 @@
+"""The console as a process without any cluster: what it serves, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from http_calls import Answer, ask, stream
+from running_console import console, console_here
+
+from strandline.console.settings import ConsoleSettings
+from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.settings import SettingsWrong, load_settings
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """An address at which nobody answers, and nobody else will while the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+async def _form(address: str) -> tuple[str, dict[str, str]]:
+    """The token of a fresh form, and the headers a browser would send with it."""
+    page = await ask(address, "/topics")
+    found = re.search(r'name="token" value="(\w+)"', page.text)
+    assert found is not None
+    return found[1], {"Cookie": page.headers["set-cookie"].partition(";")[0], "Origin": address}
+
+
+async def _create(address: str, headers: dict[str, str], **form: str) -> Answer:
+    given = {"name": "x", "partitions": "", "replication_factor": "", "configs": ""} | form
+    return await ask(address, "/topics", method="POST", headers=headers, form=given)
+
+
+async def test_pages_are_served_before_any_controller_answers(nowhere: str) -> None:
+    """Each page comes, says that nothing is known and where was asked, guarded by a policy without exceptions."""
+    async with console_here(nowhere) as address:
+        for path in ("/", "/partitions", "/nodes", "/topics"):
+            page = await ask(address, path)
+
+            assert page.status == 200
+            assert "Nothing is known yet: no controller has answered" in page.text
+            assert nowhere in page.text
+            assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+            assert "unsafe" not in page.headers["content-security-policy"]
+            assert page.headers["cache-control"] == "no-store"
+        assert (await ask(address, "/nowhere")).status == 404
+        assert (await ask(address, "/static/../settings.py")).status == 404
+        assert (await ask(address, "/static/console.css")).headers["content-type"].startswith("text/css")
+
+
+async def test_a_name_that_is_not_ours_is_not_answered(nowhere: str) -> None:
+    """A stranger's name that was rebound to this address reaches nothing, by no method."""
+    async with console_here(nowhere, allow_changes=True) as address:
+        headers = {"Host": "stranger.example:80", "Origin": "http://stranger.example:80"}
+
+        assert (await ask(address, "/", headers=headers)).status == 421
+        assert (await _create(address, headers)).status == 421
+
+
+async def test_nothing_is_changed_without_leave(nowhere: str) -> None:
+    """Without --allow-changes a form is refused, and no page sets a cookie."""
+    async with console_here(nowhere) as address:
+        refused = await _create(address, {"Origin": address})
+
+        assert (refused.status, "--allow-changes" in refused.text) == (403, True)
+        assert "set-cookie" not in (await ask(address, "/topics")).headers
+
+
+async def test_a_form_of_strangers_is_refused(nowhere: str) -> None:
+    """Another origin, no origin, another encoding, too large a body, a token of nobody: nothing is asked for."""
+    async with console_here(nowhere, allow_changes=True) as address:
+        token, headers = await _form(address)
+        foreign = [
+            headers | {"Origin": "http://stranger.example"},
+            headers | {"Origin": "null"},
+            {"Cookie": headers["Cookie"]},
+            {"Cookie": headers["Cookie"], "Sec-Fetch-Site": "cross-site"},
+            headers | {"Content-Type": "text/plain"},
+        ]
+        for each in foreign:
+            assert (await _create(address, each, token=token)).status == 403, each
+        assert (await _create(address, headers, token=token, configs="a=" + "b" * 70_000)).status == 403
+        for wrong in ("", "0" * 64, "é"):
+            answer = await _create(address, headers, token=wrong)
+            assert (answer.status, "an earlier run of the console" in answer.text) == (422, True)
+        without_cookie = await _create(address, {"Origin": address}, token=token)
+        assert without_cookie.status == 422
+
+
+async def test_a_form_is_asked_once_and_its_trouble_is_shown(nowhere: str) -> None:
+    """With token and origin right: what is no number is told with field and remedy; so is a controller that is gone.
+    What was typed stays typed."""
+    async with console_here(nowhere, allow_changes=True) as address:
+        token, headers = await _form(address)
+        answer = await _create(address, headers, token=token, partitions="three<")
+
+        assert answer.status == 422
+        assert "<dt>field</dt><dd>partitions</dd>" in answer.text
+        assert "must be a whole number" in answer.text
+        assert 'value="three&lt;"' in answer.text
+        answer = await _create(address, headers, token=token, configs="min.insync.replicas")
+        assert "<dt>field</dt><dd>configs</dd>" in answer.text
+        answer = await _create(address, headers, token=token, partitions="3")
+        assert (answer.status, "no controller has answered yet" in answer.text) == (422, True)
+
+
+async def test_streams_are_bounded_and_end_with_the_console(tmp_path: Path, nowhere: str) -> None:
+    """One page too many is refused; streams that nobody reads neither hold up the others nor the stop."""
+    flags = ("--max-browsers", "3", "--look-interval-ms", "100")
+    async with console(tmp_path, nowhere, *flags) as running, AsyncExitStack() as streams:
+        opened = [await streams.enter_async_context(stream(running.address, "/live/")) for _ in range(3)]
+        assert [status for _, _, status in opened] == [200, 200, 200]
+        async with stream(running.address, "/live/") as refused:
+            assert refused[2] == 503
+        for _ in range(3):
+            await asyncio.wait_for(opened[0][0].readuntil(b"\n\n"), 10)
+        opened[1][1].close()
+
+        async def again() -> None:
+            while (await streams.enter_async_context(stream(running.address, "/live/")))[2] != 200:
+                pass
+
+        await asyncio.wait_for(again(), 10)
+        assert await running.stop() < 5
+
+
+def _ended(*flags: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "strandline.cli", "console", *flags]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return ran.returncode, ran.stderr.strip()
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    """A file of keys that holds none."""
+    path = tmp_path / "key.pem"
+    path.write_text("no key")
+    return str(path)
+
+
+async def test_a_start_that_cannot_be_ends_with_one_line(key: str) -> None:
+    """A taken port, keys that are none: each its exit code and one sentence that names what to change."""
+    free = ("--bootstrap", "127.0.0.1:1", "--bind", "127.0.0.1:0")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        starts = {
+            address: ("--bootstrap", "127.0.0.1:1", "--bind", address),
+            "https_cert": (*free, "--https-cert", key, "--https-key", key),
+            "tls_cert": (*free, "--tls-cert", key, "--tls-key", key, "--tls-ca", key),
+        }
+        ends = await asyncio.gather(*(asyncio.to_thread(_ended, *flags) for flags in starts.values()))
+
+    assert [code for code, _ in ends] == [ExitCode.PORT_TAKEN, ExitCode.USAGE, ExitCode.USAGE]
+    for (_, said), named in zip(ends, [address, key, key], strict=True):
+        assert (len(said.splitlines()), named in said) == (1, True), said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bind": "0.0.0.0:8080"}, "insecure"),
+        ({"bind": "[::]:8080"}, "insecure"),
+        ({"bind": "0.0.0.0:8080", "insecure": "true", "allow_changes": "true"}, "needs hosts"),
+        ({"bind": "8080"}, "not an address"),
+        ({"https_cert": "x"}, "https_key"),
+        ({"tls_cert": "x"}, "tls_key and tls_ca"),
+        ({"report": "javascript:alert(1)"}, "not an address for browsers"),
+    ],
+)
+def test_settings_that_open_the_console_by_accident_are_refused(given: dict[str, str], said: str) -> None:
+    """Beyond loopback somebody must say how browsers are protected."""
+    with pytest.raises(SettingsWrong, match=said):
+        load_settings(ConsoleSettings, flags={"bootstrap": "127.0.0.1:1", **given}, variables={})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"bind": "[::1]:0"},
+        {"bind": "0.0.0.0:8080", "insecure": "true"},
+        {"bind": "0.0.0.0:8443", "https_cert": "c", "https_key": "k", "allow_changes": "true", "hosts": "a.example"},
+    ],
+)
+def test_settings_that_are_meant_are_taken(given: dict[str, str]) -> None:
+    """Loopback as it is; elsewhere TLS, or a word of its own."""
+    load_settings(ConsoleSettings, flags={"bootstrap": "127.0.0.1:1", **given}, variables={})
+
+
+async def test_the_health_port_tells_of_the_console(tmp_path: Path, nowhere: str) -> None:
+    """Liveness and readiness are those of the console itself: it serves while the cluster is gone."""
+    from grpc import aio
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    async with console(tmp_path, nowhere, "--health-bind", "127.0.0.1:0") as running:
+        deadline = time.monotonic() + 10
+        while not (found := re.search(r"health is served.*?address\W+([\d.:]+)", running.output.read_text())):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        async with aio.insecure_channel(found[1]) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            for name in ("liveness", "readiness", ""):
+                answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING, name
