@@ -24,6 +24,8 @@ _SETTINGS = {
     # Results of an hour replace the results of that hour and no other (`state-events` 3.1).
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
+    # To look for the best way of compressing each column costs more than all the statistics that read it.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # A history is small; the default of 200 would be 200 empty tasks.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -37,8 +39,16 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """For an export of minutes: nothing is split, and no code is compiled for a query that runs once."""
-SMALL_BYTES = 4 << 20
-"""Up to so many bytes of files an export is one of minutes."""
+SMALL_BYTES = 8 << 20
+"""Up to so many bytes of files there is little to read: some hundred thousand rows."""
+_JVM = (
+    "-XX:+UseParallelGC",
+    # Most code of a command runs a few thousand times: compiling it a second time, for speed, costs more than it gives.
+    "-XX:Tier4InvocationThreshold=25000",
+    "-XX:Tier4MinInvocationThreshold=3000",
+    "-XX:Tier4CompileThreshold=75000",
+    "-XX:Tier4BackEdgeThreshold=200000",
+)
 _QUIET = Path(__file__).with_name("log4j2.properties")
 _EMBEDDED = {
     "spark.driver.host": "127.0.0.1",
@@ -69,7 +79,8 @@ def open_session(app: str = "strandline-analytics", *, master: str | None = None
         builder = builder.master(master).config("spark.driver.memory", memory)
         for name, value in _EMBEDDED.items():
             builder = builder.config(name, value)
-        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
+        options = (*_JVM, f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
+        builder = builder.config("spark.driver.extraJavaOptions", " ".join(options))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

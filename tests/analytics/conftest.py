@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from typer.testing import CliRunner, Result
 
+from strandline.cli.app import app
 from strandline.export.schema import COLUMNS, spark_ddl
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.session import SMALL, open_session
@@ -119,6 +121,18 @@ class Answers:
         return row
 
 
+@pytest.fixture
+def analytics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs `strandline analytics ...` in this process, in the session that all tests share."""
+    monkeypatch.setattr("strandline_analytics.session.open_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(app, ["analytics", *map(str, words)])
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def histories(spark: SparkSession) -> Answers:
     """The statistics of all worked histories; the cluster id of each is the name of its file."""
@@ -131,9 +145,7 @@ def histories(spark: SparkSession) -> Answers:
         rows += [row | {"cluster_id": path.stem} for row in told]
         for name, change in VARIANTS.items():
             rows += [row | {"cluster_id": f"{name}:{path.stem}"} for row in change(told)]
-    tables = silver_of(spark, rows)
-    tables.looks.cache()
-    return Answers(tables)
+    return Answers(silver_of(spark, rows))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.export.schema import COLUMNS
+from strandline_analytics.silver.kept import kept
 
 IDENTITY = ("cluster_id", "node_id", "incarnation", "seq")
 
@@ -21,7 +22,23 @@ class ConflictingEvents(Exception):
 
 
 def distinct_events(rows: DataFrame) -> DataFrame:
-    """One row per identity, with ``n_copies`` (how often it was there) and ``n_stories`` (1, or the data is wrong)."""
+    """One row per identity, with ``n_copies`` (how often it was there) and ``n_stories`` (1, or the data is wrong).
+
+    Most are there once, and a row is wide: identities are counted first, at once, and stories told of the others only.
+    """
+    doubled = rows.groupBy(*IDENTITY).agg(F.count("*").alias("n_copies")).where("n_copies > 1")
+    doubled = kept(doubled)
+    # Counted whole, so that Spark knows how few they are and sends them to where the rows are.
+    n_doubled = doubled.count()
+    once = {"n_copies": F.lit(1).cast("bigint"), "n_stories": F.lit(1).cast("bigint")}
+    if not n_doubled:
+        return rows.withColumns(once)
+    identity = list(IDENTITY)
+    single = rows.join(doubled, identity, "left_anti").withColumns(once)
+    return single.unionByName(_told_once(rows.join(doubled.select(*identity), identity, "left_semi")))
+
+
+def _told_once(rows: DataFrame) -> DataFrame:
     # Maps cannot be compared; as sorted entries they can.
     told = F.struct(*(F.sort_array(F.map_entries(c.name)) if "MAP" in c.kind.value else F.col(c.name) for c in COLUMNS))
     return (

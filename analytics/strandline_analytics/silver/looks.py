@@ -19,8 +19,7 @@ HOLD_INTERVALS = 3
 
 _LOOKED_AT = (
     "leader_epoch", "incarnation", "replica_id", "leo", "durable_leo", "leader_leo", "hw", "acked_offset", "leo_bytes",
-    "hw_bytes", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "in_isr", "in_maximal_isr", "expected_state",
-    "sample_id", "log_start",
+    "hw_bytes", "hw_next_append_us", "in_isr", "in_maximal_isr", "expected_state", "sample_id",
 )  # fmt: skip
 
 
@@ -54,5 +53,5 @@ def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
         .withColumn("is_zombie", F.coalesce(F.col("_at") >= F.col("term_end"), F.lit(False)))
         .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
         .withColumn("went_back", F.col("ts_wall_us") < F.col("_at"))
-        .drop("_next", "term_leader", "term_start", "ts_wall_us", "interval_ms", "_at")
+        .drop("_next", "seq", "term_leader", "term_start", "ts_wall_us", "interval_ms", "_at")
     )

@@ -24,10 +24,6 @@ def quality(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
     Args:
         samples: whether the statistic reads them; one that does not must not pay for them.
     """
-    return silver.keep(("quality", scope, samples), lambda: _quality(silver, scope, samples=samples))
-
-
-def _quality(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
     flaws = _flaws_of_control(silver).unionByName(_other_doubles(silver))
     if samples:
         flaws = flaws.unionByName(_flaws_of_looks(silver))

@@ -19,10 +19,10 @@ _CHANGE = (*PARTITION_KEY, "partition_epoch")
 def removals(silver: Silver) -> DataFrame:
     """One row per replica removed by a committed change.
 
-    Columns: key, topic, partition_epoch, t, replica_id, cause, initiator, leader (null: none), leader_node_id (whose
-    clock the next two are of), last_fetch_us, last_caught_up_us, leo, lag_time_max_us (as of t: the partition's, else
-    what the leader declared at its start), epoch_start_us (when the leader took up its epoch, by its own clock; null if
-    unknown).
+    Columns: key, topic, partition_epoch, t, replica_id, cause, initiator, leader (null: none), leader_node_id and
+    echoed_us (whose clock the next two are of, and what it showed when they were told), last_fetch_us,
+    last_caught_up_us, leo, lag_time_max_us (as of t: the partition's, else what the leader declared at its start),
+    epoch_start_us (when the leader took up its epoch, by its own clock; null if unknown).
     """
     changes = silver.control_rows.where("event_type = 'ISR_CHANGE'")
     once = changes.groupBy(*_CHANGE, "topic").agg(
@@ -66,6 +66,7 @@ def _with_progress(rows: DataFrame, silver: Silver) -> DataFrame:
     echoes = echoes.groupBy(*_CHANGE).agg(
         F.max_by("removed", "leader_epoch").alias("_echoed"),
         F.max_by("node_id", "leader_epoch").alias("leader_node_id"),
+        F.max_by("ts_wall_us", "leader_epoch").alias("echoed_us"),
     )
     joined = rows.join(echoes, list(_CHANGE), "left")
     member = F.expr(
@@ -74,6 +75,7 @@ def _with_progress(rows: DataFrame, silver: Silver) -> DataFrame:
     return joined.withColumn("_member", member).select(
         *rows.drop("_told").columns,
         "leader_node_id",
+        "echoed_us",
         "_member.leo",
         "_member.last_fetch_us",
         "_member.last_caught_up_us",

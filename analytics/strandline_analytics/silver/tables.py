@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -18,7 +17,12 @@ from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.clocks import clock_offsets
 from strandline_analytics.silver.control import control_rows, control_states, terms
 from strandline_analytics.silver.events import IDENTITY
+from strandline_analytics.silver.kept import kept, let_go
 from strandline_analytics.silver.looks import looks
+
+
+def _leave_alone(_: bool) -> None:
+    """For tables that are part of something larger, whose session is set up already."""
 
 
 @dataclass(frozen=True)
@@ -35,33 +39,46 @@ class Silver:
     samples: DataFrame | None = None
     input_hash: str = "none"
     end_us: int | None = None
+    fit: Callable[[bool], None] = _leave_alone
+    """Sets the session up for a query that reads transitions alone (false), or samples too (true)."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
-    def keep(self, name: tuple[object, ...], make: Callable[[], DataFrame]) -> DataFrame:
-        """A small table that several statistics of one question share: made for the first of them, and kept."""
+    def keep(self, name: tuple[object, ...], make: Callable[[], DataFrame], *, samples: bool = False) -> DataFrame:
+        """A small table that several statistics of one question share: made for the first of them, and kept.
+
+        Args:
+            samples: whether it is made of samples too.
+        """
         if name not in self._kept:
-            self._kept[name] = make().cache()
+            made = make()
+            self.fit(samples)
+            self._kept[name] = kept(made)
         return self._kept[name]
+
+    def _kept_small(self, make: Callable[[], DataFrame]) -> DataFrame:
+        made = make()
+        self.fit(False)
+        return kept(made)
 
     @cached_property
     def control_rows(self) -> DataFrame:
         """The controller's rows about partitions, with corrected time ``t`` (`control.control_rows`)."""
-        return control_rows(self.transitions).cache()
+        return self._kept_small(lambda: control_rows(self.transitions))
 
     @cached_property
     def control(self) -> DataFrame:
         """Leader, ISR, minimum and replicas as step functions (`control.control_states`)."""
-        return control_states(self.control_rows).cache()
+        return self._kept_small(lambda: control_states(self.control_rows))
 
     @cached_property
     def terms(self) -> DataFrame:
         """When each leader epoch was in force (`control.terms`)."""
-        return terms(self.control_rows).cache()
+        return self._kept_small(lambda: terms(self.control_rows))
 
     @cached_property
     def clock_offsets(self) -> DataFrame:
         """What the controller measured of the nodes' clocks (`clocks.clock_offsets`)."""
-        return clock_offsets(self.transitions).cache()
+        return self._kept_small(lambda: clock_offsets(self.transitions))
 
     @cached_property
     def looks(self) -> DataFrame:
@@ -70,7 +87,9 @@ class Silver:
         Kept, for eight statistics read them; what does not fit into memory goes to disk.
         """
         assert self.samples is not None, "these tables were opened without samples"
-        return looks(self.samples, self.terms).persist(StorageLevel.MEMORY_AND_DISK)
+        made = looks(self.samples, self.terms)
+        self.fit(True)
+        return kept(made)
 
     @property
     def reads_samples(self) -> bool:
@@ -86,22 +105,26 @@ class Silver:
     def keys(self) -> DataFrame:
         """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""
         told = self.control_rows if self.end_us is None else self.control_rows.where(F.col("t") < self.end_us)
-        return told.select(*PARTITION_KEY, "topic").distinct().cache()
+        return self._kept_small(lambda: told.select(*PARTITION_KEY, "topic").distinct())
 
     def release(self) -> None:
         """Let go of what was kept; the tables can still be read, and are then made anew."""
         frames = [value for value in (*vars(self).values(), *self._kept.values()) if isinstance(value, DataFrame)]
         self._kept.clear()
         for frame in frames:
-            frame.unpersist()
+            let_go(frame)
 
     def of_type(self, *types: str) -> DataFrame:
         """The transitions of some types."""
         return self.transitions.where(F.col("event_type").isin(*types))
 
+    def written_samples(self, *types: str) -> DataFrame:
+        """The rows of some types of samples as they were written, copies among them."""
+        assert self.samples is not None, "these tables were opened without samples"
+        return self.samples.where(F.col("event_type").isin(*types))
+
     def samples_of_type(self, *types: str) -> DataFrame:
         """The rows of some types of samples, copies of an event once."""
-        assert self.samples is not None, "these tables were opened without samples"
-        rows = self.samples.where(F.col("event_type").isin(*types))
+        rows = self.written_samples(*types)
         # The key of the partition changes nothing, and lets rows stay where they are grouped by it.
         return rows.dropDuplicates([*PARTITION_KEY, *IDENTITY])

@@ -16,9 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.export import layout
-from strandline.export.schema import COLUMNS, SAMPLES, TRANSITIONS, spark_ddl
+from strandline.export.schema import COLUMNS, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
 from strandline_analytics.session import fit_session
 from strandline_analytics.silver.events import check_stories, distinct_events
+from strandline_analytics.silver.kept import kept
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.inspection import inspect, is_cut
@@ -73,14 +74,20 @@ def read_exports(
         beyond_us: transitions that much later than ``end_us`` do not count, us.
     """
     inspect(files)
-    fit_session(spark, sum(file.size_bytes for file in files))
+    size = {name: sum(file.size_bytes for file in files if file.dataset == name) for name in DATASETS}
+
+    def fit(with_samples: bool) -> None:
+        fit_session(spark, size[TRANSITIONS] + (size[SAMPLES] if with_samples else 0))
+
+    fit(False)
     rows = read_rows(spark, [file for file in files if file.dataset == TRANSITIONS])
     if end_us is not None:
         rows = rows.where(F.col("ts_wall_us") < end_us + beyond_us)
-    events = distinct_events(rows).cache()
+    events = kept(distinct_events(rows))
     check_stories(events)
     sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
-    return Silver(events, sampled, input_hash(files), end_us)
+    fit(samples)
+    return Silver(events, sampled, input_hash(files), end_us, fit)
 
 
 def needed(start_us: int | None, end_us: int | None, *, samples: bool) -> Callable[[str, str], bool]:
@@ -145,7 +152,11 @@ def _believed(rows: DataFrame, is_damaged: Column) -> DataFrame:
         folder, ". Move it to ROOT/", F.col("cluster_id"), "/v1, or export the clusters into different directories",
     )  # fmt: skip
     is_none = is_damaged | F.col("seq").isNull() | F.col("cluster_id").isNull()
-    own = F.when(F.col("cluster_id") == folder, F.col("cluster_id")).otherwise(foreign.cast("string"))
+    at_home = [
+        file.contains(F.concat(F.lit("/"), "cluster_id", F.lit(f"/{layout.VERSION_FOLDER}/{name}/")))
+        for name in DATASETS
+    ]
+    own = F.when(at_home[0] | at_home[1], F.col("cluster_id")).otherwise(foreign.cast("string"))
     checked = {
         "seq": F.when(is_none, broken.cast("bigint")).otherwise(F.col("seq")),
         "cluster_id": F.when(is_none, broken.cast("string")).otherwise(own),

@@ -61,17 +61,11 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
     """A statistic with everything that stands in every row: coverage, quality, origin."""
     if statistic.only_cluster:
         scope = replace(scope, grouping=Grouping.CLUSTER)
-    computed = statistic.compute(silver, scope)
-    windows = scope.windows(silver.keys)
-    rows = windows.join(computed, list(scope.columns), "left")
+    rows = frame(silver, scope, samples=statistic.reads_samples)
+    rows = rows.join(statistic.compute(silver, scope), list(scope.columns), "left")
     if not statistic.needs_coverage:
-        rows = rows.join(known_control(silver, scope), list(scope.columns), "left")
-    n_keys = silver.keys.groupBy(*scope.grouping.value).agg(F.count("*").alias("_n_keys"))
-    rows = rows.join(F.broadcast(n_keys), list(scope.grouping.value), "left")
-    length = (F.col("window_end") - F.col("window_start")) * F.col("_n_keys")
-    rows = rows.withColumn("coverage", F.coalesce("known_us", F.lit(0)) / length)
-    flaws = quality(silver, scope, samples=statistic.reads_samples)
-    rows = rows.join(flaws, list(scope.columns), "left").na.fill(0, list(QUALITY))
+        rows = rows.withColumn("known_us", F.col("_control_us"))
+    rows = rows.withColumn("coverage", F.coalesce("known_us", F.lit(0)) / F.col("_length"))
     nothing_happened = F.when(F.col("known_us") > 0, F.lit(0))
     for value in statistic.values:
         if value.counts:
@@ -83,20 +77,29 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
             "code_version": F.lit(__version__),
         }
     )
+    # Spark decides how a query is carried out when its rows are asked for, with the settings of then.
+    silver.fit(statistic.reads_samples)
     typed = {v.name: v.type for v in (*statistic.extra, *statistic.values)}
     return rows.select(
         *(F.col(name).cast(typed[name]) if name in typed else F.col(name) for name in statistic.columns(scope))
     )
 
 
-def known_control(silver: Silver, scope: Scope) -> DataFrame:
-    """``known_us``: for how long the control plane's state is known, per group and window."""
+def frame(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
+    """What stands in results whatever the statistic: every group and window, with ``_length`` (of the window, times the
+    partitions of the group), ``_control_us`` (for how long the control plane's state is known), and the flaws."""
 
     def make() -> DataFrame:
+        by = list(scope.columns)
         known = scope.clip(silver.control.where("known"))
-        return known.groupBy(*scope.columns).agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us"))
+        known = known.groupBy(*by).agg(F.sum(F.col("t1") - F.col("t0")).alias("_control_us"))
+        n_keys = silver.keys.groupBy(*scope.grouping.value).agg(F.count("*").alias("_n_keys"))
+        rows = scope.windows(silver.keys).join(F.broadcast(n_keys), list(scope.grouping.value), "left")
+        rows = rows.withColumn("_length", (F.col("window_end") - F.col("window_start")) * F.col("_n_keys"))
+        rows = rows.drop("_n_keys").join(known, by, "left")
+        return rows.join(quality(silver, scope, samples=samples), by, "left").na.fill(0, list(QUALITY))
 
-    return silver.keep(("known_control", scope), make)
+    return silver.keep(("frame", scope, samples), make, samples=samples)
 
 
 def group(scope: Scope, extra: Iterable[str] = ()) -> list[str]:

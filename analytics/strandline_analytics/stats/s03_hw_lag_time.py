@@ -2,7 +2,8 @@
 
 T(t) = t - append time of the record at offset HW while LEO > HW, else 0: inside an interval it rises with slope 1, so
 its integral is exact, (e1 + e0) / 2 times the length. An idle partition has 0, not an undefined value. Where the append
-time is missing, the first look at this HW with LEO > HW stands for it: at most one interval too late, and counted.
+time is missing, the first look at a LEO above this HW stands for it, be it at this HW or at a lower one: the record was
+there by then, so it is at most one interval too late; and it is counted.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
+_SERIES = (*PARTITION_KEY, "leader_epoch", "incarnation")
+
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Mean and maximum of T; the mean is exact in integers up to the last division."""
     waits = F.col("leader_leo") > F.col("hw")
-    standing = Window.partitionBy(*PARTITION_KEY, "leader_epoch", "incarnation", "hw")
-    own = silver.believed_looks.where("is_leader").withColumn("_seen", F.min(F.when(waits, F.col("t0"))).over(standing))
+    own = silver.believed_looks.where("is_leader").withColumn("_estimated", waits & F.col("hw_next_append_us").isNull())
+    own = own.join(_first_seen(own), [*_SERIES, "hw"], "left")
     own = own.withColumn("_since", F.when(waits, F.coalesce("hw_next_append_us", "_seen")))
-    own = own.withColumn("_estimated", waits & F.col("hw_next_append_us").isNull())
     pieces = scope.clip(own).withColumn("dur", F.col("t1") - F.col("t0"))
     doubled = (F.col("t0") + F.col("t1") - 2 * F.col("_since")).cast("decimal(38,0)") * F.col("dur")
     return pieces.groupBy(*scope.columns).agg(
@@ -32,6 +34,18 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         F.sum(F.when(F.col("_estimated"), F.col("dur")).otherwise(0)).alias("estimated_us"),
         F.count_if(F.col("t0") < F.col("_since")).alias("n_negative"),
     )
+
+
+def _first_seen(own: DataFrame) -> DataFrame:
+    """For each HW that an append time is missing of: ``_seen``, when the series first showed a LEO above it."""
+    seen = own.select(*_SERIES, F.col("leader_leo").alias("_offset"), F.col("t0").alias("_at"), F.lit(0).alias("_asks"))
+    asked = own.where("_estimated").select(*_SERIES, F.col("hw").alias("_offset")).distinct()
+    asked = asked.select("*", F.lit(None).cast("bigint").alias("_at"), F.lit(1).alias("_asks"))
+    # What stands before a question in this order is above the offset that it asks about.
+    above = Window.partitionBy(*_SERIES).orderBy(F.desc("_offset"), F.desc("_asks"))
+    above = above.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    rows = seen.unionByName(asked).withColumn("_seen", F.min("_at").over(above)).where("_asks = 1")
+    return rows.select(*_SERIES, F.col("_offset").alias("hw"), "_seen")
 
 
 STATISTIC = Statistic(

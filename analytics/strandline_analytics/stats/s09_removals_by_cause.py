@@ -19,9 +19,11 @@ from strandline_analytics.stats.definition import Statistic, Value
 
 def classified_removals(silver: Silver) -> DataFrame:
     """Removals with ``told_cause`` (lag split in two) and ``is_young``; see `silver.removals` for the rest."""
-    rows = in_controller_time(
-        removals(silver), silver.clock_offsets, "leader_node_id", "last_fetch_us", "last_caught_up_us", "epoch_start_us"
-    )
+    return silver.keep(("classified removals",), lambda: _classified(silver))
+
+
+def _classified(silver: Silver) -> DataFrame:
+    rows = _in_controller_time(removals(silver), silver.clock_offsets)
     silent = F.col("t") - F.col("last_fetch_us")
     lag = (
         F.when(F.col("last_fetch_us").isNull() | F.col("lag_time_max_us").isNull(), F.lit("lag_unknown"))
@@ -31,6 +33,12 @@ def classified_removals(silver: Silver) -> DataFrame:
     cause = F.when(F.col("cause") == "lag", lag).otherwise(F.coalesce("cause", F.lit("unknown")))
     young = (F.col("cause") == "lag") & (F.col("t") - F.col("epoch_start_us") < F.col("lag_time_max_us"))
     return rows.withColumn("told_cause", cause).withColumn("is_young", F.coalesce(young, F.lit(False)))
+
+
+def _in_controller_time(rows: DataFrame, offsets: DataFrame) -> DataFrame:
+    """Moments that were told together are of one reading of the teller's clock, so one offset belongs to them."""
+    rows = in_controller_time(rows, offsets, "leader_node_id", "epoch_start_us").drop("clock_err_us")
+    return in_controller_time(rows, offsets, "leader_node_id", "echoed_us", "last_fetch_us", "last_caught_up_us")
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.removals import removals
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
+from strandline_analytics.stats.s09_removals_by_cause import classified_removals
 
 GAP_US = 5_000_000
 """G: 5 seconds."""
@@ -50,7 +50,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
 
 
 def _numbered(silver: Silver) -> DataFrame:
-    rows = removals(silver)
+    rows = classified_removals(silver)
     sessions = silver.of_type("NODE_SESSION").where("rack IS NOT NULL").groupBy("cluster_id", "subject_node_id")
     racks = sessions.agg(F.max_by("rack", "ts_wall_us").alias("rack")).withColumnRenamed(
         "subject_node_id", "replica_id"

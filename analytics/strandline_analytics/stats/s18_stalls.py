@@ -23,19 +23,33 @@ _SERIES = (*PARTITION_KEY, "leader_epoch", "incarnation")
 
 def stalls(silver: Silver) -> DataFrame:
     """One row per episode: key, topic, leader_epoch, hw, t0, t1, ended_by, blockers, is_under_min."""
-    rows = silver.believed_looks
-    own = rows.where("is_leader AND leader_leo > hw")
-    waiting = own.groupBy(*_SERIES, "topic", "hw").agg(
-        F.min("t0").alias("_seen"), F.max("t1").alias("_held"), F.max_by("sample_id", "t0").alias("_last_look")
+    episodes = silver.keep(("stalls", "episodes"), lambda: _episodes(silver), samples=True)
+    # Who is at the HW at the last look was there all the time; at the first, all may be who have not fetched yet.
+    members = silver.believed_looks.where("in_maximal_isr AND durable_leo = hw AND leader_leo > hw")
+    look = [*_SERIES, "hw", "_last_look"]
+    # Episodes are few and looks are many: only the looks that are asked about are gathered.
+    members = members.withColumnRenamed("sample_id", "_last_look").join(F.broadcast(episodes.select(*look)), look)
+    blockers = members.groupBy(*look).agg(F.sort_array(F.collect_set("replica_id")).alias("blockers"))
+    return _with_minimum(episodes.join(blockers, look, "left"), silver).select(
+        *PARTITION_KEY, "topic", "leader_epoch", "hw", "t0", "t1", "ended_by", "blockers", "is_under_min"
     )
-    advances = silver.samples_of_type("HW_ADVANCE").where("partition IS NOT NULL")
-    into = advances.groupBy(*_SERIES, F.col("new_hw").alias("hw")).agg(F.max("last_us").alias("_came"))
-    outof = advances.groupBy(*_SERIES, F.col("old_hw").alias("hw")).agg(F.min("first_us").alias("_went"))
-    episodes = waiting.join(into, [*_SERIES, "hw"], "left").join(outof, [*_SERIES, "hw"], "left")
-    episodes = episodes.join(F.broadcast(silver.terms), [*PARTITION_KEY, "leader_epoch"], "left")
+
+
+def _episodes(silver: Silver) -> DataFrame:
+    """One row per episode, with ``_last_look``: which look showed it last."""
+    waiting = _heights(silver).groupBy(*_SERIES, "hw")
+    episodes = waiting.agg(
+        F.max("topic").alias("topic"),
+        F.min("_t0").alias("_seen"),
+        F.max("_t1").alias("_held"),
+        F.max_by("_look", "_t0").alias("_last_look"),
+        F.max("_into").alias("_came"),
+        F.min("_outof").alias("_went"),
+    ).where("_seen IS NOT NULL")
     # Of coalesced advances the border is not in the record; the next look with a higher HW bounds the end.
     order = Window.partitionBy(*_SERIES).orderBy("hw")
     episodes = episodes.withColumn("_next", F.lead("_seen").over(order))
+    episodes = episodes.join(F.broadcast(silver.terms), [*PARTITION_KEY, "leader_epoch"], "left")
     end = F.least(F.coalesce("_went", F.least("_held", "_next")), F.col("term_end"))
     ended_by = (
         F.when(F.col("term_end") <= F.coalesce("_went", F.col("term_end")), F.lit("epoch_end"))
@@ -46,16 +60,29 @@ def stalls(silver: Silver) -> DataFrame:
         ended_by
     )
     episodes = episodes.withColumn("t0", F.greatest("_seen", "_came")).withColumn("t1", end)
-    episodes = episodes.withColumn("ended_by", ended_by).where(F.col("t1") - F.col("t0") >= STALL_US)
-    # Who is at the HW at the last look was there all the time; at the first, all may be who have not fetched yet.
-    members = rows.where("in_maximal_isr AND durable_leo = hw AND leader_leo > hw")
-    blockers = members.groupBy(*_SERIES, "hw", F.col("sample_id").alias("_last_look")).agg(
-        F.sort_array(F.collect_set("replica_id")).alias("blockers")
+    return episodes.withColumn("ended_by", ended_by).where(F.col("t1") - F.col("t0") >= STALL_US)
+
+
+def _heights(silver: Silver) -> DataFrame:
+    """What was told of each height of the HW: looks at it with something above, and advances to it and from it."""
+    looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
+    # A copy of an advance moves neither the first nor the last of them.
+    advances = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
+    told = (
+        looks.select(
+            *_SERIES,
+            "hw",
+            "topic",
+            F.col("t0").alias("_t0"),
+            F.col("t1").alias("_t1"),
+            F.col("sample_id").alias("_look"),
+        ),
+        advances.select(*_SERIES, F.col("new_hw").alias("hw"), F.col("last_us").alias("_into")),
+        advances.select(*_SERIES, F.col("old_hw").alias("hw"), F.col("first_us").alias("_outof")),
     )
-    episodes = episodes.join(blockers, [*_SERIES, "hw", "_last_look"], "left")
-    return _with_minimum(episodes, silver).select(
-        *PARTITION_KEY, "topic", "leader_epoch", "hw", "t0", "t1", "ended_by", "blockers", "is_under_min"
-    )
+    rows = told[0].unionByName(told[1], allowMissingColumns=True).unionByName(told[2], allowMissingColumns=True)
+    # The one shuffle: what follows is grouped and ordered within a partition of a topic.
+    return rows.repartition(*PARTITION_KEY)
 
 
 def _with_minimum(episodes: DataFrame, silver: Silver) -> DataFrame:

@@ -19,23 +19,23 @@ from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.ranks import nearest_rank
 
 _TERM = (*PARTITION_KEY, "leader_epoch")
+_TELLER = (*_TERM, "topic", "node_id", "incarnation", "seq")
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Per follower: delays of the first sight of each HW, and how far it was behind in records."""
-    advances = silver.samples_of_type("HW_ADVANCE").select(
-        *_TERM,
-        "topic",
-        "node_id",
+    # A copy of an advance is passed over by whoever looks for the first; a copy of what a follower saw is not.
+    advances = silver.written_samples("HW_ADVANCE").select(
+        *_TELLER,
         F.lit(True).alias("_leads"),
         F.col("new_hw").alias("hw"),
         F.col("last_us").alias("at"),
     )
     begun = silver.of_type("EPOCH_START").select(
-        *_TERM, "topic", "node_id", F.lit(True).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
+        *_TELLER, F.lit(True).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
     )
-    seen = silver.samples_of_type("LOCAL_SAMPLE").select(
-        *_TERM, "topic", "node_id", F.lit(False).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
+    seen = silver.written_samples("LOCAL_SAMPLE").select(
+        *_TELLER, F.lit(False).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
     )
     both = advances.unionByName(begun).unionByName(seen)
     both = in_controller_time(both, silver.clock_offsets, "node_id", "at")
@@ -53,8 +53,11 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         "_leader_hw", F.last(F.when(is_advance, F.col("hw")), ignorenulls=True).over(timewise.rowsBetween(*until_now))
     )
     rows = rows.where(~is_advance).withColumnRenamed("at", "t")
-    own = Window.partitionBy(*_TERM, "node_id").orderBy("t")
-    first_sight = ~F.col("hw").eqNullSafe(F.lag("hw").over(own))
+    own = Window.partitionBy(*_TERM, "node_id").orderBy("t", "incarnation", "seq")
+    rows = rows.withColumn("_before", F.lag(F.struct("incarnation", "seq", "hw")).over(own))
+    is_copy = F.struct("incarnation", "seq").eqNullSafe(F.struct("_before.incarnation", "_before.seq"))
+    rows = rows.where(~is_copy)
+    first_sight = ~F.col("hw").eqNullSafe(F.col("_before.hw"))
     rows = rows.withColumn("_delay", F.when(first_sight, F.col("t") - F.col("_reached.at")))
     rows = rows.withColumn("_behind", F.col("_leader_hw") - F.col("hw"))
     return (

@@ -9,7 +9,8 @@ import pytest
 from day.shape import HOUR, Shape
 from day.written import write_day
 from oracle import Oracle, differences
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from scanned import datasets
 
 from strandline.export.encoding import ExportFormat
 from strandline.sim.exporting import ExportingTrace
@@ -79,14 +80,6 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_only_statistics_of_samples_read_samples(name: str, tables: Silver) -> None:
     """The files that a plan would scan, caches left aside."""
-    datasets = {path.rpartition("/v1/")[2].partition("/")[0] for path in _scanned(result(ALL[name], tables, SCOPE))}
+    read = datasets(result(ALL[name], tables, SCOPE))
 
-    assert datasets == ({"transitions", "samples"} if ALL[name].reads_samples else {"transitions"})
-
-
-def _scanned(frame: DataFrame) -> set[str]:
-    """What the leaves of a plan read, as it was written down: tables that are kept stand there with their origin."""
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    relations = (leaves.apply(i) for i in range(leaves.size()))
-    files = [leaf.relation().location().inputFiles() for leaf in relations if leaf.nodeName().startswith("LogicalRel")]
-    return {str(path) for found in files for path in found}
+    assert read == ({"transitions", "samples"} if ALL[name].reads_samples else {"transitions"})
