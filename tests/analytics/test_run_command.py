@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 from written_export import HOUR_US, Emitter, write_export
 
@@ -34,20 +33,6 @@ pytestmark = pytest.mark.timeout(600)
 SEED = 7
 STATS = "s7,s8,s19"
 _SUBMIT_S = 400
-
-Command = Callable[..., Result]
-
-
-@pytest.fixture
-def analytics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs `strandline analytics ...` in this process, in the session that all tests share."""
-    monkeypatch.setattr("strandline_analytics.session.open_session", lambda *_, **__: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
-
-    def run(*words: object) -> Result:
-        return CliRunner().invoke(app, ["analytics", *map(str, words)])
-
-    return run
 
 
 class _Cuts(Trace):
@@ -99,7 +84,7 @@ def submitted(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_simulated_cluster_has_the_simulators_own_counts(
-    analytics: Command, export: Path, counted: Counter[str], tmp_path: Path
+    analytics: Callable[..., Result], export: Path, counted: Counter[str], tmp_path: Path
 ) -> None:
     """Elections, shrinks, expands and cut records; and spark-submit writes the same bytes as the embedded run."""
     told = analytics("run", "--input", export, "--output", tmp_path / "own", "--stat", STATS)
@@ -125,7 +110,7 @@ def test_a_simulated_cluster_has_the_simulators_own_counts(
     assert len(own) == 3
 
 
-def test_missing_hours_end_a_run_with_code_4(analytics: Command, tmp_path: Path) -> None:
+def test_missing_hours_end_a_run_with_code_4(analytics: Callable[..., Result], tmp_path: Path) -> None:
     """The worst hour is named, and nothing is written."""
     tell = Emitter("north", -1)
     rows = [tell.beat((498_662 + hour) * HOUR_US + 1) for hour in range(4)]
@@ -140,7 +125,7 @@ def test_missing_hours_end_a_run_with_code_4(analytics: Command, tmp_path: Path)
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_directory_ends_a_run_with_one_line(analytics: Command, tmp_path: Path) -> None:
+def test_an_empty_directory_ends_a_run_with_one_line(analytics: Callable[..., Result], tmp_path: Path) -> None:
     """It says what is missing there, and how an export is made."""
     told = analytics("run", "--input", tmp_path, "--output", tmp_path / "out")
 
