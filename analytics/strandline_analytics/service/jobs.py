@@ -13,7 +13,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
@@ -107,6 +107,8 @@ class JobQueue:
         self._numbers = itertools.count(1)
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
+        self.ended: Counter[str] = Counter()
+        """How many jobs ended, by their last state."""
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analytics-worker")
 
@@ -143,6 +145,7 @@ class JobQueue:
         job._give_up(self._now_us())
         if job in self._waiting:
             self._waiting.remove(job)
+            self.ended[job.state.value] += 1
         self._changed.set()
 
     async def run_forever(self) -> None:
@@ -154,6 +157,7 @@ class JobQueue:
             job = self._running = self._waiting.popleft()
             job.state, job.started_us = JobState.RUNNING, self._now_us()
             await self._until_ended(job)
+            self.ended[job.state.value] += 1
             self._running = None
 
     async def _until_ended(self, job: Job) -> None:

@@ -14,12 +14,15 @@ import structlog
 from pyspark.sql import SparkSession
 
 from strandline.core.messages import Endpoint
-from strandline.rpc.channels import target
+from strandline.metrics.families import Role
+from strandline.metrics.port import MetricsPort
+from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.health_port import HealthPort
-from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, open_tls
 from strandline_analytics.service.arrivals import Arrivals
 from strandline_analytics.service.engine import Engine
+from strandline_analytics.service.figures import queue_figures
 from strandline_analytics.service.jobs import JobQueue
 from strandline_analytics.service.live import LiveState
 from strandline_analytics.service.servicer import SERVICE, AnalyticsServicer
@@ -42,6 +45,8 @@ class AnalyticsServer:
         self.health_endpoint: Endpoint | None = None
         self._health = RoleHealth([SERVICE])
         self._health_port = HealthPort("analytics", self._health)
+        self._metrics = MetricsPort(Role.ANALYTICS, lambda: queue_figures(self.queue))
+        self.metrics_address = ""
 
     async def start(self) -> Endpoint:
         """Serve; returns the address with its port.
@@ -67,12 +72,19 @@ class AnalyticsServer:
         watches = Watches(arrivals_of(self._spark, settings), poll_s=settings.poll_s)
         AnalyticsServicer(settings, engine, self.queue, watches).add_to(self._server)
         self.endpoint = bind(self._server, settings.bind, tls=tls)
+        self.metrics_address = self._open_metrics()
         self._owner = asyncio.create_task(self.queue.run_forever())
         await self._server.start()
         await self._health.set_serving(True)
         await self._health.set_ready(True)
         _log.info("serving", address=target(self.endpoint), inputs=",".join(settings.inputs))
         return self.endpoint
+
+    def _open_metrics(self) -> str:
+        try:
+            return self._metrics.open(self._settings.metrics_bind) or ""
+        except OSError as error:
+            raise PortTaken(parse_endpoint(self._settings.metrics_bind)) from error
 
     @property
     def owner(self) -> asyncio.Task[None]:
@@ -86,6 +98,7 @@ class AnalyticsServer:
         await self._server.stop(_GRACE_S)
         self._owner.cancel()
         await asyncio.gather(self._owner, return_exceptions=True)
+        await asyncio.to_thread(self._metrics.close)
         await self._health_port.close()
         _log.info("stopped")
 

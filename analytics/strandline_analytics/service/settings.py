@@ -27,6 +27,8 @@ class AnalyticsSettings:
     """Address that is served; port 0: the kernel chooses."""
     health_bind: str = ""
     """Address of grpc.health.v1 without TLS; empty: none."""
+    metrics_bind: str = ""
+    """Address of Prometheus metrics by HTTP; empty: none."""
     tls_cert: str = ""
     """Certificate of this process; empty: no TLS. Its identity is a client's or an administrator's."""
     tls_key: str = ""

@@ -31,6 +31,21 @@ HealthBind = Annotated[
         help="Address of grpc.health.v1 without TLS, for probes.",
     ),
 ]
+MetricsBind = Annotated[
+    str,
+    typer.Option(
+        "--metrics-bind",
+        envvar="STRANDLINE_METRICS_BIND",
+        metavar="HOST:PORT",
+        help="Address of Prometheus metrics by HTTP.",
+    ),
+]
+LogForm = Annotated[
+    str, typer.Option("--log-format", envvar="STRANDLINE_LOG_FORMAT", help="auto, text or json; auto: json in files.")
+]
+LogLeast = Annotated[
+    str, typer.Option("--log-level", envvar="STRANDLINE_LOG_LEVEL", help="debug, info, warning or error, and worse.")
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", envvar="STRANDLINE_INSECURE", help="Serve beyond loopback without TLS.")
 ]
@@ -51,6 +66,9 @@ def serve(
     inputs: Inputs,
     bind: Bind = "127.0.0.1:0",
     health_bind: HealthBind = "",
+    metrics_bind: MetricsBind = "",
+    log_format: LogForm = "auto",
+    log_level: LogLeast = "info",
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
@@ -68,12 +86,17 @@ def serve(
     from strandline.rpc.tls_files import TlsWrong
     from strandline.runtime.exit_codes import ExitCode, stop_process
     from strandline.runtime.guarding import is_loopback
+    from strandline.runtime.log_form import LogFormat, LogLevel
     from strandline.runtime.process import run_service
 
     try:
         endpoint = parse_endpoint(bind)
     except ValueError as error:
         raise typer.BadParameter(f"--bind: {error}") from None
+    try:
+        lines = LogFormat(log_format), LogLevel(log_level)
+    except ValueError as error:
+        raise typer.BadParameter(f"--log-format or --log-level: {error}") from None
     if not tls_cert and not insecure and not is_loopback(endpoint.host):
         raise typer.BadParameter(
             f"--bind {bind} is not loopback and TLS is off; give --tls-cert, --tls-key and --tls-ca, or --insecure"
@@ -94,6 +117,7 @@ def serve(
             results=results.absolute(),
             bind=endpoint,
             health_bind=health_bind,
+            metrics_bind=metrics_bind,
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
@@ -113,5 +137,5 @@ def serve(
                 stop_process(ExitCode.PORT_TAKEN, str(error))
             return ExitCode.CLEAN
 
-        code = run_service(main)
+        code = run_service(main, log_format=lines[0], log_level=lines[1])
     raise typer.Exit(int(code))

@@ -101,8 +101,14 @@ def _words(kind: str, row: Row) -> tuple[str, bool] | None:
         case "CONTROLLER_DECISION":
             return "controller decided", False
         case "CONFIG_CHANGE":
-            return "settings of a topic or node", False
+            return _settings_words(row), False
     return None
+
+
+def _settings_words(row: Row) -> str:
+    if row.get("topic_created"):
+        return "partition created"
+    return "partition deleted" if row.get("topic_deleted") else "settings in force"
 
 
 def _isr_words(row: Row) -> tuple[str, bool]:
