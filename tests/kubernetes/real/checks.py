@@ -15,7 +15,6 @@ from clients import Clients, in_sync, partitions
 from kubectl import (
     NAMESPACE,
     REPLICAS,
-    Failed,
     all_ready,
     get,
     in_namespace,
@@ -79,11 +78,14 @@ def pod_of(node_id: int) -> str:
 def leader_away_from_home() -> dict[str, Any]:
     """A partition whose leader runs on a machine that can be cut off: not where clients, names and controller are."""
     homes = kubectl("get", "nodes", "-l", HOME_LABEL, "--output", "jsonpath={.items[*].metadata.name}").split()
-    found = pods()
-    for row in partitions():
-        if found[pod_of(row["leader"])]["spec"]["nodeName"] not in homes:
-            return row
-    raise Failed("every leader runs at home; leadership has not moved back yet")
+
+    def look() -> dict[str, Any] | None:
+        found = pods()
+        led = [row for row in partitions() if row["leader"] is not None]
+        return next((row for row in led if found[pod_of(row["leader"])]["spec"]["nodeName"] not in homes), None)
+
+    # Leadership goes back to the preferred nodes every half a minute.
+    return until(look, "a leader away from home", 90)
 
 
 def replaced(name: str, uid: str, timeout_s: float = 240.0) -> Any:
