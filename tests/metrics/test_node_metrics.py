@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import grpc
+import pytest
 from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, leader_stub, produce, running_nodes
 from scraping import LOOPBACK, names_of, scraped
@@ -48,6 +50,17 @@ async def test_what_was_done_is_counted(tmp_path: Path) -> None:
     assert seen.value("log_end_offset", **place) == 3
     assert seen.value("high_watermark", **place) == 3
     assert seen.value("hw_lag_records") == 0
+
+
+async def test_a_refusal_of_a_whole_call_is_counted(tmp_path: Path) -> None:
+    """What never reached the core is in the same metric, by its error's name."""
+    controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,)))
+    async with running_nodes(controller, tmp_path, metrics_bind=LOOPBACK) as (node,), leader_stub(node) as stub:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Produce(produce(batch("a"), acks=2), timeout=5)
+        seen = await scraped(node.metrics_address)
+
+    assert seen.value("refusals_total", error="INVALID_REQUIRED_ACKS") == 1
 
 
 async def test_partitions_have_series_only_if_a_setting_says_so(tmp_path: Path) -> None:

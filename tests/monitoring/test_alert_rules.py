@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import yaml
-from monitoring_files import ALERTS, MONITORING, NOT_OURS, ROOT, metrics_in, needs_promtool, queries, rules
+from monitoring_files import ALERTS, MONITORING, NOT_OURS, ROOT, dashboard, metrics_in, needs_promtool, queries, rules
 
 from strandline.metrics.families import FAMILIES
 
@@ -94,6 +94,21 @@ def test_the_dashboard_names_metrics_that_exist() -> None:
 
     assert unknown == {}
     assert all(metrics_in(query) for _, query in queries())
+
+
+def test_the_dashboard_is_laid_out() -> None:
+    """No panel hides another, ids are unique, and every panel says what it shows."""
+    panels = dashboard()["panels"]
+    places = [(x, y) for panel in panels for x, y in _cells(panel["gridPos"])]
+
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len(set(places)) == len(places)
+    assert all(panel["title"] for panel in panels)
+
+
+def _cells(place: dict[str, int]) -> list[tuple[int, int]]:
+    columns = range(place["x"], place["x"] + place["w"])
+    return [(x, y) for x in columns for y in range(place["y"], place["y"] + place["h"])]
 
 
 def test_rules_are_plain_ones_of_prometheus() -> None:
