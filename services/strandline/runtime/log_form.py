@@ -1,6 +1,7 @@
 """Decides how a line of a service's log looks: for people on a terminal, JSON for everything that reads it otherwise.
 
-Invariant: one happening is one line, whatever it carries; its fields have the same names in both forms.
+Invariant: as JSON one happening is one line, whatever it carries; its fields have the same names in both forms. No
+line tells the values of a program's variables: a traceback is the plain one.
 """
 
 from __future__ import annotations
@@ -55,7 +56,13 @@ def configure_log_lines(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if form is LogFormat.TEXT or (form is LogFormat.AUTO and is_terminal):
-        last: list[Any] = [structlog.dev.ConsoleRenderer(colors=is_terminal, pad_event_to=0, sort_keys=False)]
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=is_terminal,
+            pad_event_to=0,
+            sort_keys=False,
+            exception_formatter=structlog.dev.plain_traceback,
+        )
+        last: list[Any] = [renderer]
     else:
         # A traceback becomes one field, so that it stays in its line.
         last = [structlog.processors.format_exc_info, _head_first, structlog.processors.JSONRenderer(default=str)]
