@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from strandline import __version__
@@ -144,18 +144,22 @@ def _kept(
     spark: SparkSession, root: str, hour: HourCoverage, question: Question, files: Sequence[ExportedFile]
 ) -> Mapping[str, Entry] | None:
     """What was written of an hour, if nothing of it has to be written again; else None."""
-    told = read_ledger(spark, root, hour)
+    told, hashes = read_ledger(spark, root, hour), _hashes(question, files, hour)
     for statistic in question.statistics:
         entry = told.get(statistic.id)
         if entry is None or entry.code_version != __version__:
             return None
-        if entry.input_manifest_hash != hash_of_hour(
-            files, hour.cluster_id, hour.hour, samples=statistic.reads_samples
-        ):
+        if entry.input_manifest_hash != hashes[statistic.reads_samples]:
             return None
         if entry.rows and not is_placed(spark, root, _folder(statistic, hour.hour), hour.cluster_id):
             return None
     return told
+
+
+def _hashes(question: Question, files: Sequence[ExportedFile], hour: HourCoverage) -> dict[bool, str]:
+    """The hash of an hour's input, by whether a statistic reads samples."""
+    kinds = {statistic.reads_samples for statistic in question.statistics}
+    return {samples: hash_of_hour(files, hour.cluster_id, hour.hour, samples=samples) for samples in kinds}
 
 
 def _write_hour(
@@ -169,13 +173,14 @@ def _write_hour(
         spark, own, samples=question.reads_samples, end_us=scope.end_us, beyond_us=TRANSITIONS_AFTER_US
     )
     written = [read_ledger(spark, root, hour) for hour in hours]
+    hashes = {hour.cluster_id: _hashes(question, files, hour) for hour in hours}
     try:
         for statistic in question.statistics:
-            hashes = {c: hash_of_hour(files, c, number, samples=statistic.reads_samples) for c in clusters}
-            found = _named(spark, result(statistic, silver, scope), hashes)
+            own_hashes = {cluster: hashes[cluster][statistic.reads_samples] for cluster in clusters}
+            found = _named(spark, result(statistic, silver, scope), own_hashes)
             counts = _write(spark, found, root, statistic, scope, clusters)
             for cluster, entries in zip(clusters, written, strict=True):
-                entries[statistic.id] = Entry(input_manifest_hash=hashes[cluster], rows=counts.get(cluster, 0))
+                entries[statistic.id] = Entry(input_manifest_hash=own_hashes[cluster], rows=counts.get(cluster, 0))
     finally:
         silver.release()
     for hour, entries in zip(hours, written, strict=True):
@@ -197,13 +202,12 @@ def _write(
     """Write the rows of a statistic; how many there are, by cluster."""
     values = {value.name for value in statistic.values}
     order = [name for name in statistic.columns(scope) if name in found.columns and name not in values]
-    rows = found.repartition(1).sortWithinPartitions(PLACE, *order).cache()
-    try:
-        counts = {clusters[row[PLACE]]: row["count"] for row in rows.groupBy(PLACE).count().collect()}
-        place_rows(spark, rows, root, _folder(statistic, scope.start_us // HOUR_US), clusters)
-    finally:
-        rows.unpersist()
-    return counts
+    rows = found.repartition(1).sortWithinPartitions(PLACE, *order)
+    # Counted on the way: a query of its own would be planned anew, which costs more than it does.
+    counts = Observation()
+    places = [F.count_if(F.col(PLACE) == place).alias(f"_{place}") for place in range(len(clusters))]
+    place_rows(spark, rows.observe(counts, *places), root, _folder(statistic, scope.start_us // HOUR_US), clusters)
+    return {cluster: counts.get[f"_{place}"] for place, cluster in enumerate(clusters)}
 
 
 def _folder(statistic: Statistic, hour: int) -> str:
