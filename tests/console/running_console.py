@@ -47,7 +47,7 @@ class Console:
 async def console(folder: Path, bootstrap: str, *flags: str) -> AsyncIterator[Console]:
     """A console at a port of the kernel's choice."""
     output = folder / "console.log"
-    command = [sys.executable, "-m", "strandline.cli", "console", "--bootstrap", bootstrap, "--bind", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "strandline.console", "--bootstrap", bootstrap, "--bind", "127.0.0.1:0"]
     with output.open("wb") as log:
         ran = await asyncio.create_subprocess_exec(*command, *flags, stdout=asyncio.subprocess.PIPE, stderr=log)
     assert ran.stdout is not None

@@ -136,7 +136,7 @@ async def test_streams_are_bounded_and_end_with_the_console(tmp_path: Path, nowh
 
 
 def _ended(*flags: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "strandline.cli", "console", *flags]
+    command = [sys.executable, "-m", "strandline.console", *flags]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return ran.returncode, ran.stderr.strip()
 

@@ -86,6 +86,7 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden) open();
 });
 addEventListener("pagehide", close);
+addEventListener("pageshow", (event) => { if (event.persisted && state !== "paused") open(); });
 for (const select of document.querySelectorAll(".filter select")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
