@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import structlog
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import strandline
 from strandline.metrics.families import BUILD, Family, Kind, Role
 from strandline.metrics.figures import Figure, Spread
+from strandline.metrics.http import serve
 
 ANSWER_WITHIN_S = 5.0
 
@@ -50,15 +51,8 @@ class MetricsPort:
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
         registry.register(_LoopCollector(asyncio.get_running_loop(), self._all, self._read_aside))
-        server, thread = start_http_server(int(port), host.strip("[]"), registry)
-
-        def close() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        self._close = close
-        told = f"{host}:{server.server_port}"
+        bound, self._close = serve(host.strip("[]"), int(port), registry)
+        told = f"{host}:{bound}"
         _log.info("metrics are served", address=told)
         return told
 

@@ -1,0 +1,71 @@
+"""Decides how the metrics port speaks HTTP: one thread for each scrape, no line for each, and no traceback on stderr.
+
+Invariant: whatever a caller does to its connection, and however long the process takes to answer, the process goes on;
+a scrape that cannot be answered gets 503.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import structlog
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+
+_IDLE_S = 10.0
+"""A caller that says nothing for so long is hung up on."""
+
+_log = structlog.get_logger("strandline.metrics")
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _IDLE_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: there is a scrape every few seconds."""
+
+
+class _Server(ThreadingWSGIServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A caller broke off; that is its own business."""
+        _log.debug("a scrape broke off", client=str(client_address))
+
+
+class _ServerOverIpv6(_Server):
+    address_family = socket.AF_INET6
+
+
+def serve(host: str, port: int, registry: CollectorRegistry) -> tuple[int, Callable[[], None]]:
+    """Serve the registry from now on; returns the port, and what ends it.
+
+    Raises:
+        OSError: the address is taken, or is not this machine's.
+    """
+    server = make_server(host, port, _answering(registry), _ServerOverIpv6 if ":" in host else _Server, _Handler)
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return int(server.server_port), close
+
+
+def _answering(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
+    inner: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        try:
+            return inner(environ, start_response)
+        except Exception as error:  # noqa: BLE001 - told to whoever scrapes and in the log, in one line each
+            _log.warning("a scrape is not answered", reason=repr(error))
+            start_response("503 Service Unavailable", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"this process does not answer now\n"]
+
+    return answer
