@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kubectl import Failed, kubectl
+from kubectl import Failed, in_namespace, kubectl
 
 OVERLAYS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "overlays"
 
@@ -40,3 +40,18 @@ def _dry_run(folder: Path, known: set[tuple[str, str]]) -> str:
         raise Failed(f"{folder.name}: {len(served)} objects, and the server said: {said}")
     left = f"; skipped, their kinds are not here: {', '.join(skipped)}" if skipped else ""
     return f"{folder.name}: {len(served)} objects accepted{left}"
+
+
+def bind_shared_claim(overlay: Path) -> None:
+    """Makes the claim for exports before the pods that use it.
+
+    While it is unbound, a pod's own disk can be bound to a machine which another pod takes before this one gets there:
+    the scheduler binds one volume after the other, and local disks do not move.
+    """
+    objects = [each for each in yaml.safe_load_all(kubectl("kustomize", str(overlay))) if each]
+    claims = [each for each in objects if each["kind"] == "PersistentVolumeClaim"]
+    kubectl("apply", "--filename", "-", given=yaml.safe_dump_all(claims))
+    for claim in claims:
+        in_namespace(
+            "wait", "--for=jsonpath={.status.phase}=Bound", f"pvc/{claim['metadata']['name']}", "--timeout=60s"
+        )

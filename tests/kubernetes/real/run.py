@@ -28,7 +28,7 @@ from checks import Outcome, Test  # noqa: E402
 from clients import Clients, in_sync  # noqa: E402
 from kubectl import Failed, all_ready, in_namespace, kubectl  # noqa: E402
 from machine import NamedCluster, OwnCluster, find_cluster  # noqa: E402
-from manifests import dry_run_all  # noqa: E402
+from manifests import bind_shared_claim, dry_run_all  # noqa: E402
 from page import write_page  # noqa: E402
 
 from strandline import __version__  # noqa: E402
@@ -50,6 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make test-kubernetes", description=__doc__)
     parser.add_argument("--only", default="abcdefg", help="letters of the checks to run")
     parser.add_argument("--no-analytics", action="store_true", help="leave out the analytics Job")
+    parser.add_argument("--no-build", action="store_true", help="take the images as they are")
     parser.add_argument("--write", action="store_true", help="write the results into docs/OPERATIONS.md")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
     chosen = parser.parse_args()
@@ -61,7 +62,7 @@ def main() -> int:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     directory = _ROOT / ".run" / "kubernetes" / stamp
     directory.mkdir(parents=True)
-    run = Run(cluster, directory, chosen.only)
+    run = Run(cluster, directory, chosen.only, builds=cluster.is_own and not chosen.no_build)
     try:
         run.everything(with_analytics=not chosen.no_analytics)
     except (Failed, subprocess.SubprocessError, AssertionError) as error:
@@ -82,8 +83,9 @@ def _interrupted(number: int, _frame: Any) -> NoReturn:
 class Run:
     """One run: its cluster, its load, what came of it."""
 
-    def __init__(self, cluster: OwnCluster | NamedCluster, directory: Path, only: str) -> None:
+    def __init__(self, cluster: OwnCluster | NamedCluster, directory: Path, only: str, *, builds: bool) -> None:
         self.cluster = cluster
+        self.builds = builds
         self.directory = directory
         self.only = only
         self.clients = Clients(directory, IMAGE)
@@ -118,11 +120,13 @@ class Run:
 
     def _images(self, with_analytics: bool) -> None:
         """The images as the tree is now; where they come from on somebody else's cluster is that cluster's matter."""
-        if self.cluster.is_own:
+        if self.builds:
             targets = ["data-plane", *(["analytics"] if with_analytics else [])]
             subprocess.run([str(_ROOT / "deploy" / "images" / "build"), *targets], check=True, timeout=1800)
 
     def _deploy(self) -> None:
+        if self.cluster.is_own:
+            bind_shared_claim(_HERE / "overlay")
         began = time.monotonic()
         kubectl("apply", "--kustomize", str(_HERE / "overlay"))
         in_namespace("rollout", "status", "statefulset/strandline-controller", "--timeout=180s", timeout_s=200)
