@@ -5,6 +5,10 @@ Invariant: an interrupt ends it between two micro-batches, and the same command 
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,12 +85,42 @@ def stream(
 
 
 def _await(query: Query) -> None:
-    try:
+    """Wait for the end of the query, or for an interrupt and the end of the micro-batch that it came into."""
+    with _interrupts() as asked:
+        at: int | None = None
         # Waiting without end would not hear of an interrupt.
         while not query.awaitTermination(_LOOK_EVERY_S):
-            continue
-    except KeyboardInterrupt:
-        typer.echo("strandline: stopping; the same command goes on from here", err=True)
+            if not asked.is_set():
+                continue
+            if at is None:
+                at = _batch(query)
+                typer.echo("strandline: stopping after this micro-batch; the same command goes on from here", err=True)
+            if not query.status["isTriggerActive"] or _batch(query) > at:
+                return
+
+
+def _batch(query: Query) -> int:
+    """The number of the last micro-batch that has ended; -1 before the first."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Set by an interrupt or SIGTERM, at which Spark would drop its work in the middle. A second one ends all."""
+    asked = threading.Event()
+
+    def hear(number: int, _: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _summary(progress: Any, out: str) -> str:
