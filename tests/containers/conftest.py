@@ -17,7 +17,7 @@ _HERE = str(Path(__file__).resolve().parent)
 if _HERE not in sys.path:
     sys.path.append(_HERE)
 
-import container_case  # noqa: E402, F401 - puts the helpers of other folders where played finds them
+import container_case  # noqa: E402
 import played  # noqa: E402
 from container_cluster import ContainerCluster  # noqa: E402
 from engine import NoEngine  # noqa: E402
@@ -58,6 +58,7 @@ def cluster(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     made = ContainerCluster(image, tmp_path_factory.mktemp("containers"))
     try:
         made.start()
+        asyncio.run(container_case.serving(made))
         yield made
         alarms = made.alarms()
     finally:

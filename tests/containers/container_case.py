@@ -99,10 +99,22 @@ async def case(cluster: ContainerCluster, name: str, directory: Path) -> AsyncIt
             await _delete(cluster, list(load.topics))
 
 
-async def everybody(probe: Probe) -> None:
-    """Waits until every node is registered and unfenced."""
+async def serving(cluster: ContainerCluster) -> None:
+    """Waits until a cluster that was started serves.
+
+    Raises:
+        AssertionError: it did not in time, or a container has ended; its last words are in the message.
+    """
+    async with Probe(cluster) as probe:  # type: ignore[arg-type]
+        await everybody(probe, cluster.epitaphs)
+
+
+async def everybody(probe: Probe, epitaphs: Callable[[], list[str]] = list) -> None:
+    """Waits until every node is registered and unfenced, and for nothing if ``epitaphs`` tells of a death."""
 
     async def look() -> bool:
+        dead = await asyncio.to_thread(epitaphs)
+        assert not dead, dead
         nodes = (await probe.metadata()).nodes
         return len(nodes) == len(NODES) and not any(node.fenced for node in nodes)
 

@@ -263,6 +263,14 @@ class ContainerCluster:
         """Everything a container has written."""
         return str(self.container(node_id).logs().decode(errors="replace"))
 
+    def epitaphs(self) -> list[str]:
+        """The last words of containers that do not run."""
+        return [
+            f"{name_of(node_id)} has ended: {' | '.join(self.said(node_id).strip().splitlines()[-3:])}"
+            for node_id in self._containers
+            if not self.is_running(node_id)
+        ]
+
     def alarms(self) -> list[str]:
         """Lines that only a defect writes."""
         words = ("level=error", "level=critical", '"level":"error"', '"level": "error"', "Traceback", "AssertionError")

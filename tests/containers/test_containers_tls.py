@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import played
 import pytest
-from container_case import everybody
+from container_case import everybody, serving
 from container_cluster import CONTROLLER, NODES, SESSION_S, ContainerCluster, name_of
 from played import Played
 from running_cluster import CALL_S, Probe
@@ -36,6 +36,7 @@ def secured(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     made = ContainerCluster(image, directory / "cluster", certificates=certificates)
     try:
         made.start()
+        asyncio.run(serving(made))
         yield made
         alarms = made.alarms()
     finally:
