@@ -68,6 +68,8 @@ def main() -> int:
     except (Failed, subprocess.SubprocessError, AssertionError) as error:
         run.failures.append(f"{type(error).__name__}: {error}")
         run.gather_evidence()
+    except KeyboardInterrupt as error:
+        run.failures.append(f"interrupted: {error}")
     finally:
         run.close()
         if not chosen.keep:
