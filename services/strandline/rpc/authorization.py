@@ -22,6 +22,9 @@ _URIS = "peer_uri"
 """Under which gRPC tells the URIs in a verified peer's certificate."""
 
 _SAY_EVERY_S = 1.0
+_GRANTS_KEPT = 10_000
+
+_Grant = tuple[Identity, Condition]
 
 _log = structlog.get_logger("strandline.rpc")
 
@@ -37,6 +40,8 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         self._cluster = cluster
         self._table = table
         self._wrapped: dict[str, Handler] = {}
+        # What was granted to whom: the same for as long as the process lives.
+        self._granted: dict[tuple[str, tuple[bytes, ...]], _Grant] = {}
         self._said_s = float("-inf")
 
     async def intercept_service(
@@ -87,13 +92,22 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
 
         return _before(inner, check)
 
-    def _grant(self, method: str, context: Context) -> tuple[Identity, Condition]:
+    def _grant(self, method: str, context: Context) -> _Grant:
         """Who calls, and under which condition the caller may.
 
         Raises:
             Refused: nobody of ours, another cluster's, or not at all.
         """
-        caller = identity_of_peer(tuple(context.auth_context().get(_URIS, ())))
+        uris = tuple(context.auth_context().get(_URIS, ()))
+        granted = self._granted.get((method, uris))
+        if granted is None:
+            granted = self._look_up(method, uris)
+            if len(self._granted) < _GRANTS_KEPT:
+                self._granted[method, uris] = granted
+        return granted
+
+    def _look_up(self, method: str, uris: tuple[bytes, ...]) -> _Grant:
+        caller = identity_of_peer(uris)
         if caller is None:
             raise self._refused(method, None, "the certificate names no identity strandline://<cluster>/<role>/<id>")
         grants = self._table(method) or {}

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 
 SCHEME = "strandline://"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -38,22 +37,20 @@ class Identity:
     cluster: str
     role: CallerRole
     name: str
+    node_id: int | None = field(init=False, repr=False, compare=False)
+    """The node's id; None for whoever is no replica. Kept, because every replica's fetch is compared with it."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.cluster) or not _NAME.fullmatch(self.name):
             raise NoIdentity(f"'{self.uri}' has a cluster or an id that is not 1 to 128 of [A-Za-z0-9._-]")
         if self.role is CallerRole.REPLICA and not (self.name.isascii() and self.name.isdecimal()):
             raise NoIdentity(f"'{self.uri}' must end in a node id, a number")
+        object.__setattr__(self, "node_id", int(self.name) if self.role is CallerRole.REPLICA else None)
 
     @property
     def uri(self) -> str:
         """As it stands in a certificate."""
         return f"{SCHEME}{self.cluster}/{self.role}/{self.name}"
-
-    @property
-    def node_id(self) -> int | None:
-        """The node's id; None for whoever is no replica."""
-        return int(self.name) if self.role is CallerRole.REPLICA else None
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}"
@@ -84,9 +81,8 @@ def only_identity(uris: Iterable[str]) -> Identity:
     return parse_identity(ours[0])
 
 
-@lru_cache(maxsize=4096)
-def identity_of_peer(uris: tuple[bytes, ...]) -> Identity | None:
-    """Whom a verified peer's URIs name, None for nobody. Kept, because every call of a peer asks again."""
+def identity_of_peer(uris: Iterable[bytes]) -> Identity | None:
+    """Whom a verified peer's URIs name, None for nobody."""
     try:
         return only_identity(uri.decode("utf-8", "replace") for uri in uris)
     except NoIdentity:

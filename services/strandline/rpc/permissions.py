@@ -30,14 +30,15 @@ def _asks(request: Request) -> bool:
 
 ALWAYS = Condition("", lambda request, caller: True)
 AS_CLIENT = Condition("without replica_state", lambda request, caller: not request.HasField("replica_state"))
-OWN_REPLICA = Condition(
-    "with replica_state of the caller's own replica_id",
-    lambda request, caller: (
-        request.HasField("replica_state")
-        and request.replica_state.HasField("replica_id")
-        and request.replica_state.replica_id == caller.node_id
-    ),
-)
+
+
+def _is_own_replica(request: Request, caller: Identity) -> bool:
+    state = request.replica_state
+    # In the order that is soonest done; an absent replica_state reads as one without replica_id.
+    return bool(state.replica_id == caller.node_id and state.HasField("replica_id"))
+
+
+OWN_REPLICA = Condition("with replica_state of the caller's own replica_id", _is_own_replica)
 OWN_REPLICA_OR_NOTHING = Condition(
     f"{OWN_REPLICA.words}, or naming no topics",
     lambda request, caller: OWN_REPLICA.holds(request, caller) if _asks(request) else True,
