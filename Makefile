@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check pytest chaos test-kubernetes mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page requirements clean
+.PHONY: help demo test test-deep check pytest chaos test-kubernetes mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page grpcurl-page settings-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,9 @@ bench-analytics: .venv/.installed ## measure the twenty statistics beside DuckDB
 
 images: .venv/.installed ## build the container images [BASE=image JAVA=image]; deploy/README.md says more
 	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) PYTHON=$(BIN)/python deploy/images/build
+
+grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
+	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py
 
 settings-page: .venv/.installed ## write every setting, with default and unit, into docs/OPERATIONS.md
 	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'

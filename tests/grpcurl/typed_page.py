@@ -1,0 +1,48 @@
+"""Types the commands of a page into a shell, one after the other, and tells what each printed.
+
+Invariant: every command has a deadline; variables that one sets are there for the next.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from shell_page import Step
+
+HERE = Path(__file__).parent
+_COMMAND_S = 300.0
+
+
+def typed(steps: list[Step], variables: Mapping[str, str], tools: Path) -> Iterator[tuple[Step, int, str]]:
+    """Each step with its exit code and what it printed, errors included; programs are looked for in ``tools`` first."""
+    environment = {**os.environ, **variables, "PATH": f"{tools}:{os.environ['PATH']}"}
+    for step in steps:
+        script = f"{step.command}\ncode=$?\nenv -0 >&2\nexit $code" if step.only_sets else f"{{ {step.command}\n}} 2>&1"
+        ran = subprocess.run(["bash", "-c", script], capture_output=True, env=environment, timeout=_COMMAND_S)
+        if step.only_sets:
+            environment |= dict(pair.split("=", 1) for pair in ran.stderr.decode().split("\0") if "=" in pair)
+        yield step, ran.returncode, ran.stdout.decode()
+
+
+def grpcurl_path() -> Path | None:
+    """Where grpcurl is: named by GRPCURL, on the PATH, or where `go install` puts it."""
+    places = (os.environ.get("GRPCURL"), shutil.which("grpcurl"), str(Path.home() / "go" / "bin" / "grpcurl"))
+    return next((Path(place) for place in places if place and Path(place).exists()), None)
+
+
+def install_tool(directory: Path, *, grpcurl: Path | None) -> Path:
+    """A directory for the PATH in which `grpcurl` is grpcurl itself, or buf behind the same command line."""
+    directory.mkdir(parents=True, exist_ok=True)
+    link = directory / "grpcurl"
+    if grpcurl is not None:
+        link.symlink_to(grpcurl.resolve())
+        return directory
+    buf = Path(sys.executable).parent / "buf"
+    link.write_text(f'#!/bin/sh\nBUF={buf} exec {sys.executable} {HERE / "buf_as_grpcurl.py"} "$@"\n')
+    link.chmod(0o755)
+    return directory
