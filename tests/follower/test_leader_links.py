@@ -186,6 +186,72 @@ async def test_a_broken_stream_fails_everything_asked_on_it_once() -> None:
     assert isinstance(answered, FetchAnswered) and answered.correlation_id == 7
 
 
+def _not_leader(correlation_id: int, leader: int) -> pb.FetchStreamResponse:
+    answer = _answer(correlation_id)
+    row = answer.responses[0].partitions[0]
+    row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    row.current_leader.leader_id, row.current_leader.leader_epoch = leader, 1
+    return answer
+
+
+async def test_who_names_the_asked_node_as_leader_and_is_not_it_is_left() -> None:
+    """A node that took over the leader's old address answers there: the next fetch goes over a new connection."""
+    wrong: set[str] = set()
+
+    async def serve(requests: Any, context: Any) -> None:
+        wrong.add(min(wrong, default=context.peer()))
+        while (message := await context.read()) is not grpc.aio.EOF:
+            is_wrong = context.peer() in wrong
+            await context.write(_not_leader(message.correlation_id, LEADER) if is_wrong else _answer(5))
+
+    async with linked(FetchStream=serve) as (links, core, _):
+        links.send_fetch(SendFetch(LEADER, 5, FETCH))
+        refused, failed = await core.next(), await core.next()
+        links.send_fetch(SendFetch(LEADER, 5, FETCH))
+        answered = await core.next()
+
+    assert isinstance(refused, FetchAnswered) and refused.partitions[0].error is not None
+    assert isinstance(failed, FetchFailed) and failed.correlation_id is None
+    assert isinstance(answered, FetchAnswered) and answered.partitions[0].error is None
+
+
+async def test_who_names_another_leader_is_believed() -> None:
+    """Leadership moved on: metadata will say so, and the connection to the node that told stays."""
+    peers: list[str] = []
+
+    async def serve(requests: Any, context: Any) -> None:
+        while (message := await context.read()) is not grpc.aio.EOF:
+            peers.append(context.peer())
+            await context.write(_not_leader(message.correlation_id, LEADER + 1))
+
+    async with linked(FetchStream=serve) as (links, core, _):
+        for correlation_id in (5, 6):
+            links.send_fetch(SendFetch(LEADER, correlation_id, FETCH))
+            assert isinstance(await core.next(), FetchAnswered)
+
+    assert len(peers) == 2 and len(set(peers)) == 1
+
+
+async def test_who_knows_the_epoch_and_does_not_lead_is_left() -> None:
+    """The same for the question where epochs ended: the next one goes over a new connection."""
+    peers: list[str] = []
+
+    async def tell(request: Any, context: Any) -> Any:
+        peers.append(context.peer())
+        answer = pb.OffsetForLeaderEpochResponse()
+        answer.topics.add(topic_id=TP.topic_id).partitions.add(partition=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return answer
+
+    async with linked(OffsetForLeaderEpoch=tell) as (links, core, _):
+        for correlation_id in (5, 6):
+            question = EpochEndQuestion(TP, LeaderEpoch(1), LeaderEpoch(1))
+            links.send_epoch_ends(SendEpochEnds(LEADER, correlation_id, (question,)))
+            assert isinstance(await core.next(), EpochEndsAnswered)
+            assert isinstance(await core.next(), FetchFailed)
+
+    assert len(set(peers)) == 2
+
+
 async def test_a_refused_message_fails_under_its_own_id() -> None:
     """The leader refused one message as a whole; the stream goes on."""
 

@@ -42,6 +42,7 @@ from strandline.rpc.tls import Tls
 from strandline.runtime.host import Host
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1 import partition_pb2
 
 _Stream = Any
 """A FetchStream call in progress; its stub types nothing of read and write."""
@@ -171,12 +172,28 @@ class LeaderLinks:
         partitions = read_fetched(answer.responses, split_fetched)
         driver = self.host.driver
         driver.step(FetchAnswered(driver.clock(), leader, answer.correlation_id, partitions))
+        if any(_is_another(leader, row) for topic in answer.responses for row in topic.partitions):
+            self._dial_anew(leader)
 
     def fetch_failed(self, leader: NodeId, correlation_id: int | None, reason: str) -> None:
         """A fetch, or all of a stream, has no answer."""
         if not self._closed:
             driver = self.host.driver
             driver.step(FetchFailed(driver.clock(), leader, correlation_id, reason))
+
+    def _dial_anew(self, leader: NodeId) -> None:
+        """Leave whoever answers in a leader's place: the next question asks anew whom the leader's name stands for.
+
+        A process that is started again may get another address, and somebody else its old one. A connection that was
+        made in between works, to the wrong node, so nothing but this would ever ask for the name again.
+        """
+        endpoint = self.host.topics.internal_endpoint_of(leader)
+        if endpoint is not None:
+            self._channels.renew(endpoint, grace_s=self.settings.question_deadline_ms / 1000)
+        stream = self._streams.pop(leader, None)
+        if stream is not None:
+            self._ask(stream.close())
+        self.fetch_failed(leader, None, f"whoever answers at {endpoint} is not node {leader}")
 
     # --- questions -----------------------------------------------------------------------------------
 
@@ -214,6 +231,9 @@ class LeaderLinks:
             return
         answers = read_epoch_ends(response)
         driver.step(EpochEndsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
+        # The question names the epoch: who knows that one, and leads at none, is not the node that leads at it.
+        if any(each.refusal is not None and each.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER for each in answers):
+            self._dial_anew(effect.leader)
 
     async def _list_offsets(self, effect: SendListOffsets) -> None:
         request = list_offsets_request(effect.questions, cluster_id=self._cluster_id, replica=self._identity)
@@ -248,6 +268,15 @@ class LeaderLinks:
     def _identity(self) -> ReplicaState:
         assert self.host.node_epoch is not None, "a leader is asked only after registration"
         return ReplicaState(self.host.node_id, self.host.node_epoch)
+
+
+def _is_another(asked: NodeId, row: partition_pb2.FetchPartitionResponse) -> bool:
+    """Whether an answer gives its sender away: it does not lead, and names as leader the very node that was asked."""
+    return (
+        int(row.error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        and row.current_leader.HasField("leader_id")
+        and row.current_leader.leader_id == asked
+    )
 
 
 def _same_order(answered: list[TopicPartition], asked: list[TopicPartition]) -> bool:

@@ -92,6 +92,12 @@ class Channels:
         """The addresses with an open channel."""
         return frozenset(self._open)
 
+    def renew(self, endpoint: Endpoint, *, grace_s: float) -> None:
+        """Dial an address anew when it is next asked for; what is under way may end on the old channel until then."""
+        channel = self._open.pop(endpoint, None)
+        if channel is not None:
+            self._close_aside(channel, grace_s)
+
     async def drop(self, endpoints: frozenset[Endpoint]) -> None:
         """Close the channels to these addresses."""
         for endpoint in endpoints:
@@ -109,12 +115,15 @@ class Channels:
 
     def _retire_all(self, generation: int) -> None:
         for channel in self._old:
-            task = asyncio.get_running_loop().create_task(channel.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._close_aside(channel)
         self._old = list(self._open.values())
         self._open.clear()
         self._generation = generation
+
+    def _close_aside(self, channel: grpc.aio.Channel, grace_s: float | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(channel.close(grace_s))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 class Backoff:
