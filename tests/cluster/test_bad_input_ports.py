@@ -173,6 +173,36 @@ def last_line(output: str) -> str:
     return output.strip().splitlines()[-1]
 
 
+@pytest.mark.parametrize("module", ["strandline.replica", "strandline.controller"])
+async def test_an_unknown_variable_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelled variable ends a service with the code of wrong usage, one line, and the name that was meant."""
+    monkeypatch.setenv("STRANDLINE_EXPORT_ROLLS", "1")
+    settings = {"data_dir": str(tmp_path / "d")}
+    if module == "strandline.replica":
+        settings |= {"node_id": "9", "controllers": "127.0.0.1:1"}
+    code, output = await end_of(module, settings)
+
+    assert code == ExitCode.USAGE
+    assert output == (
+        "strandline: variable STRANDLINE_EXPORT_ROLLS is no setting; did you mean STRANDLINE_EXPORT_ROLL_S?\n"
+    )
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("module", ["strandline.replica", "strandline.controller"])
+async def test_a_volume_that_cannot_be_written_is_named(module: str) -> None:
+    """A directory on a read-only file system ends a service with the disk's code and one line, without a trace."""
+    # The kernel's own file system takes no files, not even from root.
+    settings = {"data_dir": "/sys/kernel/strandline"}
+    if module == "strandline.replica":
+        settings |= {"node_id": "9", "controllers": "127.0.0.1:1"}
+    code, output = await end_of(module, settings)
+
+    assert code == ExitCode.STORAGE_FAILED
+    assert "/sys/kernel/strandline" in last_line(output)
+    assert "Traceback" not in output
+
+
 async def test_a_data_directory_has_one_process(probe: Probe) -> None:
     """A second process on a node's directory ends with its own code and names the first; the first goes on."""
     pid = probe.local.nodes[1].pid

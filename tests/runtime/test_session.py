@@ -23,6 +23,7 @@ from strandline.core.messages import (
     RegisterNode,
 )
 from strandline.core.types import NodeEpoch, NodeId, Role, Rules
+from strandline.runtime import session as session_module
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.host import Host
 from strandline.runtime.session import Session
@@ -141,6 +142,19 @@ async def test_a_final_refusal_of_the_registration_ends_the_process() -> None:
 
     assert ended.value.code is ExitCode.REFUSED
     assert "levels 3-4" in ended.value.line
+
+
+async def test_a_node_id_that_stays_in_use_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live process with another directory is waited for only as long as a dead one's session could last."""
+    monkeypatch.setattr(session_module, "_DUPLICATE_MS", -1)
+    controller = FakeController()
+    controller.registrations = [NodeRegistered(refusal=Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "in use"))]
+    session, _, _ = _session(controller)
+    with pytest.raises(ProcessEnded) as ended:
+        await session.register(REQUEST)
+
+    assert ended.value.code is ExitCode.REFUSED
+    assert "in use" in ended.value.line
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in the answer", "as a status"])

@@ -36,6 +36,8 @@ _log = structlog.get_logger("strandline.session")
 _FIRST_INTERVAL_MS = 500
 _FAREWELL_INTERVAL_MS = 100
 _SHORTEST_DEADLINE_MS = 500
+_DUPLICATE_MS = 60_000
+"""How long the session of a dead process with another directory is waited out; beyond it that process lives."""
 _WATCH_SILENCE_SESSIONS = 3
 """A watch that says nothing for so many session time-outs is opened anew."""
 
@@ -92,12 +94,14 @@ class Session:
         """
         backoff = self._backoff()
         last_said = ""
+        began_us = mono_us()
         while True:
             answer = await self._try_to_register(request)
             if answer.refusal is None:
                 break
             refusal = answer.refusal
-            if not refusal.retriable:
+            is_duplicate = refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+            if not refusal.retriable or (is_duplicate and mono_us() - began_us > 1_000 * _DUPLICATE_MS):
                 self._stop(ExitCode.REFUSED, f"the controller refuses node {request.node_id}: {refusal}")
             if str(refusal) != last_said:
                 last_said = str(refusal)
