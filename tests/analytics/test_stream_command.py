@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from strandline.cli import analytics_stream
 from strandline.cli.analytics_stream import _await
 
 
@@ -67,14 +68,26 @@ def test_a_stream_that_never_rests_ends_when_the_next_batch_has_begun() -> None:
     assert awaited(look).looks == 4
 
 
-def test_a_second_interrupt_ends_it_at_once() -> None:
+def test_a_second_interrupt_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does not want to wait need not."""
+    monkeypatch.setattr(analytics_stream, "_SAME_S", 0.0)
 
     def look(query: Query, number: int) -> None:
         interrupt()
 
     with pytest.raises(KeyboardInterrupt):
         awaited(look)
+
+
+def test_an_interrupt_that_is_told_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout` tells the process and its group; the micro-batch is waited for all the same."""
+    monkeypatch.setattr(analytics_stream, "_SAME_S", 600.0)
+
+    def look(query: Query, number: int) -> None:
+        interrupt()
+        query.status["isTriggerActive"] = number < 3
+
+    assert awaited(look).looks == 3
 
 
 def test_without_an_interrupt_it_ends_with_its_input() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from strandline_analytics.stream.job import Query
 
 _LOOK_EVERY_S = 1
+_SAME_S = 1.0
+"""Whoever interrupts a process and its group, as `timeout` does, means it once."""
 
 OutputDir = Annotated[str, typer.Option("--output", metavar="DIR|URI", help="Rows go to DIR/live, final ones apart.")]
 Checkpoint = Annotated[
@@ -109,11 +112,15 @@ def _batch(query: Query) -> int:
 def _interrupts() -> Iterator[threading.Event]:
     """Set by an interrupt or SIGTERM, at which Spark would drop its work in the middle. A second one ends all."""
     asked = threading.Event()
+    asked_s = 0.0
 
     def hear(number: int, _: object) -> None:
-        if asked.is_set():
+        nonlocal asked_s
+        if not asked.is_set():
+            asked_s = time.monotonic()
+            asked.set()
+        elif time.monotonic() - asked_s > _SAME_S:
             raise KeyboardInterrupt
-        asked.set()
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
