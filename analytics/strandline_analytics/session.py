@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from strandline_analytics.jvm_words import without_greetings
 
 Session = SparkSession
 """What callers name that must not know Spark."""
@@ -81,7 +84,8 @@ def open_session(app: str = "strandline-analytics", *, master: str | None = None
             builder = builder.config(name, value)
         options = (*_JVM, f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
         builder = builder.config("spark.driver.extraJavaOptions", " ".join(options))
-    session = builder.getOrCreate()
+    with without_greetings() if master is not None else nullcontext():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -1,0 +1,28 @@
+"""What an embedded Spark says is heard, but for its greetings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import subprocess, sys
+from strandline_analytics.jvm_words import without_greetings
+said = ["WARNING: Using incubator modules: jdk.incubator.vector", "spark: ERROR the disk is full", "",
+        'Setting default log level to "WARN".', "Starting Streaming TransformWithStateInPandas Python worker.", "last"]
+child = "import sys; sys.stderr.write(sys.argv[1])"
+with without_greetings():
+    started = subprocess.Popen([sys.executable, "-c", child, "\\n".join(said) + "\\n"])
+started.wait()
+sys.stderr.write("ours\\n")
+import threading
+[one.join(20) for one in threading.enumerate() if one.name == "jvm-words"]
+"""
+
+
+def test_lines_of_a_child_come_through_without_greetings() -> None:
+    """What is wrong is said, in order, and our own words afterwards go where they always went."""
+    told = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+
+    assert sorted(told.stderr.splitlines()) == ["last", "ours", "spark: ERROR the disk is full"]
+    assert told.stdout == ""
