@@ -85,6 +85,7 @@ class Cluster:
         self._hurry = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._last_error = "no answer yet"
+        self._denied: Refusal | None = None
         self.heard_s: float | None = None
         """When the watch last brought anything, signs of life included, by `time.monotonic`; None: never."""
 
@@ -109,17 +110,22 @@ class Cluster:
 
         Raises:
             ClusterUnreachable: nobody answered within ``timeout_ms``.
+            Refused: CLUSTER_AUTHORIZATION_FAILED, our certificate may not watch the cluster.
         """
         self._background.start(self._watch(), "watch metadata")
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
-                while self.view.image is None:
+                while self.view.image is None and self._denied is None:
                     self._background.check()
                     await self._changed.wait()
         except TimeoutError:
             await self.close()
             listed = ", ".join(f"{endpoint.host}:{endpoint.port}" for endpoint in self._bootstrap)
             raise ClusterUnreachable(f"no controller answered at {listed}: {self._last_error}") from None
+        if self._denied is not None:
+            # Asking again would not help, and whoever waits should not wait for the deadline.
+            await self.close()
+            raise Refused.of(self._denied)
 
     async def close(self) -> None:
         """End the watch and close every channel."""
@@ -219,10 +225,16 @@ class Cluster:
                 await self._follow(endpoint, backoff)
                 self._last_error = f"{endpoint.host}:{endpoint.port} ended the watch"
             except grpc.aio.AioRpcError as error:
-                self._last_error = str(refusal_of(error))
+                self._refused(refusal_of(error))
             except TimeoutError:
                 self._last_error = f"{endpoint.host}:{endpoint.port} fell silent"
             await self._pause(backoff)
+
+    def _refused(self, refusal: Refusal) -> None:
+        self._last_error = str(refusal)
+        if refusal.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and self.view.image is None:
+            self._denied = refusal
+            self._changed.set()
 
     async def _follow(self, endpoint: Endpoint, backoff: Backoff) -> None:
         stub: ControllerServiceAsyncStub = ControllerServiceStub(self.channels.to(endpoint))

@@ -1,0 +1,165 @@
+"""`strandline up --tls` with real processes: roles, certificates renewed under way, a node that comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from typer.testing import CliRunner
+
+from strandline.cli.app import app
+from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.client import Admin
+from strandline.client.metadata import DEFAULT_TIMEOUT_MS
+
+pytestmark = pytest.mark.cluster
+
+DEADLINE_S = 30.0
+_SETTINGS = {"session_timeout_ms": "1500", "heartbeat_interval_ms": "250"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Two nodes and a controller with certificates of their own authority."""
+    local = LocalCluster(
+        Plan(
+            directory=tmp_path_factory.mktemp("tls"),
+            nodes=2,
+            controller_settings=_SETTINGS,
+            node_settings={"low_space_bytes": "0"},
+            tls=True,
+        )
+    )
+    try:
+        asyncio.run(local.start())
+        yield local
+        ends = asyncio.run(local.stop())
+        assert [end.sentence for end in ends if end.code != 0] == []
+        # Whatever was refused meanwhile, no process wrote what only a defect writes.
+        assert [line for line in _output(local) if "Traceback" in line or '"level": "error"' in line] == []
+    finally:
+        local.kill()
+
+
+def _output(cluster: LocalCluster) -> list[str]:
+    """What every process wrote."""
+    return [line for service in cluster.services for line in service.output.read_text(errors="replace").splitlines()]
+
+
+def _run(cluster: LocalCluster, holder: str | None, *words: str) -> tuple[int, str]:
+    """A command as the bearer of one of the certificates, or of none."""
+    tls = cluster.client_tls(holder) if holder else {}
+    variables = {f"STRANDLINE_{name.upper()}": str(value) for name, value in tls.items()}
+    result = CliRunner().invoke(app, [*words, "--bootstrap", cluster.bootstrap], env=variables)
+    return result.exit_code, result.output
+
+
+def _shown(cluster: LocalCluster, address: str) -> int:
+    """The serial number of the certificate that a new connection is shown."""
+    tls = cluster.client_tls("client")
+    context = ssl.create_default_context(cafile=tls["tls_ca"])
+    context.load_cert_chain(tls["tls_cert"], tls["tls_key"])
+    context.set_alpn_protocols(["h2"])
+    host, _, port = address.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=DEADLINE_S) as raw,
+        context.wrap_socket(raw, server_hostname=host) as secured,
+    ):
+        shown = secured.getpeercert(binary_form=True)
+    assert shown is not None
+    return x509.load_der_x509_certificate(shown).serial_number
+
+
+def _in_file(cluster: LocalCluster, holder: str) -> int:
+    path = Path(cluster.client_tls(holder)["tls_cert"])
+    return x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+
+
+def test_topics_are_the_administrators(cluster: LocalCluster) -> None:
+    """A client is refused by name, and told what it needs; the administrator creates the topic."""
+    refused = _run(cluster, "client", "topic", "create", "roles")
+    created = _run(cluster, "admin", "topic", "create", "roles", "--replication-factor", "2")
+
+    assert refused[0] == 1
+    assert "CLUSTER_AUTHORIZATION_FAILED: client client may not call CreateTopics: it is for admin" in refused[1]
+    assert created[0] == 0, created[1]
+    assert any("a caller is refused" in line for line in _output(cluster))
+
+
+def test_clients_write_and_read_and_replicas_agree(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Records go through two nodes that show certificates to each other, and every copy is the same."""
+    lines = tmp_path / "lines"
+    lines.write_text("a\nb\nc\n")
+    _run(cluster, "admin", "topic", "create", "records", "--replication-factor", "2")
+    produced = _run(cluster, "client", "produce", "records", str(lines), "--quiet")
+    consumed = _run(cluster, "client", "consume", "records", "--from-beginning", "--stop-at-end", "--quiet")
+    verified = _run(cluster, "admin", "log", "verify", "--topic", "records")
+
+    assert produced == (0, "")
+    assert consumed == (0, "a\nb\nc\n")
+    assert verified[0] == 0, verified[1]
+
+
+def test_a_replicas_certificate_is_no_clients(cluster: LocalCluster) -> None:
+    """A stolen node's certificate does not even show the topics, and whoever shows it is told at once, by name."""
+    begun = time.monotonic()
+    code, out = _run(cluster, "node-1", "topic", "list")
+
+    assert code == 1
+    assert "CLUSTER_AUTHORIZATION_FAILED: replica 1 may not call WatchMetadata" in out
+    assert time.monotonic() - begun < DEFAULT_TIMEOUT_MS / 1000
+
+
+def test_renewed_certificates_are_taken_up_without_a_restart(cluster: LocalCluster, tmp_path: Path) -> None:
+    """After `strandline certs renew` every port shows the new one, and a node that was killed joins with it."""
+    lines = tmp_path / "lines"
+    lines.write_text("d\n")
+    _run(cluster, "admin", "topic", "create", "renewed", "--replication-factor", "2")
+    addresses = {"controller": cluster.bootstrap}
+    for node_id in cluster.node_ids:
+        address = cluster.address(node_id)
+        assert address is not None
+        addresses[f"node-{node_id}"] = address.client
+    before = {holder: _in_file(cluster, holder) for holder in addresses}
+    pids = [service.pid for service in cluster.services]
+
+    renewed = CliRunner().invoke(app, ["certs", "renew", str(cluster.directory / "certs"), "--days", "30"])
+    assert renewed.exit_code == 0, renewed.output
+
+    for holder, address in addresses.items():
+        assert _in_file(cluster, holder) != before[holder]
+        _until_shown(cluster, holder, address)
+    assert [service.pid for service in cluster.services] == pids
+
+    asyncio.run(_kill_and_restart(cluster, 2))
+    assert _run(cluster, "client", "produce", "renewed", str(lines), "--quiet") == (0, "")
+
+
+async def _kill_and_restart(cluster: LocalCluster, node_id: int) -> None:
+    cluster.kill_node(node_id)
+    await cluster.start_node(node_id)
+    async with Admin(cluster.bootstrap, **cluster.client_tls()) as admin:
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            topics = await admin.describe_topics()
+            if topics and all(len(part.isr) == 2 for topic in topics for part in topic.partitions):
+                return
+            await asyncio.sleep(0.1)
+    raise AssertionError(f"node {node_id} did not come back into every ISR")
+
+
+def _until_shown(cluster: LocalCluster, holder: str, address: str) -> None:
+    pause = threading.Event()
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if _shown(cluster, address) == _in_file(cluster, holder):
+            return
+        pause.wait(0.1)
+    raise AssertionError(f"{holder} never showed its new certificate")
