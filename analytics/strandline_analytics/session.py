@@ -29,6 +29,8 @@ _SETTINGS = {
     "spark.sql.parquet.compression.codec": "zstd",
     # To look for the best way of compressing each column costs more than all the statistics that read it.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Lists of a group's values are gathered for thousands of groups; by default they are sorted from 128 on.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",
     # A history is small; the default of 200 would be 200 empty tasks.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -46,11 +48,12 @@ SMALL_BYTES = 8 << 20
 """Up to so many bytes of files there is little to read: some hundred thousand rows."""
 _JVM = (
     "-XX:+UseParallelGC",
-    # Most code of a command runs a few thousand times: compiling it a second time, for speed, costs more than it gives.
-    "-XX:Tier4InvocationThreshold=25000",
-    "-XX:Tier4MinInvocationThreshold=3000",
-    "-XX:Tier4CompileThreshold=75000",
-    "-XX:Tier4BackEdgeThreshold=200000",
+    # What a command does runs some thousand times, and rows by the million: only for the latter it pays to compile code
+    # a second time, for speed. The defaults, a fortieth of these, spend most of a minute of the processor on it.
+    "-XX:Tier4InvocationThreshold=200000",
+    "-XX:Tier4MinInvocationThreshold=30000",
+    "-XX:Tier4CompileThreshold=600000",
+    "-XX:Tier4BackEdgeThreshold=2000000",
 )
 _QUIET = Path(__file__).with_name("log4j2.properties")
 _EMBEDDED = {

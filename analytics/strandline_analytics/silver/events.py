@@ -30,12 +30,17 @@ def distinct_events(rows: DataFrame) -> DataFrame:
     doubled = kept(doubled)
     # Counted whole, so that Spark knows how few they are and sends them to where the rows are.
     n_doubled = doubled.count()
-    once = {"n_copies": F.lit(1).cast("bigint"), "n_stories": F.lit(1).cast("bigint")}
     if not n_doubled:
-        return rows.withColumns(once)
+        return once_each(rows)
     identity = list(IDENTITY)
-    single = rows.join(doubled, identity, "left_anti").withColumns(once)
-    return single.unionByName(_told_once(rows.join(doubled.select(*identity), identity, "left_semi")))
+    single = rows.join(doubled, identity, "left_anti")
+    return once_each(single).unionByName(_told_once(rows.join(doubled.select(*identity), identity, "left_semi")))
+
+
+def once_each(rows: DataFrame) -> DataFrame:
+    """Rows of which each is an event of its own, with the columns of `distinct_events`."""
+    one = F.lit(1).cast("bigint")
+    return rows.withColumns({"n_copies": one, "n_stories": one})
 
 
 def _told_once(rows: DataFrame) -> DataFrame:

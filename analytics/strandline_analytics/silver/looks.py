@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.silver.places import PLACE, with_place
 
 HOLD_INTERVALS = 3
 """How many times its declared interval a sample is believed."""
@@ -30,13 +31,15 @@ def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
     stands for the look as a whole. ``is_double`` marks a further copy of an event; only the last is used. A look of a
     clock that is slow, before the commit of its own epoch, counts from that commit on.
     """
-    series = Window.partitionBy(*PARTITION_KEY, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
+    # Numbers first: rows of one replica are told from those of another without a look at names.
+    numbers = (PLACE, "replica_id", "leader_epoch", "node_id", "incarnation")
+    series = Window.partitionBy(*numbers, *PARTITION_KEY).orderBy("seq")
     so_far = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = samples.where("event_type = 'REPLICA_SAMPLE'").select(
         *PARTITION_KEY, "topic", "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
     )
     # The one shuffle: whatever is grouped or ordered within a partition of a topic finds its rows together.
-    rows = rows.repartition(*PARTITION_KEY).select(
+    rows = with_place(rows.repartition(*PARTITION_KEY)).select(
         "*",
         F.coalesce(F.lead("seq").over(series) == F.col("seq"), F.lit(False)).alias("is_double"),
         F.max("ts_wall_us").over(so_far).alias("_at"),
@@ -53,5 +56,5 @@ def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
         .withColumn("is_zombie", F.coalesce(F.col("_at") >= F.col("term_end"), F.lit(False)))
         .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
         .withColumn("went_back", F.col("ts_wall_us") < F.col("_at"))
-        .drop("_next", "seq", "term_leader", "term_start", "ts_wall_us", "interval_ms", "_at")
+        .drop(PLACE, "_next", "seq", "term_leader", "term_start", "ts_wall_us", "interval_ms", "_at")
     )

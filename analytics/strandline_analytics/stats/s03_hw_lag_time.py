@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.places import PLACE, with_place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
@@ -42,9 +43,9 @@ def _first_seen(own: DataFrame) -> DataFrame:
     asked = own.where("_estimated").select(*_SERIES, F.col("hw").alias("_offset")).distinct()
     asked = asked.select("*", F.lit(None).cast("bigint").alias("_at"), F.lit(1).alias("_asks"))
     # What stands before a question in this order is above the offset that it asks about.
-    above = Window.partitionBy(*_SERIES).orderBy(F.desc("_offset"), F.desc("_asks"))
+    above = Window.partitionBy(PLACE, *_SERIES).orderBy(F.desc("_offset"), F.desc("_asks"))
     above = above.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows = seen.unionByName(asked).withColumn("_seen", F.min("_at").over(above)).where("_asks = 1")
+    rows = with_place(seen.unionByName(asked)).withColumn("_seen", F.min("_at").over(above)).where("_asks = 1")
     return rows.select(*_SERIES, F.col("_offset").alias("hw"), "_seen")
 
 

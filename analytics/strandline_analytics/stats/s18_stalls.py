@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.places import PLACE, with_place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
@@ -39,7 +40,6 @@ def _episodes(silver: Silver) -> DataFrame:
     """One row per episode, with ``_last_look``: which look showed it last."""
     waiting = _heights(silver).groupBy(*_SERIES, "hw")
     episodes = waiting.agg(
-        F.max("topic").alias("topic"),
         F.min("_t0").alias("_seen"),
         F.max("_t1").alias("_held"),
         F.max_by("_look", "_t0").alias("_last_look"),
@@ -47,8 +47,8 @@ def _episodes(silver: Silver) -> DataFrame:
         F.min("_outof").alias("_went"),
     ).where("_seen IS NOT NULL")
     # Of coalesced advances the border is not in the record; the next look with a higher HW bounds the end.
-    order = Window.partitionBy(*_SERIES).orderBy("hw")
-    episodes = episodes.withColumn("_next", F.lead("_seen").over(order))
+    order = Window.partitionBy(PLACE, *_SERIES).orderBy("hw")
+    episodes = with_place(episodes).withColumn("_next", F.lead("_seen").over(order)).drop(PLACE)
     episodes = episodes.join(F.broadcast(silver.terms), [*PARTITION_KEY, "leader_epoch"], "left")
     end = F.least(F.coalesce("_went", F.least("_held", "_next")), F.col("term_end"))
     ended_by = (
@@ -60,7 +60,8 @@ def _episodes(silver: Silver) -> DataFrame:
         ended_by
     )
     episodes = episodes.withColumn("t0", F.greatest("_seen", "_came")).withColumn("t1", end)
-    return episodes.withColumn("ended_by", ended_by).where(F.col("t1") - F.col("t0") >= STALL_US)
+    episodes = episodes.withColumn("ended_by", ended_by).where(F.col("t1") - F.col("t0") >= STALL_US)
+    return episodes.join(F.broadcast(silver.keys), list(PARTITION_KEY), "left")
 
 
 def _heights(silver: Silver) -> DataFrame:
@@ -68,19 +69,15 @@ def _heights(silver: Silver) -> DataFrame:
     looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
     # A copy of an advance moves neither the first nor the last of them.
     advances = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
-    told = (
-        looks.select(
-            *_SERIES,
-            "hw",
-            "topic",
-            F.col("t0").alias("_t0"),
-            F.col("t1").alias("_t1"),
-            F.col("sample_id").alias("_look"),
-        ),
-        advances.select(*_SERIES, F.col("new_hw").alias("hw"), F.col("last_us").alias("_into")),
-        advances.select(*_SERIES, F.col("old_hw").alias("hw"), F.col("first_us").alias("_outof")),
+    none = F.lit(None).cast("bigint")
+    into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
+    outof = F.struct(F.col("old_hw").alias("hw"), none.alias("_into"), F.col("first_us").alias("_outof"))
+    moved = advances.select(*_SERIES, F.explode(F.array(into, outof)).alias("_moved"))
+    seen = {"_t0": F.col("t0"), "_t1": F.col("t1"), "_look": F.col("sample_id")}
+    rows = looks.select(
+        *_SERIES, "hw", none.alias("_into"), none.alias("_outof"), *(c.alias(n) for n, c in seen.items())
     )
-    rows = told[0].unionByName(told[1], allowMissingColumns=True).unionByName(told[2], allowMissingColumns=True)
+    rows = rows.unionByName(moved.select(*_SERIES, "_moved.*", *(none.alias(name) for name in seen)))
     # The one shuffle: what follows is grouped and ordered within a partition of a topic.
     return rows.repartition(*PARTITION_KEY)
 

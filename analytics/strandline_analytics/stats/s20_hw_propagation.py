@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.places import PLACE, with_place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.ranks import nearest_rank
@@ -38,11 +39,11 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         *_TELLER, F.lit(False).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
     )
     both = advances.unionByName(begun).unionByName(seen)
-    both = in_controller_time(both, silver.clock_offsets, "node_id", "at")
+    both = with_place(in_controller_time(both, silver.clock_offsets, "node_id", "at"))
     is_advance = F.col("_leads")
     # The earliest advance to at least this HW: the nearest from above, for a leader's HW only rises within its epoch.
-    downward = Window.partitionBy(*_TERM).orderBy(F.desc("hw"), F.desc("_leads"), F.desc("at"))
-    timewise = Window.partitionBy(*_TERM).orderBy("at", F.desc("_leads"), "hw")
+    downward = Window.partitionBy(PLACE, *_TERM).orderBy(F.desc("hw"), F.desc("_leads"), F.desc("at"))
+    timewise = Window.partitionBy(PLACE, *_TERM).orderBy("at", F.desc("_leads"), "hw")
     until_now = (Window.unboundedPreceding, Window.currentRow)
     rows = both.withColumn(
         "_reached",
@@ -53,7 +54,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         "_leader_hw", F.last(F.when(is_advance, F.col("hw")), ignorenulls=True).over(timewise.rowsBetween(*until_now))
     )
     rows = rows.where(~is_advance).withColumnRenamed("at", "t")
-    own = Window.partitionBy(*_TERM, "node_id").orderBy("t", "incarnation", "seq")
+    own = Window.partitionBy(PLACE, *_TERM, "node_id").orderBy("t", "incarnation", "seq")
     rows = rows.withColumn("_before", F.lag(F.struct("incarnation", "seq", "hw")).over(own))
     is_copy = F.struct("incarnation", "seq").eqNullSafe(F.struct("_before.incarnation", "_before.seq"))
     rows = rows.where(~is_copy)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from strandline_analytics.silver.places import PLACE, with_place
+
 
 def exact_integral(value: Column, weight: Column) -> Column:
     """The sum of value times weight, without rounding; a day of a large cluster does not fit into 64 bits."""
@@ -34,10 +36,9 @@ def weighted_percentiles(
     """
     held = rows.where(F.col(value).isNotNull() & (F.col(weight) > 0))
     sums = held.groupBy(*by, value).agg(F.sum(weight).alias("_weight"))
-    upward = Window.partitionBy(*by).orderBy(value)
-    sums = sums.withColumn("_so_far", F.sum("_weight").over(upward)).withColumn(
-        "_whole", F.sum("_weight").over(Window.partitionBy(*by))
-    )
+    group = Window.partitionBy(PLACE, *by)
+    sums = with_place(sums, by).withColumn("_so_far", F.sum("_weight").over(group.orderBy(value)))
+    sums = sums.withColumn("_whole", F.sum("_weight").over(group))
     picks = [
         F.min(F.when(F.col("_so_far") * 100 >= F.col("_whole") * percent, F.col(value))).alias(name)
         for name, percent in percents.items()
