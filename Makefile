@@ -70,6 +70,7 @@ grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and writ
 
 settings-page: .venv/.installed ## write every setting, with default and unit, into docs/OPERATIONS.md
 	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'
+	@PYTHONPATH=tests/bench $(BIN)/python tests/bench/sizing.py
 
 metrics-page: .venv/.installed ## write every metric into docs/METRICS.md
 	@$(BIN)/python -c 'import pathlib; from strandline.metrics.page import rewrite; rewrite(pathlib.Path("docs/METRICS.md"))'

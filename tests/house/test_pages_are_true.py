@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import grpc
@@ -18,6 +19,7 @@ from strandline.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "services" / "strandline"
+_SIZING = runpy.run_path(str(ROOT / "tests" / "bench" / "sizing.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGE_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
@@ -93,6 +95,13 @@ def test_every_setting_is_listed_with_its_default() -> None:
     page = (ROOT / "docs" / "OPERATIONS.md").read_text()
 
     assert rewritten(page, all_tables()) == page, "run: make settings-page"
+
+
+def test_sizes_are_those_that_were_measured() -> None:
+    """The table of sizing in OPERATIONS.md is what docs/benchmarks.json gives today."""
+    page = (ROOT / "docs" / "OPERATIONS.md").read_text()
+
+    assert _SIZING["with_sizing"](page, _SIZING["measured"]()) == page, "run: make settings-page"
 
 
 @pytest.mark.parametrize(("kind", "advice"), [(ReplicaSettings, REPLICA), (ControllerSettings, CONTROLLER)])

@@ -1,0 +1,51 @@
+"""Writes what sizes a data node, from `docs/benchmarks.json`, into docs/OPERATIONS.md (`make settings-page`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BEGIN, END = "<!-- sizing, written by `make settings-page` -->\n", "\n<!-- end of sizing -->"
+PARTY = "Strandline stream, fsync"
+
+
+def sizing_table(measured: Mapping[str, Any]) -> str:
+    """One row per shape of load, and where it was measured."""
+    about, rows = measured["about"], [row for row in measured["throughput"] if row["party"] == PARTY]
+    lines = [
+        "| requests | MB/s | CPU of the leader, ms/MB | of a follower, ms/MB | memory of the leader, MiB |",
+        "|---|---|---|---|---|",
+    ]
+    for shape in dict.fromkeys(row["shape"] for row in rows):
+        found = [row["figures"] for row in rows if row["shape"] == shape]
+        followers = [cpu for one in found for name, cpu in one["cpu_ms_per_mb"].items() if name.startswith("follower")]
+        cells = (
+            f"{median(one['megabytes_per_s'] for one in found):.0f}",
+            f"{median(one['cpu_ms_per_mb']['leader'] for one in found):.1f}",
+            f"{median(followers):.1f}",
+            f"{max(one['rss_mib']['leader'] for one in found):.0f}",
+        )
+        lines.append(f"| {shape} | {' | '.join(cells)} |")
+    where = f"Measured {about['date']} on one machine with {about['cpus']} CPUs that ran all three nodes and the client"
+    return "\n".join([*lines, "", f"{where}; {about['kernel']}, Python {about['python']}; medians, memory at most."])
+
+
+def with_sizing(page: str, measured: Mapping[str, Any]) -> str:
+    """The page with the table in its place."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}{sizing_table(measured)}{END}{rest.partition(END)[2]}"
+
+
+def measured() -> Mapping[str, Any]:
+    """What `make bench` left."""
+    found: Mapping[str, Any] = json.loads((DOCS / "benchmarks.json").read_text(encoding="utf-8"))
+    return found
+
+
+if __name__ == "__main__":
+    path = DOCS / "OPERATIONS.md"
+    path.write_text(with_sizing(path.read_text(encoding="utf-8"), measured()), encoding="utf-8")
