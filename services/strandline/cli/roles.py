@@ -20,7 +20,8 @@ PASS_FLAGS: dict[str, Any] = {
 def controller(context: typer.Context) -> None:
     """Run the controller: who leads, at which epoch, with which ISR.
 
-    `strandline controller [run] [settings]`; `strandline controller recover` accepts an older store.
+    `strandline controller [run] [settings]`; `strandline controller backup` copies its store, beside it or while it is
+    stopped; `strandline controller recover` accepts an older store.
     """
     from strandline.controller.__main__ import main
 

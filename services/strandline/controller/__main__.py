@@ -1,11 +1,11 @@
-"""`python -m strandline.controller --data-dir DIR --bind HOST:PORT`, or `... recover --data-dir DIR NODE_DIR...`."""
+"""`python -m strandline.controller --data-dir DIR --bind HOST:PORT`, or `... recover` or `... backup`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from strandline.controller import process, recover
+from strandline.controller import backup, process, recover
 from strandline.controller.settings import ControllerSettings
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.process import run_service
@@ -16,6 +16,8 @@ def main(arguments: Sequence[str]) -> ExitCode:
     """Read the settings and run, or recover; returns the exit code."""
     if arguments[:1] == ["recover"]:
         return recover.main(arguments[1:])
+    if arguments[:1] == ["backup"]:
+        return backup.main(arguments[1:])
     flags, file = parse_flags(ControllerSettings, "strandline controller", arguments)
     try:
         settings = load_settings(ControllerSettings, flags=flags, file=file).settings

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import uuid
 from collections.abc import Coroutine
 from pathlib import Path
@@ -46,6 +47,7 @@ from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.telling import tell
 
 ENDPOINT_NAME = "endpoint.json"
+COPY_NAME = "backup.sqlite"
 _SERVER_GRACE_S = 0.5
 
 _log = structlog.get_logger("strandline.controller")
@@ -212,6 +214,15 @@ class ControllerProcess:
         code = ExitCode.INVARIANT_BROKEN if isinstance(error, AssertionError) else ExitCode.FAILED
         self._stop_process(code, f"a task of the controller ended: {error!r}")
 
+    async def copy_store(self) -> None:
+        """Write a copy of the store into its directory; a failure is told and nothing more."""
+        try:
+            await self._store.copy_to(self.settings.data_dir / COPY_NAME)
+        except StoreFailed as error:
+            _log.warning("store not copied", reason=str(error))
+        else:
+            _log.info("store copied", file=str(self.settings.data_dir / COPY_NAME))
+
     async def shut_down(self) -> ExitCode:
         """Stop serving, finish what was begun, let go of the store. Nodes keep their roles meanwhile."""
         await self.health.set_serving(False)
@@ -232,6 +243,19 @@ class ControllerProcess:
         return ExitCode.CLEAN
 
 
+def _copy_when_asked(process: ControllerProcess) -> None:
+    """`strandline controller backup` asks a running controller by SIGUSR1: nobody else can read the store."""
+    loop = asyncio.get_running_loop()
+    copies: set[asyncio.Task[None]] = set()
+
+    def begin() -> None:
+        copy = loop.create_task(process.copy_store())
+        copies.add(copy)
+        copy.add_done_callback(copies.discard)
+
+    loop.add_signal_handler(signal.SIGUSR1, begin)
+
+
 async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCode:
     """Run a controller until it is asked to stop."""
     process = ControllerProcess(settings)
@@ -245,6 +269,7 @@ async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCo
         stop_process(ExitCode.PORT_TAKEN, str(error))
     except ValueError as error:
         stop_process(ExitCode.USAGE, str(error))
+    _copy_when_asked(process)
     await stop_asked.wait()
     return await process.shut_down()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -49,6 +50,10 @@ class TimedStore:
     async def replace(self, state: ClusterState) -> None:
         """See `MetadataStore.replace`."""
         await self._store.replace(state)
+
+    async def copy_to(self, path: Path) -> None:
+        """See `MetadataStore.copy_to`."""
+        await self._store.copy_to(path)
 
     async def close(self) -> None:
         """See `MetadataStore.close`."""

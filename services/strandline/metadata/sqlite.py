@@ -7,6 +7,7 @@ process at a time, and its metadata offset only ever rises by what was committed
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +53,10 @@ class SqliteStore:
     async def replace(self, state: ClusterState) -> None:
         """See `MetadataStore.replace`."""
         await self._run(lambda: self._replace(state))
+
+    async def copy_to(self, path: Path) -> None:
+        """See `MetadataStore.copy_to`."""
+        await self._run(lambda: self._copy_to(path))
 
     async def close(self) -> None:
         """See `MetadataStore.close`."""
@@ -194,10 +199,33 @@ class SqliteStore:
                 self._db.execute("ROLLBACK")
             raise
 
+    def _copy_to(self, path: Path) -> None:
+        fresh = path.with_name(f"{path.name}.new")
+        fresh.unlink(missing_ok=True)
+        target = sqlite3.connect(fresh)
+        try:
+            self._db.backup(target)
+            # One file that needs no log beside it.
+            target.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            target.close()
+        sync(fresh)
+        fresh.replace(path)
+        sync(path.parent)
+
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def sync(path: Path) -> None:
+    """Make a file's content, or a directory's entries, durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _size_bytes(path: Path) -> int:

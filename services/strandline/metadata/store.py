@@ -7,6 +7,7 @@ raises, the controller stops, because it no longer knows what is stored.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from strandline.core.controller_state import ClusterState, Transaction
@@ -45,6 +46,14 @@ class MetadataStore(Protocol):
 
         Raises:
             StoreFailed: when that is not certain; the old content is then untouched.
+        """
+        ...
+
+    async def copy_to(self, path: Path) -> None:
+        """Write a whole and consistent copy of what is committed, in place of ``path``.
+
+        Raises:
+            StoreFailed: when it cannot be written; what was at ``path`` is then untouched.
         """
         ...
 
