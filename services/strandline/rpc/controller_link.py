@@ -104,13 +104,23 @@ class ControllerLink:
         try:
             return await call(method, request, deadline_ms=deadline_ms)
         except Refused as error:
+            self._maybe_leave(error.__cause__)
             self._maybe_turn(error.refusal.code)
             raise
 
     def _failed(self, error: grpc.aio.AioRpcError) -> Refused:
         refusal = refusal_of(error)
+        self._maybe_leave(error)
         self._maybe_turn(refusal.code)
         return Refused.of(refusal)
+
+    def _maybe_leave(self, error: BaseException | None) -> None:
+        """Ask for the controller's name anew when somebody answers there who is none: he has its old address.
+
+        The connection works, so nothing else would ever ask again.
+        """
+        if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            self._channels.renew(self.endpoint, grace_s=self._register_deadline_ms / 1000)
 
     def _maybe_turn(self, code: ErrorCode) -> None:
         if code in _ELSEWHERE:
