@@ -204,9 +204,8 @@ class ContainerCluster:
         return bool(self.container(node_id).status in ("running", "paused"))
 
     def kill(self, node_id: int) -> None:
-        """SIGKILL."""
+        """SIGKILL; the engine may notice the end a moment later."""
         self.container(node_id).kill()
-        self.container(node_id).wait(timeout=_STOP_S)
 
     def stop(self, node_id: int) -> int:
         """SIGTERM, as the image says, and the exit code."""
@@ -214,7 +213,8 @@ class ContainerCluster:
         return int(self.container(node_id).wait(timeout=_STOP_S)["StatusCode"])
 
     def start_again(self, node_id: int) -> None:
-        """Starts a container that has ended."""
+        """Starts a container that has ended, or is about to."""
+        self.container(node_id).wait(timeout=_STOP_S)
         self.container(node_id).start()
 
     def pause(self, node_id: int) -> None:

@@ -6,6 +6,7 @@ held against it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -49,13 +50,12 @@ async def killed_leader(cluster: ContainerCluster, directory: Path) -> Played:
         before = (await run.probe.topic(run.load.strict)).partitions
         leader = run.leaders(before)[0]
         followers = [node for node in NODES if node != leader]
-        for node in followers:
-            await run.do(cluster.pause, node)
+        # Together and without delay: a follower that stood still for a session's length would be the one to fall.
+        await asyncio.gather(*(run.do(cluster.pause, node) for node in followers))
         await _ahead(run, leader)
         killed_s = time.monotonic()
         await run.do(cluster.kill, leader)
-        for node in followers:
-            await run.do(cluster.resume, node)
+        await asyncio.gather(*(run.do(cluster.resume, node) for node in followers))
         lost = [each.partition_index for each in before if each.leader_id == leader]
         elected = {index: await _elected(run, index, leader, killed_s) for index in lost}
         await run.load.acked(5)
