@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from certificates import Certificates, settings_of
 from secured_cluster import end
+from structlog.testing import capture_logs
 from test_tls_files import WRONG
 
 from strandline.cli.local_cluster import flags
 from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
 from strandline.replica.settings import ReplicaSettings
+from strandline.rpc.tls import TLS_OFF
 from strandline.runtime.guarding import is_loopback
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
@@ -138,3 +140,28 @@ def test_insecure_needs_no_value() -> None:
 def test_what_counts_as_loopback(host: str, expected: bool) -> None:
     """Only addresses that no other machine reaches; a name is not looked up, for its answer may change."""
     assert is_loopback(host) is expected
+
+
+def test_a_node_without_tls_says_so_once(tmp_path: Path) -> None:
+    """On loopback TLS is off, and one line of the log says what that means."""
+
+    async def begin() -> None:
+        process = ControllerProcess(ControllerSettings(data_dir=tmp_path / "data"), stop=end)
+        await process.start()
+        await process.shut_down()
+
+    with capture_logs() as lines:
+        asyncio.run(begin())
+
+    assert [line["event"] for line in lines].count(TLS_OFF) == 1
+
+
+def test_wrong_files_leave_a_data_directory_alone(tmp_path: Path) -> None:
+    """A start that ends with a line about certificates has not touched the directory: a clean one stays clean."""
+    make, _ = WRONG["expired"]
+    settings = settings_of(make(Certificates.at(tmp_path))) | _REPLICA | {"data_dir": str(tmp_path / "data")}
+
+    ended = _start("replica", settings)
+
+    assert ended.returncode == 2
+    assert not (tmp_path / "data").exists()

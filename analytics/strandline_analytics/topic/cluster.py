@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strandline.client import EARLIEST, LATEST, Admin, ClusterUnreachable
+from strandline.rpc.tls_files import TlsWrong
 from strandline_analytics.topic.errors import TopicReadFailed
 from strandline_analytics.topic.loop import wait
 from strandline_analytics.topic.options import TopicOptions
@@ -33,6 +34,8 @@ def ask(options: TopicOptions) -> TopicExtent:
         return wait(_ask(options))
     except ClusterUnreachable as error:
         raise unreachable(options, error) from error
+    except TlsWrong as error:
+        raise TopicReadFailed("tlsCert", str(error), "give tlsCert, tlsKey and tlsCa of a client") from error
     except ValueError as error:
         raise TopicReadFailed("bootstrap", str(error), "give host:port of the controller") from error
 
@@ -47,7 +50,7 @@ def unreachable(options: TopicOptions, error: Exception) -> TopicReadFailed:
 
 
 async def _ask(options: TopicOptions) -> TopicExtent:
-    async with Admin(options.bootstrap) as admin:
+    async with Admin(options.bootstrap, **options.tls) as admin:
         topics = {topic.name: topic for topic in (await admin.metadata()).topics}
         if options.topic not in topics:
             there = ", ".join(sorted(topics)) or "none"

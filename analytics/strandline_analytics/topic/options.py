@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, TypedDict, cast
 
 from strandline_analytics.topic.errors import TopicReadFailed
 
@@ -26,10 +26,18 @@ Where = Literal["earliest", "latest"] | Offsets
 
 KNOWN = (
     "bootstrap", "topic", "startingOffsets", "endingOffsets", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss",
-    "fetchTimeoutMs",
+    "fetchTimeoutMs", "tlsCert", "tlsKey", "tlsCa",
 )  # fmt: skip
 
 _LATEST_AT_START = "a batch that starts at the end of the log reads nothing; give earliest, or offsets"
+
+
+class TlsPaths(TypedDict):
+    """What `strandline.client`'s classes take."""
+
+    tls_cert: str
+    tls_key: str
+    tls_ca: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,15 @@ class TopicOptions:
     min_partitions: int | None
     fail_on_data_loss: bool
     fetch_timeout_ms: int
+    tls_cert: str = ""
+    """Paths on every worker: a client's certificate, its key, the authority; all three or none."""
+    tls_key: str = ""
+    tls_ca: str = ""
+
+    @property
+    def tls(self) -> TlsPaths:
+        """As the client library takes them."""
+        return TlsPaths(tls_cert=self.tls_cert, tls_key=self.tls_key, tls_ca=self.tls_ca)
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> TopicOptions:
@@ -77,6 +94,9 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> TopicOptions:
         min_partitions=_count(said, "minPartitions"),
         fail_on_data_loss=_flag(said, "failOnDataLoss", default=True),
         fetch_timeout_ms=_count(said, "fetchTimeoutMs") or 60_000,
+        tls_cert=said.get("tlsCert", ""),
+        tls_key=said.get("tlsKey", ""),
+        tls_ca=said.get("tlsCa", ""),
     )
 
 

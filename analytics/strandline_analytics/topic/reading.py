@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Literal
 
 import pyarrow as pa
 
@@ -57,7 +58,8 @@ def read_range(options: TopicOptions, wanted: OffsetRange) -> Iterator[pa.Record
 
 
 async def _started(options: TopicOptions, wanted: OffsetRange) -> Consumer:
-    consumer = Consumer(options.bootstrap, auto_offset_reset="error" if options.fail_on_data_loss else "earliest")
+    reset: Literal["error", "earliest"] = "error" if options.fail_on_data_loss else "earliest"
+    consumer = Consumer(options.bootstrap, auto_offset_reset=reset, **options.tls)
     try:
         await consumer.start()
     except ClusterUnreachable as error:

@@ -13,7 +13,9 @@ from strandline.core.errors import Refused
 from strandline.core.types import NodeId
 from strandline.replica.node import ReplicaNode
 from strandline.replica.settings import ReplicaSettings
+from strandline.rpc.identity import CallerRole
 from strandline.rpc.server import PortTaken
+from strandline.rpc.tls import open_tls
 from strandline.rpc.tls_files import TlsWrong
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.process import keep_what_is_loaded, run_service
@@ -50,12 +52,27 @@ async def run_node(settings: ReplicaSettings, directory: DataDirectory, stop_ask
     return await node.shut_down()
 
 
+def _check_certificate(settings: ReplicaSettings) -> None:
+    """See to what can be known of the files before the directory is touched: a clean one stays clean.
+
+    Raises:
+        TlsWrong: they cannot be used, or name another node.
+    """
+    tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+    if tls is not None:
+        tls.must_be(CallerRole.REPLICA, name=str(settings.node_id))
+
+
 def main(arguments: Sequence[str]) -> ExitCode:
     """Read the settings, lock the directory, run; returns the exit code."""
     flags, file = parse_flags(ReplicaSettings, "strandline replica", arguments)
     try:
         settings = load_settings(ReplicaSettings, flags=flags, file=file).settings
     except SettingsWrong as error:
+        stop_process(ExitCode.USAGE, str(error))
+    try:
+        _check_certificate(settings)
+    except TlsWrong as error:
         stop_process(ExitCode.USAGE, str(error))
     try:
         directory = DataDirectory.open(

@@ -39,11 +39,20 @@ def read_material(files: TlsFiles, *, now: datetime | None = None) -> Material:
         TlsWrong: with one sentence.
     """
     cert, key, ca = (_read(name, path) for name, path in zip(("cert", "key", "ca"), files.all, strict=True))
+    try:
+        return _checked(files, cert, key, ca, now or datetime.now(UTC))
+    except TlsWrong:
+        raise
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.InvalidVersion) as error:
+        raise TlsWrong(f"tls_cert {files.cert} holds what cannot be understood: {error}") from error
+
+
+def _checked(files: TlsFiles, cert: bytes, key: bytes, ca: bytes, now: datetime) -> Material:
     chain = _certificates("cert", files.cert, cert)
     authorities = _certificates("ca", files.ca, ca)
     leaf = chain[0]
     _check_key(files, leaf, key)
-    _check_time(files.cert, leaf, now or datetime.now(UTC))
+    _check_time(files.cert, leaf, now)
     _check_signed(files, chain, authorities)
     return Material(cert=cert, key=key, ca=ca, identity=_identity(files.cert, leaf), not_after=leaf.not_valid_after_utc)
 
@@ -108,7 +117,7 @@ def _check_signed(files: TlsFiles, chain: Sequence[x509.Certificate], authoritie
 def _signed(one: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
         one.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 
