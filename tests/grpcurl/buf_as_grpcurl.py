@@ -13,26 +13,35 @@ import subprocess
 import sys
 
 NO_SUCH_VERB = 125
-_BUF = (os.environ.get("BUF", "buf"), "curl", "--http2-prior-knowledge", "--protocol", "grpc")
-_CODES = {"invalid_argument": "InvalidArgument", "failed_precondition": "FailedPrecondition", "not_found": "NotFound"}
+_BUF = (os.environ.get("BUF", "buf"), "curl", "--protocol", "grpc")
+_PLAIN = ("--http2-prior-knowledge",)
+_CODES = {
+    "invalid_argument": "InvalidArgument",
+    "failed_precondition": "FailedPrecondition",
+    "not_found": "NotFound",
+    "permission_denied": "PermissionDenied",
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="grpcurl")
     parser.add_argument("-plaintext", action="store_true")
     parser.add_argument("-max-time", type=float)
+    for file in ("-cacert", "-cert", "-key"):
+        parser.add_argument(file)
     parser.add_argument("-d", default="{}")
     parser.add_argument("words", nargs="+")
     given = parser.parse_args()
     address, verb, *rest = given.words
-    url = f"http://{address}"
+    url = f"http://{address}" if given.plaintext else f"https://{address}"
+    how = _PLAIN if given.plaintext else ("--cacert", given.cacert, "--cert", given.cert, "--key", given.key)
     if verb == "describe":
         return NO_SUCH_VERB
     if verb == "list":
-        return _list(url, rest[0] if rest else "")
+        return _list(url, rest[0] if rest else "", how)
     try:
         ran = subprocess.run(
-            [*_BUF, "-d", given.d, f"{url}/{verb}"], capture_output=True, text=True, timeout=given.max_time or 60
+            [*_BUF, *how, "-d", given.d, f"{url}/{verb}"], capture_output=True, text=True, timeout=given.max_time or 60
         )
     except subprocess.TimeoutExpired as expired:
         _show((expired.stdout or b"").decode())
@@ -44,9 +53,9 @@ def main() -> int:
     return ran.returncode
 
 
-def _list(url: str, service: str) -> int:
+def _list(url: str, service: str, how: tuple[str, ...]) -> int:
     verb = "--list-methods" if service else "--list-services"
-    ran = subprocess.run([*_BUF, verb, url], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([*_BUF, *how, verb, url], capture_output=True, text=True, timeout=60)
     names = sorted(line.replace("/", ".") for line in ran.stdout.split() if line.startswith(service))
     print("\n".join(names))
     return ran.returncode

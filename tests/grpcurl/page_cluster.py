@@ -47,6 +47,20 @@ def page_cluster(directory: Path) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
+def secured_cluster(directory: Path) -> Iterator[dict[str, str]]:
+    """A controller and one node that speak TLS, and where their certificates are."""
+    cluster = LocalCluster(
+        Plan(directory=directory / "secret", nodes=1, tls=True, node_settings={"low_space_bytes": "0"})
+    )
+    try:
+        asyncio.run(cluster.start())
+        yield {"SECURED": cluster.bootstrap, "CERTS": str(directory / "secret" / "certs")}
+        asyncio.run(cluster.stop())
+    finally:
+        cluster.kill()
+
+
+@contextmanager
 def analytics_server(directory: Path) -> Iterator[dict[str, str]]:
     """The analytics server over the cluster's export, and the variable that says where it is."""
     output = directory / "analytics.log"

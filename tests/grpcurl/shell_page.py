@@ -30,7 +30,7 @@ class Step:
     @property
     def name(self) -> str:
         """Its RPC or its first words, for whoever reads a failure."""
-        rpc = re.search(r"[\w.]+/\w+", self.command)
+        rpc = re.search(r"[\w.]+\.v1\.\w+/\w+", self.command)
         return f"line {self.line}: {rpc[0] if rpc else self.command.splitlines()[0]}"
 
 

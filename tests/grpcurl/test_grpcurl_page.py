@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from buf_as_grpcurl import NO_SUCH_VERB
 from google.protobuf.descriptor import FileDescriptor
-from page_cluster import analytics_server, page_cluster
+from page_cluster import analytics_server, page_cluster, secured_cluster
 from same_output import normal
 from shell_page import Step, read_steps, rpcs, with_outputs
 from typed_page import grpcurl_path, install_tool, typed
@@ -19,7 +19,8 @@ from strandline.v1 import analytics_service_pb2, controller_service_pb2, followe
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "GRPCURL.md").read_text()
 STEPS = read_steps(PAGE)
 OF_ANALYTICS = [step for step in STEPS if "$ANALYTICS" in step.command or "$RUN_ID" in step.command]
-OF_DATA = [step for step in STEPS if step not in OF_ANALYTICS]
+OF_TLS = [step for step in STEPS if "$SECURED" in step.command]
+OF_DATA = [step for step in STEPS if step not in [*OF_ANALYTICS, *OF_TLS]]
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -92,6 +93,12 @@ def test_the_commands_for_the_cluster_print_what_the_page_says(directory: Path, 
     """Typed into a fresh cluster of real processes, each command answers as written."""
     with page_cluster(directory) as where:
         assert "\n".join(_differences(OF_DATA, where, tools)) == ""
+
+
+def test_the_commands_with_certificates_print_what_the_page_says(directory: Path, tools: Path) -> None:
+    """Typed into a cluster that speaks TLS, each command answers as written, refusals included."""
+    with secured_cluster(directory) as where:
+        assert "\n".join(_differences(OF_TLS, where, tools)) == ""
 
 
 def test_the_commands_for_the_analytics_print_what_the_page_says(directory: Path, tools: Path) -> None:
