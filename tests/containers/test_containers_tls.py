@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.timeout(1_500)]
 _END_S = 60
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secured(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerCluster]:
     """A cluster of its own, with certificates that the command line made."""
     directory = tmp_path_factory.mktemp("secured")
@@ -56,7 +56,7 @@ def _certificates(directory: Path) -> Path:
     return directory
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secured_failover(secured: ContainerCluster, tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Case 2 with certificates."""
     return asyncio.run(played.killed_leader(secured, tmp_path_factory.mktemp("secured-failover")))
