@@ -7,13 +7,21 @@ Only what docs/GRPCURL.md uses: list, calls with -d, -max-time; `describe` is no
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
+import re
 import subprocess
 import sys
+import time
+from typing import Any
+
+from google.rpc import error_details_pb2
 
 NO_SUCH_VERB = 125
 _BUF = (os.environ.get("BUF", "buf"), "curl", "--protocol", "grpc")
+_CAMEL = re.compile(r"(?<=[a-z0-9])([A-Z])")
+_HEAD_S = 0.3
 _PLAIN = ("--http2-prior-knowledge",)
 _CODES = {
     "invalid_argument": "InvalidArgument",
@@ -45,6 +53,8 @@ def main() -> int:
         )
     except subprocess.TimeoutExpired as expired:
         _show((expired.stdout or b"").decode())
+        # grpcurl shows messages as they come, long before this line; a `head` behind it has to see them first.
+        time.sleep(_HEAD_S)
         print("ERROR:\n  Code: DeadlineExceeded\n  Message: context deadline exceeded", file=sys.stderr)
         return 68
     _show(ran.stdout)
@@ -64,18 +74,37 @@ def _list(url: str, service: str, how: tuple[str, ...]) -> int:
 def _show(text: str) -> None:
     """One message after the other, indented as grpcurl does; spaces in protobuf's JSON are deliberately unstable."""
     decoder, rest = json.JSONDecoder(), text.strip()
-    while rest:
-        value, end = decoder.raw_decode(rest)
-        print(json.dumps(value, indent=2, ensure_ascii=False))
-        rest = rest[end:].strip()
-    sys.stdout.flush()
+    try:
+        while rest:
+            value, end = decoder.raw_decode(rest)
+            print(json.dumps(_as_grpcurl(value), indent=2, ensure_ascii=False))
+            rest = rest[end:].strip()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # A `head` has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _error_info(value: str) -> dict[str, Any]:
+    """The one kind of detail that our servers give; its base64 comes without padding."""
+    info = error_details_pb2.ErrorInfo.FromString(base64.b64decode(f"{value}=="))
+    return {"domain": info.domain, "metadata": dict(sorted(info.metadata.items())), "reason": info.reason}
+
+
+def _as_grpcurl(value: Any) -> Any:
+    """Names of fields as they stand in the contract; buf writes them in camel case."""
+    if isinstance(value, list):
+        return [_as_grpcurl(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {_CAMEL.sub(r"_\1", name).lower(): _as_grpcurl(each) for name, each in value.items()}
 
 
 def _show_error(text: str) -> None:
     error = json.loads(text[text.index("{") :])
     print(f"ERROR:\n  Code: {_CODES.get(error['code'], error['code'])}\n  Message: {error['message']}", file=sys.stderr)
     for number, detail in enumerate(error.get("details", []), 1):
-        told = {"@type": f"type.googleapis.com/{detail['type']}"} | dict(sorted(detail["debug"].items()))
+        told = {"@type": f"type.googleapis.com/{detail['type']}"} | _error_info(detail["value"])
         shown = json.dumps(told, indent=2).replace("\n", "\n    \t")
         print(f"  Details:\n  {number})\t{shown}" if number == 1 else f"  {number})\t{shown}", file=sys.stderr)
 

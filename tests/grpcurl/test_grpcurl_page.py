@@ -95,10 +95,12 @@ def test_the_commands_for_the_cluster_print_what_the_page_says(directory: Path, 
         assert "\n".join(_differences(OF_DATA, where, tools)) == ""
 
 
-def test_the_commands_with_certificates_print_what_the_page_says(directory: Path, tools: Path) -> None:
-    """Typed into a cluster that speaks TLS, each command answers as written, refusals included."""
-    with secured_cluster(directory) as where:
-        assert "\n".join(_differences(OF_TLS, where, tools)) == ""
+@pytest.mark.parametrize("program", ["grpcurl", "buf"])
+def test_the_commands_with_certificates_print_what_the_page_says(directory: Path, tools: Path, program: str) -> None:
+    """Typed into a cluster that speaks TLS, each command answers as written, refusals included; so does buf."""
+    by_buf = install_tool(directory / "tools-of-buf", grpcurl=None) if program == "buf" else tools
+    with secured_cluster(directory / program) as where:
+        assert "\n".join(_differences(OF_TLS, where, by_buf)) == ""
 
 
 def test_the_commands_for_the_analytics_print_what_the_page_says(directory: Path, tools: Path) -> None:

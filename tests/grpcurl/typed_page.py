@@ -16,6 +16,8 @@ from shell_page import Step
 
 HERE = Path(__file__).parent
 _COMMAND_S = 300.0
+_BUILD_S = 300.0
+_VERSION = "v1.9.4"
 
 
 def typed(steps: list[Step], variables: Mapping[str, str], tools: Path) -> Iterator[tuple[Step, int, str]]:
@@ -30,9 +32,23 @@ def typed(steps: list[Step], variables: Mapping[str, str], tools: Path) -> Itera
 
 
 def grpcurl_path() -> Path | None:
-    """Where grpcurl is: named by GRPCURL, on the PATH, or where `go install` puts it."""
+    """Where grpcurl is: named by GRPCURL, on the PATH, where `go install` puts it, or built once into a cache by Go."""
     places = (os.environ.get("GRPCURL"), shutil.which("grpcurl"), str(Path.home() / "go" / "bin" / "grpcurl"))
-    return next((Path(place) for place in places if place and Path(place).exists()), None)
+    found = next((Path(place) for place in places if place and Path(place).exists()), None)
+    return found or _built_grpcurl()
+
+
+def _built_grpcurl() -> Path | None:
+    if shutil.which("go") is None:
+        return None
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "strandline" / "grpcurl"
+    if not (cache / "grpcurl").exists():
+        command = ["nice", "-n", "19", "go", "install", f"github.com/fullstorydev/grpcurl/cmd/grpcurl@{_VERSION}"]
+        try:
+            subprocess.run(command, env={**os.environ, "GOBIN": str(cache)}, capture_output=True, timeout=_BUILD_S)
+        except subprocess.TimeoutExpired:
+            return None
+    return cache / "grpcurl" if (cache / "grpcurl").exists() else None
 
 
 def install_tool(directory: Path, *, grpcurl: Path | None) -> Path:
