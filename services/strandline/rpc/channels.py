@@ -49,7 +49,8 @@ def open_channel(
     endpoint: Endpoint, *, keepalive: limits.Keepalive | None = None, tls: Tls | None = None
 ) -> grpc.aio.Channel:
     """A channel to one address with both message limits; ``keepalive`` for internal ones only (5.2)."""
-    options = limits.message_limits() + limits.reconnection()
+    options = limits.message_limits()
+    options += limits.reconnection(dial_ms=None if tls is None else limits.TLS_DIAL_MS)
     options.append(("grpc.use_local_subchannel_pool", 1))
     options += limits.unacknowledged() if keepalive is None else limits.keepalive_pings(keepalive)
     if tls is not None:

@@ -65,15 +65,23 @@ def keepalive_tolerance(keepalive: Keepalive) -> Options:
     ]
 
 
-def reconnection(first_ms: int = 50, most_ms: int = 1_000, ask_name_ms: int = 250) -> Options:
+TLS_DIAL_MS = 2_000
+"""How long a connection with TLS may take to be made: three round trips, and signatures on a machine that is busy."""
+
+
+def reconnection(
+    first_ms: int = 50, most_ms: int = 1_000, ask_name_ms: int = 250, *, dial_ms: int | None = None
+) -> Options:
     """How soon a channel dials again; gRPC's own default of up to two minutes would be an outage.
 
     ``ask_name_ms`` is the least time between two questions for the address of a name: a peer that is started elsewhere
     keeps its name and gets another address, and gRPC's own 30 s would keep everybody at the old one for so long.
+    ``dial_ms`` is how long one attempt may take, ``first_ms`` if it is not given: gRPC takes its least back-off for
+    that, and says nothing of it when an attempt that would have succeeded is broken off. It does not delay the next.
     """
     return [
         ("grpc.dns_min_time_between_resolutions_ms", ask_name_ms),
         ("grpc.initial_reconnect_backoff_ms", first_ms),
-        ("grpc.min_reconnect_backoff_ms", first_ms),
+        ("grpc.min_reconnect_backoff_ms", dial_ms or first_ms),
         ("grpc.max_reconnect_backoff_ms", most_ms),
     ]

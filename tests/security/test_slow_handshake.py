@@ -1,0 +1,93 @@
+"""A handshake takes as long as it takes: far peers and busy machines are reached at the first attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from certificates import Certificates
+from guarded_service import guarded, stub
+
+from strandline.core.messages import Endpoint
+from strandline.rpc.limits import reconnection
+from strandline.v1 import leader_service_pb2 as pb
+
+DEADLINE_S = 10
+_DELAY_S = 0.12
+"""More than the first back-off, which gRPC takes for the time that a connection may need."""
+
+
+async def _produce(request: Any, context: Any) -> pb.ProduceResponse:
+    return pb.ProduceResponse()
+
+
+class FarAway:
+    """Hands bytes on, those of the server late."""
+
+    def __init__(self, server: Endpoint) -> None:
+        self._server = server
+        self.connections = 0
+
+    async def start(self) -> Endpoint:
+        """Listen on a port of the kernel's choice."""
+        self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return Endpoint("127.0.0.1", self._listening.sockets[0].getsockname()[1])
+
+    def stop(self) -> None:
+        """Accept nobody any more."""
+        self._listening.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        up_reader, up_writer = await asyncio.open_connection(self._server.host, self._server.port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_hand_on(reader, up_writer, 0.0))
+                tasks.create_task(_hand_on(up_reader, writer, _DELAY_S))
+        finally:
+            for one in (writer, up_writer):
+                one.close()
+
+
+async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
+    with contextlib.suppress(OSError):
+        while content := await reader.read(1 << 16):
+            await asyncio.sleep(delay_s)
+            writer.write(content)
+            await writer.drain()
+        writer.write_eof()
+
+
+async def test_a_slow_handshake_is_waited_for(tmp_path: Path) -> None:
+    """A call that does not wait for the connection gets through, by one connection."""
+    made = Certificates.at(tmp_path)
+    async with guarded(made.tls("replica/1"), Produce=_produce) as server:
+        far = FarAway(server)
+        endpoint = await far.start()
+        async with stub(endpoint, made.tls("client/x")) as client:
+            await client.Produce(pb.ProduceRequest(), timeout=DEADLINE_S)
+        far.stop()
+
+    assert far.connections == 1
+
+
+async def test_without_that_patience_it_would_fail(tmp_path: Path) -> None:
+    """The same connection is broken off when an attempt may take no longer than the first back-off."""
+    made = Certificates.at(tmp_path)
+    files = made.files("client/x")
+    credentials = grpc.ssl_channel_credentials(*(path.read_bytes() for path in (files.ca, files.key, files.cert)))
+    async with guarded(made.tls("replica/1"), Produce=_produce) as server:
+        far = FarAway(server)
+        endpoint = await far.start()
+        address = f"{endpoint.host}:{endpoint.port}"
+        async with grpc.aio.secure_channel(address, credentials, options=reconnection()) as channel:
+            method = channel.unary_unary("/strandline.v1.LeaderService/Produce")
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await method(b"", timeout=DEADLINE_S)
+        far.stop()
+
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
