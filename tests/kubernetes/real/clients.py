@@ -74,6 +74,7 @@ class Clients:
             "seekers": ["seeker"],
             "stale": None,
             "asks_ends": True,
+            "tls": {},
         }
         inside = ["kubectl", "-n", NAMESPACE, "exec", "-i", CLIENTS, "--"]
         worker = [*inside, "python", "/clients/harness/load_worker.py", json.dumps(wanted)]

@@ -43,17 +43,20 @@ class OwnCluster:
         self.state = Path(os.environ.get("STRANDLINE_KUBERNETES_STATE", "/tmp/strandline-kubernetes"))
         self._stopped: dict[int, int] = {}
 
-    def up(self, images: list[str], home_images: list[str]) -> None:
-        """Builds what is not built yet, starts it, gives it images and volumes."""
+    def up(self, image: str) -> None:
+        """Builds what is not built yet, starts it, gives it the services' image and volumes."""
         self._script("build", timeout_s=_BUILD_S)
         self._script("up")
         for line in self._script("env", quiet=True).splitlines():
             name, _, value = line.removeprefix("export ").partition("=")
             os.environ[name] = value.replace("$PATH", os.environ["PATH"])
-        self._script("load", *images)
-        self._script("load", *home_images, NODES="1")
+        self._script("load", image)
         self._script("volumes", "9", "1024")
         kubectl("label", "node", "node0", f"{HOME_LABEL}=yes", "--overwrite")
+
+    def load_at_home(self, image: str) -> None:
+        """Gives one node an image that only one pod needs, and a large one."""
+        self._script("load", image, NODES="1")
 
     def down(self) -> None:
         """Stops and removes everything, whatever state it is in."""
@@ -124,11 +127,15 @@ class NamedCluster:
 
     is_own = False
 
-    def up(self, images: list[str], home_images: list[str]) -> None:
+    def up(self, image: str) -> None:
         """Chooses where what must stay reachable runs."""
         first = kubectl("get", "nodes", "--output", "jsonpath={.items[0].metadata.name}")
         kubectl("label", "node", first, f"{HOME_LABEL}=yes", "--overwrite")
-        print(f"the cluster of KUBECONFIG; it must know {', '.join([*images, *home_images])}", flush=True)
+        print(f"the cluster of KUBECONFIG; it must know {image}", flush=True)
+
+    def load_at_home(self, image: str) -> None:
+        """Images come from where that cluster gets its images."""
+        print(f"it must know {image} too", flush=True)
 
     def down(self) -> None:
         """Removes what the test put there."""
