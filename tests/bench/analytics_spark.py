@@ -1,6 +1,7 @@
 """All twenty statistics by Spark over one export, in this process: prints times, memory and digests as one JSON line.
 
-What statistics share is made first, each table by itself, so that a time beside a statistic's name is its own.
+What statistics share is made first, each table by itself, so that a time beside a statistic's name is its own. Whether
+stages spilled or were skewed is read from the event log that Spark writes meanwhile.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import json
 import os
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from day.shape import HOUR, START_US
+from stage_log import settings, steps_of
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.session import open_session
@@ -55,35 +59,56 @@ class Laps:
 
 def main() -> None:
     """Open, compute, print."""
-    from oracle import digest
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
     parser.add_argument("--memory", default="3g")
     parser.add_argument("--hours", type=int, default=24)
     asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="strandline-spark-events-") as folder:
+        said = " ".join(f"--conf {name}={value}" for name, value in settings(Path(folder)).items())
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{said} pyspark-shell"
+        found = measured(asked)
+        found["steps"] = steps_of(Path(folder))
+    print(json.dumps(found))
+
+
+def measured(asked: argparse.Namespace) -> dict[str, Any]:
+    """From the start of the session to its end."""
+    from oracle import digest
+    from scanned import datasets
+
     laps = Laps()
     session = open_session("strandline-bench", master="local[2]", memory=asked.memory)
     session.range(1).count()
     jvm = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     laps.pids.append(jvm)
     laps.lap("start")
+    describe = session.sparkContext.setJobDescription
+    describe("transitions")
     scope = Scope(start_us=START_US, end_us=START_US + asked.hours * HOUR)
     silver = open_exports(session, [str(asked.root)])
     for table in (silver.transitions, silver.control_rows, silver.control, silver.terms):
         table.count()
     laps.lap("transitions")
+    describe("looks")
     silver.looks.count()
     laps.lap("looks")
-    digests = {}
+    digests, trespassers, in_python = {}, [], []
     for name, statistic in ALL.items():
-        rows = [row.asDict(recursive=True) for row in result(statistic, silver, scope).collect()]
+        describe(name)
+        frame = result(statistic, silver, scope)
+        rows = [row.asDict(recursive=True) for row in frame.collect()]
         laps.lap(name)
         digests[name] = digest(statistic, scope, rows)
+        if not statistic.reads_samples and "samples" in datasets(frame):
+            trespassers.append(name)
+        if "Python" in frame._jdf.queryExecution().executedPlan().toString():
+            in_python.append(name)
         laps.lap("")
     memory = {"jvm_mib": round(peak_mib(jvm)), "python_mib": round(peak_mib(os.getpid()))}
     session.stop()
-    print(json.dumps({"times": laps.times, "cpu": laps.cpu, "digests": digests} | memory))
+    plans = {"read_samples_too": trespassers, "in_python": in_python}
+    return {"times": laps.times, "cpu": laps.cpu, "digests": digests} | memory | plans
 
 
 if __name__ == "__main__":
