@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from strandline.core.controller_messages import CreateTopics, GetMetadata, Metad
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import ErrorCode
 from strandline.core.types import Truncation
+from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
 from strandline.rpc.channels import open_channel
 from strandline.rpc.server import PortTaken
@@ -273,6 +275,20 @@ async def test_rules_are_chosen_once(tmp_path: Path) -> None:
     other = ControllerProcess(settings(tmp_path, durability="fsync"), stop=stop)
     with pytest.raises(ValueError, match="durability: fsync is not the cluster's page-cache"):
         await other.start()
+
+
+async def test_a_cluster_of_a_later_level_is_left_alone(tmp_path: Path) -> None:
+    """An older release does not serve a store whose feature level it does not speak, and says what to do."""
+    async with controller(tmp_path):
+        pass
+    store = SqliteStore(tmp_path)
+    state = await store.open()
+    assert state is not None
+    await store.replace(replace(state, header=replace(state.header, feature_level=2)))
+    await store.close()
+
+    with pytest.raises(ValueError, match="at feature level 2, beyond 1, the highest of this release; roll back"):
+        await ControllerProcess(settings(tmp_path), stop=stop).start()
 
 
 async def test_node_that_refuses_connections_is_fenced_long_before_its_session_ends(tmp_path: Path) -> None:

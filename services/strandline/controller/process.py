@@ -24,6 +24,7 @@ from strandline.controller.servicer import SERVICE, ControllerServicer
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.tasks import Prober, tick_forever
 from strandline.controller.watches import Watches
+from strandline.core import feature_levels
 from strandline.core.controller import ControllerCore
 from strandline.core.controller_events import ControllerStarted
 from strandline.core.controller_state import ClusterState
@@ -93,6 +94,8 @@ class ControllerProcess:
     async def _begin(self, state: ClusterState | None) -> None:
         settings = self.settings
         rules = settings.rules(state.header.rules if state else None)
+        if state is not None:
+            _refuse_newer(state)
         if self._tls is not None and state is not None:
             self._tls.must_be(CallerRole.CONTROLLER, cluster_id=state.header.cluster_id)
         if warning := loss_warning(rules):
@@ -241,6 +244,19 @@ class ControllerProcess:
         await self._health_port.close()
         _log.info("stopped")
         return ExitCode.CLEAN
+
+
+def _refuse_newer(state: ClusterState) -> None:
+    """An older release must not decide for a cluster that uses what it does not know.
+
+    Raises:
+        ValueError: the cluster's feature level is beyond this release's.
+    """
+    if state.header.feature_level > feature_levels.HIGHEST:
+        raise ValueError(
+            f"the cluster is at feature level {state.header.feature_level}, beyond {feature_levels.HIGHEST}, the "
+            f"highest of this release; roll back the nodes first, the controller last, or start the newer release"
+        )
 
 
 def _copy_when_asked(process: ControllerProcess) -> None:
