@@ -4,7 +4,7 @@ start_node() { # INDEX
   local i=$1 address socket
   address=$(node_address "$i")
   socket=$(runtime_socket "$i")
-  ip addr show dev "$HOST_BRIDGE" | grep -q "inet $address/" || ip addr add "$address/24" dev "$HOST_BRIDGE"
+  ip addr replace "$address/24" dev "$HOST_BRIDGE"
   make_cgroups "$CGROUP$i"
   identify "kubelet$i" "system:node:node$i" system:nodes "IP:$address,DNS:node$i"
   mkdir -p "$STATE/etc/cni$i"

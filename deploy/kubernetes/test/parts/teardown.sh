@@ -34,7 +34,7 @@ unmount_everything() { # below our directory, the deepest first; and the network
     | while read -r mounted; do umount --lazy "$mounted" || true; done
   for mounted in /var/run/netns/cni-*; do
     [ -e "$mounted" ] || continue
-    if ip -n "$(basename "$mounted")" -4 addr show 2>/dev/null | grep -q "inet 10\.244\."; then
+    if [[ $(ip -n "$(basename "$mounted")" -4 addr show 2>/dev/null) = *"inet 10.244."* ]]; then
       umount "$mounted" 2>/dev/null || true
       rm -f "$mounted"
     fi
