@@ -28,6 +28,10 @@ _FLAGS = [
 ]  # fmt: skip
 
 
+class DevToolsRefused(Exception):
+    """The browser refused a call."""
+
+
 class Tab:
     """One page of the browser."""
 
@@ -56,6 +60,14 @@ class Tab:
     async def text(self, selector: str = "main") -> str:
         """The visible text of an element; empty without one."""
         return await self.value(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+
+    async def source(self) -> str:
+        """The document as it is now, for pages that run no script; empty while another one takes its place."""
+        found = await self.call("DOM.getDocument", depth=0)
+        try:
+            return str((await self.call("DOM.getOuterHTML", nodeId=found["root"]["nodeId"]))["outerHTML"])
+        except DevToolsRefused:
+            return ""
 
     async def until(self, expression: str, what: str, timeout_s: float = 20.0) -> float:
         """When (monotonic s) an expression was seen to be true.
@@ -138,7 +150,7 @@ class Browser:
         if answer is None or answer.done():
             return
         if "error" in message:
-            answer.set_exception(AssertionError(message["error"]))
+            answer.set_exception(DevToolsRefused(message["error"]))
         else:
             answer.set_result(message["result"])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -52,6 +53,20 @@ def _ask(
         return Answer(answer.status, found, answer.read().decode())
     finally:
         connection.close()
+
+
+async def fresh_form(address: str) -> tuple[str, dict[str, str]]:
+    """The token of a fresh form, and the headers a browser would send with it."""
+    page = await ask(address, "/topics")
+    found = re.search(r'name="token" value="(\w+)"', page.text)
+    assert found is not None
+    return found[1], {"Cookie": page.headers["set-cookie"].partition(";")[0], "Origin": address}
+
+
+async def create(address: str, headers: dict[str, str], **form: str) -> Answer:
+    """Send the form of a new topic."""
+    given = {"name": "x", "partitions": "", "replication_factor": "", "configs": ""} | form
+    return await ask(address, "/topics", method="POST", headers=headers, form=given)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from http_calls import Answer, ask, stream
+from http_calls import ask, create, fresh_form, stream
 from running_console import console, console_here
 
 from strandline.console.settings import ConsoleSettings
@@ -27,19 +27,6 @@ def nowhere() -> Iterator[str]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-async def _form(address: str) -> tuple[str, dict[str, str]]:
-    """The token of a fresh form, and the headers a browser would send with it."""
-    page = await ask(address, "/topics")
-    found = re.search(r'name="token" value="(\w+)"', page.text)
-    assert found is not None
-    return found[1], {"Cookie": page.headers["set-cookie"].partition(";")[0], "Origin": address}
-
-
-async def _create(address: str, headers: dict[str, str], **form: str) -> Answer:
-    given = {"name": "x", "partitions": "", "replication_factor": "", "configs": ""} | form
-    return await ask(address, "/topics", method="POST", headers=headers, form=given)
 
 
 async def test_pages_are_served_before_any_controller_answers(nowhere: str) -> None:
@@ -65,13 +52,13 @@ async def test_a_name_that_is_not_ours_is_not_answered(nowhere: str) -> None:
         headers = {"Host": "stranger.example:80", "Origin": "http://stranger.example:80"}
 
         assert (await ask(address, "/", headers=headers)).status == 421
-        assert (await _create(address, headers)).status == 421
+        assert (await create(address, headers)).status == 421
 
 
 async def test_nothing_is_changed_without_leave(nowhere: str) -> None:
     """Without --allow-changes a form is refused, and no page sets a cookie."""
     async with console_here(nowhere) as address:
-        refused = await _create(address, {"Origin": address})
+        refused = await create(address, {"Origin": address})
 
         assert (refused.status, "--allow-changes" in refused.text) == (403, True)
         assert "set-cookie" not in (await ask(address, "/topics")).headers
@@ -80,7 +67,7 @@ async def test_nothing_is_changed_without_leave(nowhere: str) -> None:
 async def test_a_form_of_strangers_is_refused(nowhere: str) -> None:
     """Another origin, no origin, another encoding, too large a body, a token of nobody: nothing is asked for."""
     async with console_here(nowhere, allow_changes=True) as address:
-        token, headers = await _form(address)
+        token, headers = await fresh_form(address)
         foreign = [
             headers | {"Origin": "http://stranger.example"},
             headers | {"Origin": "null"},
@@ -89,12 +76,12 @@ async def test_a_form_of_strangers_is_refused(nowhere: str) -> None:
             headers | {"Content-Type": "text/plain"},
         ]
         for each in foreign:
-            assert (await _create(address, each, token=token)).status == 403, each
-        assert (await _create(address, headers, token=token, configs="a=" + "b" * 70_000)).status == 403
+            assert (await create(address, each, token=token)).status == 403, each
+        assert (await create(address, headers, token=token, configs="a=" + "b" * 70_000)).status == 403
         for wrong in ("", "0" * 64, "é"):
-            answer = await _create(address, headers, token=wrong)
+            answer = await create(address, headers, token=wrong)
             assert (answer.status, "an earlier run of the console" in answer.text) == (422, True)
-        without_cookie = await _create(address, {"Origin": address}, token=token)
+        without_cookie = await create(address, {"Origin": address}, token=token)
         assert without_cookie.status == 422
 
 
@@ -102,16 +89,16 @@ async def test_a_form_is_asked_once_and_its_trouble_is_shown(nowhere: str) -> No
     """With token and origin right: what is no number is told with field and remedy; so is a controller that is gone.
     What was typed stays typed."""
     async with console_here(nowhere, allow_changes=True) as address:
-        token, headers = await _form(address)
-        answer = await _create(address, headers, token=token, partitions="three<")
+        token, headers = await fresh_form(address)
+        answer = await create(address, headers, token=token, partitions="three<")
 
         assert answer.status == 422
         assert "<dt>field</dt><dd>partitions</dd>" in answer.text
         assert "must be a whole number" in answer.text
         assert 'value="three&lt;"' in answer.text
-        answer = await _create(address, headers, token=token, configs="min.insync.replicas")
+        answer = await create(address, headers, token=token, configs="min.insync.replicas")
         assert "<dt>field</dt><dd>configs</dd>" in answer.text
-        answer = await _create(address, headers, token=token, partitions="3")
+        answer = await create(address, headers, token=token, partitions="3")
         assert (answer.status, "no controller has answered yet" in answer.text) == (422, True)
 
 

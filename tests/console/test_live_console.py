@@ -1,0 +1,166 @@
+"""The console before a real cluster in a real browser: a follower stands still and turns up; healed, it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from browser import CHROMIUM, Tab, chromium
+from http_calls import ask, stream
+from running_cluster import SETTLE_S, Probe, alarms, plan, started, stopped, until
+from running_console import Console, console
+
+from strandline.cli.local_cluster import LocalCluster
+
+# How long after the shrink the page may take; the watch brings it, so what is waited for is the browser.
+SHOWN_WITHIN_S = 2.0
+_PHONE = 390
+
+pytestmark = pytest.mark.timeout(240)
+
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes and a controller; at the end each must stop cleanly."""
+    running = started(plan(tmp_path_factory.mktemp("cluster")))
+    try:
+        yield running
+        ends = stopped(running)
+    finally:
+        running.kill()
+    assert ends == []
+    assert alarms(running) == []
+
+
+@pytest_asyncio.fixture
+async def probe(cluster: LocalCluster) -> AsyncIterator[Probe]:
+    """Questions to the cluster, all of whose processes run."""
+    async with Probe(cluster) as asking:
+        await asking.everybody()
+        yield asking
+
+
+@pytest_asyncio.fixture
+async def shown(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[tuple[Console, Tab]]:
+    """A console that allows changes, and an empty page of a browser; neither may have had anything to complain of."""
+    async with (
+        console(tmp_path, cluster.bootstrap, "--allow-changes", "--report", "/report.html") as running,
+        chromium(tmp_path / "profile") as browser,
+    ):
+        tab = await browser.tab()
+        await tab.look_like()
+        yield running, tab
+
+        assert tab.console == []
+
+
+@needs_browser
+async def test_it_fits_phones_and_the_dark(probe: Probe, shown: tuple[Console, Tab]) -> None:
+    """No page is wider than a phone, in the dark the ink is lighter than the ground, and nothing is out of reach."""
+    running, tab = shown
+    await probe.create_topic("phone.with_a_rather_long_name-that-does-not-end", partitions=2)
+    await tab.look_like(width=_PHONE, height=844, dark=True)
+    for path in (
+        "/",
+        "/partitions",
+        "/partitions/phone.with_a_rather_long_name-that-does-not-end/1",
+        "/nodes",
+        "/topics",
+    ):
+        await tab.open(running.address + path)
+        await tab.until("document.querySelector('#live').dataset.state === 'live'", "the page is live")
+
+        assert await tab.value("document.documentElement.scrollWidth") <= _PHONE, path
+        colours = await tab.value(
+            "['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name].match(/\\d+/g)"
+            ".reduce((sum, each) => sum + Number(each), 0))"
+        )
+        assert colours[0] < colours[1], path
+
+
+@needs_browser
+async def test_without_scripts_the_state_is_there(probe: Probe, shown: tuple[Console, Tab]) -> None:
+    """A browser that runs no script shows the same parts, and says when they were made."""
+    running, tab = shown
+    await probe.create_topic("plain")
+    await tab.look_like(script=False)
+    await tab.call("Page.navigate", url=f"{running.address}/partitions?q=plain")
+
+    html = ""
+    async with asyncio.timeout(20):
+        while "plain-0" not in html or "</footer>" not in html:
+            html = await tab.source()
+    assert "reload for newer" in html
+    assert '<button id="pause" type="button" hidden="">' in html
+
+
+@needs_browser
+async def test_a_topic_is_created_by_the_form(probe: Probe, shown: tuple[Console, Tab]) -> None:
+    """A refusal is shown with its code, and what was typed stays; corrected, the topic exists and is listed."""
+    running, tab = shown
+    await tab.open(f"{running.address}/topics")
+    await tab.value("document.querySelector('#new-topic').open = true")
+    fill = (
+        "document.querySelector('[name=name]').value = 'by-form';"
+        "document.querySelector('[name=partitions]').value = '2';"
+        "document.querySelector('[name=replication_factor]').value = '%s';"
+        "document.querySelector('.new-topic').requestSubmit()"
+    )
+    await tab.value(fill % 9)
+    await tab.until("document.querySelector('#refusal')", "it is refused")
+    refusal = await tab.text("#refusal")
+    assert "INVALID_REPLICATION_FACTOR" in refusal
+    assert "what to do" in refusal
+    assert await tab.value("document.querySelector('[name=name]').value") == "by-form"
+    # The browser notes that the answer was no; that is what a status is for.
+    assert [line for line in tab.console if "422" not in line] == []
+    tab.console.clear()
+
+    await tab.value(fill % 3)
+    await tab.until("location.search === '?created=by-form' && document.querySelector('.notice.good')", "it is created")
+    await tab.until("document.querySelector('[data-key=\"topic-by-form\"]')", "it is listed")
+    assert len((await probe.topic("by-form")).partitions) == 2
+
+
+async def test_a_controller_that_is_gone_is_told_with_the_age_of_what_is_known(
+    cluster: LocalCluster, probe: Probe, tmp_path: Path
+) -> None:
+    """While the controller stands still the page keeps what it told and says how old that is; then it is well."""
+    await probe.create_topic("old")
+    async with console(tmp_path, cluster.bootstrap) as running:
+
+        async def says(words: str) -> bool:
+            return words in (await ask(running.address, "/")).text
+
+        await until(lambda: says("Nothing is wrong."), "healthy", timeout_s=20)
+        cluster.controller.pause()
+        try:
+            await until(lambda: says("The controller does not answer"), "the controller is missed", timeout_s=20)
+            assert "old-0" in (await ask(running.address, "/partitions")).text
+        finally:
+            cluster.controller.resume()
+        await until(lambda: says("Nothing is wrong."), "it is well again", timeout_s=SETTLE_S)
+
+
+async def test_a_stream_tells_only_what_changed(probe: Probe, cluster: LocalCluster, tmp_path: Path) -> None:
+    """The first event has every live part; with streams open, the console ends within its deadline."""
+    await probe.create_topic("events")
+    async with (
+        console(tmp_path, cluster.bootstrap) as running,
+        stream(running.address, "/live/nodes") as (reader, _, _),
+    ):
+        first = await asyncio.wait_for(reader.readuntil(b"\n\n"), 10)
+        while b'"parts"' not in first:
+            first = await asyncio.wait_for(reader.readuntil(b"\n\n"), 10)
+        assert b'"state"' in first
+        assert b'"nodes"' in first
+        later = await asyncio.wait_for(reader.readuntil(b"\n\n"), 10)
+        assert b"data: " in later
+        assert await running.stop() < 5
