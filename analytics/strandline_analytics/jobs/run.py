@@ -9,7 +9,7 @@ Each hour is computed by itself. An hour whose files and code are those of its l
 the last day costs what changed in it, and a file that came late changes exactly the hours that follow from it.
 
 Invariant: an hour's results follow from the files that its ``input_manifest_hash`` names and from the version of the
-code, whatever range a run covers; writing them again writes the same bytes. An open hour is not written.
+code, whatever range a run covers; writing them again writes the same rows in their order. An open hour is not written.
 """
 
 from __future__ import annotations
