@@ -16,6 +16,14 @@ from pyspark.sql import functions as F
 from strandline.export.schema import CONTROLLER_NODE_ID, NO_LEADER
 from strandline_analytics.scope import FOREVER_US, PARTITION_KEY
 
+_TOLD = (
+    *PARTITION_KEY, "topic", "event_type", "node_id", "incarnation", "seq", "meta_offset", "ts_wall_us", "n_copies",
+    "leader_epoch", "partition_epoch", "old_isr", "new_isr", "removed", "added", "elr", "cause", "initiator",
+    "old_leader", "new_leader", "old_leader_epoch", "new_leader_epoch", "reason", "election_type", "eligible_set",
+    "replicas", "min_isr", "lag_time_max_ms", "topic_created", "topic_deleted",
+)  # fmt: skip
+"""What the control plane tells; most columns of an event are of other types."""
+
 CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT")
 
 
@@ -26,7 +34,7 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     says how many partition epochs are missing between a row and the one before it.
     """
     rows = transitions.where(F.col("event_type").isin(*CONTROL_TYPES) & (F.col("node_id") == CONTROLLER_NODE_ID))
-    rows = rows.where(F.col("partition").isNotNull())
+    rows = rows.where(F.col("partition").isNotNull()).select(*_TOLD)
     decides = F.col("event_type").isin("ISR_CHANGE", "LEADER_CHANGE")
     decision = Window.partitionBy(*PARTITION_KEY, "partition_epoch", decides)
     at = F.when(decides, F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))

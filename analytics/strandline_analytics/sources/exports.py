@@ -18,10 +18,11 @@ from pyspark.sql import functions as F
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
 from strandline_analytics.session import fit_session
-from strandline_analytics.silver.events import check_stories, distinct_events
+from strandline_analytics.silver.events import check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
+from strandline_analytics.sources.doubles import apart_and_doubled
 from strandline_analytics.sources.inspection import inspect, is_cut
 
 TRANSITIONS_BEFORE_H = 24
@@ -80,14 +81,21 @@ def read_exports(
         fit_session(spark, size[TRANSITIONS] + (size[SAMPLES] if with_samples else 0))
 
     fit(False)
-    rows = read_rows(spark, [file for file in files if file.dataset == TRANSITIONS])
-    if end_us is not None:
-        rows = rows.where(F.col("ts_wall_us") < end_us + beyond_us)
-    events = kept(distinct_events(rows))
+    apart, doubled = apart_and_doubled([file for file in files if file.dataset == TRANSITIONS])
+    until_us = None if end_us is None else end_us + beyond_us
+    events = once_each(_until(read_rows(spark, apart), until_us))
+    if doubled:
+        told_again = distinct_events(_until(read_rows(spark, doubled), until_us))
+        events = events.unionByName(told_again) if apart else told_again
+    events = kept(events)
     check_stories(events)
     sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
     fit(samples)
     return Silver(events, sampled, input_hash(files), end_us, fit)
+
+
+def _until(rows: DataFrame, until_us: int | None) -> DataFrame:
+    return rows if until_us is None else rows.where(F.col("ts_wall_us") < until_us)
 
 
 def needed(start_us: int | None, end_us: int | None, *, samples: bool) -> Callable[[str, str], bool]:
