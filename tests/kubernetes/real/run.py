@@ -190,7 +190,7 @@ class Run:
         (self.directory / "result.json").write_text(json.dumps(result, indent=1) + "\n")
         for failure in self.failures:
             print(f"  {failure[:900]}")
-        if write:
+        if write and self.outcomes:
             write_page(_ROOT / "docs" / "OPERATIONS.md", result)
         print(f"{verdict}: make test-kubernetes; {result['took_s']} s; {self.directory}")
         return 1 if self.failures else 0

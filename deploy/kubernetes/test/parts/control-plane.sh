@@ -23,11 +23,10 @@ start_control_plane() {
     --listen-peer-urls "http://$ETCD_PEER" --initial-advertise-peer-urls "http://$ETCD_PEER" \
     --initial-cluster "default=http://$ETCD_PEER"
   within 20 "etcd answers" curl -sf "http://$ETCD/health"
-  # The zone of a node reaches its pods as a label from 1.35 on; until then by this gate and this plugin.
   start kube-apiserver kube-apiserver --etcd-servers "http://$ETCD" --bind-address "$CONTROL_ADDRESS" \
     --advertise-address "$CONTROL_ADDRESS" --secure-port 6443 --service-cluster-ip-range "$SERVICE_NETWORK" \
     --authorization-mode Node,RBAC --allow-privileged \
-    --enable-admission-plugins NodeRestriction,PodTopologyLabels --feature-gates PodTopologyLabelsAdmission=true \
+    --enable-admission-plugins NodeRestriction \
     --client-ca-file "$pki/ca.crt" --tls-cert-file "$pki/api.crt" --tls-private-key-file "$pki/api.key" \
     --kubelet-client-certificate "$pki/api-to-kubelet.crt" --kubelet-client-key "$pki/api-to-kubelet.key" \
     --kubelet-certificate-authority "$pki/ca.crt" --kubelet-preferred-address-types InternalIP \
