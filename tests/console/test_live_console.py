@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -59,6 +60,71 @@ async def shown(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[tuple[Co
         yield running, tab
 
         assert tab.console == []
+
+
+async def _shrunk(probe: Probe, topic: str, node_id: int) -> float:
+    """When the controller's ISR was first seen without a node."""
+
+    async def look() -> bool:
+        return node_id not in (await probe.partition(topic)).isr
+
+    await until(look, f"node {node_id} leaves the ISR of {topic}")
+    return time.monotonic()
+
+
+@needs_browser
+async def test_a_follower_that_stands_still_turns_up_and_goes(probe: Probe, shown: tuple[Console, Tab]) -> None:
+    """Within two seconds of the shrink the landing page names partition, replica and node; healed, it says that
+    nothing is wrong; meanwhile the focus of whoever uses the keyboard stays where it is."""
+    running, tab = shown
+    await probe.create_topic("a-still", assignment=[1, 2, 3], min_insync_replicas="2")
+    await tab.open(f"{running.address}/")
+    await tab.until("document.querySelector('#live').dataset.state === 'live'", "the page is live")
+    await tab.until("document.querySelector('#verdict').textContent === 'Nothing is wrong.'", "healthy")
+    await tab.value("document.querySelector('[data-key=f-out]').focus()")
+
+    probe.pause(3)
+    try:
+        seen, turned_up = await asyncio.gather(
+            _shrunk(probe, "a-still", 3),
+            tab.until("document.querySelector('#finding-out-of-sync')?.innerText.includes('a-still-0')", "it turns up"),
+        )
+        assert turned_up - seen < SHOWN_WITHIN_S
+        await tab.until("document.querySelector('#finding-fenced')?.innerText.includes('Node 3 is fenced')", "fenced")
+        assert "at min ISR" in await tab.text("#verdict")
+        assert await tab.value("document.querySelector('#finding-out-of-sync .chip.down b').innerText") == "3"
+        assert "ISR {1, 2, 3} → {1, 2}" in await tab.text()
+        assert await tab.value("document.title") == "! What is wrong now - Strandline console"
+        assert await tab.value("document.activeElement.dataset.key") == "f-out"
+    finally:
+        probe.resume(3)
+    await tab.until(
+        "document.querySelector('#verdict').textContent === 'Nothing is wrong.'", "it goes", timeout_s=SETTLE_S
+    )
+    assert await tab.value("document.querySelector('.finding')") is None
+    assert "ISR {1, 2} → {1, 2, 3}" in await tab.text()
+
+
+@needs_browser
+async def test_a_partition_has_its_figures_and_lanes(probe: Probe, shown: tuple[Console, Tab]) -> None:
+    """HW and LEO are those of the log, each replica has a lane that grows, and the keyboard reaches the lane's page."""
+    running, tab = shown
+    await probe.create_topic("lanes", assignment=[2, 1, 3])
+    await tab.open(f"{running.address}/partitions?q=lanes")
+    await tab.until("document.querySelectorAll('.chip').length === 3", "three replicas")
+    await tab.until("document.querySelector('.chip.leader .leo').innerText === '0'", "the leader's LEO is measured")
+    assert (await tab.text("tbody tr")).startswith("lanes-0")
+
+    await tab.value("document.querySelector('select[name=sort]').focus()")
+    for _ in range(10):
+        await tab.press("Tab")
+        if await tab.value("document.activeElement.dataset.key") == "lanes-0":
+            break
+    await tab.press("Enter")
+    await tab.until("location.pathname === '/partitions/lanes/0' && document.readyState === 'complete'", "its page")
+    curves = "[...document.querySelectorAll('.lane .curve.leo')].filter(e => e.getAttribute('d').includes('L'))"
+    await tab.until(f"{curves}.length === 3", "three lanes with a curve")
+    await tab.until("document.querySelector('#part-partition').innerText.includes('of 3, min ISR')", "its figures")
 
 
 @needs_browser
