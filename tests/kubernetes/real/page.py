@@ -39,4 +39,6 @@ def rendered(result: dict[str, Any]) -> str:
     lines += ["", *(f"- Server-side dry run, {line}." for line in result.get("dry_run", []))]
     if "analytics" in result:
         lines.append(f"- The analytics Job, {result['analytics_s']} s, said: {result['analytics'].rstrip('.')}.")
+    else:
+        lines.append("- The analytics Job was left out of this run.")
     return "\n".join(lines) + "\n"
