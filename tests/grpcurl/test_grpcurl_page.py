@@ -89,10 +89,16 @@ def test_outputs_differ_by_more_than_numbers(one: str, other: str, are_same: boo
     assert (normal(one) == normal(other)) is are_same
 
 
-def test_the_commands_for_the_cluster_print_what_the_page_says(directory: Path, tools: Path) -> None:
-    """Typed into a fresh cluster of real processes, each command answers as written."""
+@pytest.fixture(scope="module")
+def differences_of_cluster(directory: Path, tools: Path) -> list[str]:
+    """What the commands for the cluster printed otherwise; typed once, into a fresh cluster, whose export stays."""
     with page_cluster(directory) as where:
-        assert "\n".join(_differences(OF_DATA, where, tools)) == ""
+        return _differences(OF_DATA, where, tools)
+
+
+def test_the_commands_for_the_cluster_print_what_the_page_says(differences_of_cluster: list[str]) -> None:
+    """Typed into a fresh cluster of real processes, each command answers as written."""
+    assert "\n".join(differences_of_cluster) == ""
 
 
 @pytest.mark.parametrize("program", ["grpcurl", "buf"])
@@ -103,11 +109,8 @@ def test_the_commands_with_certificates_print_what_the_page_says(directory: Path
         assert "\n".join(_differences(OF_TLS, where, by_buf)) == ""
 
 
+@pytest.mark.usefixtures("differences_of_cluster")
 def test_the_commands_for_the_analytics_print_what_the_page_says(directory: Path, tools: Path) -> None:
     """Asked of an analytics server over what that cluster exported, each command answers as written."""
-    if not (directory / "export").exists():
-        with page_cluster(directory) as where:
-            _differences(OF_DATA, where, tools)
-
     with analytics_server(directory) as where:
         assert "\n".join(_differences(OF_ANALYTICS, where, tools)) == ""
