@@ -7,6 +7,7 @@ oracle as plain steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -93,8 +94,9 @@ _LOOKS = st.lists(
 )
 
 
+@cache
 def generated(count: int) -> list[History]:
-    """``count`` histories, the same in every run."""
+    """``count`` histories, made once: hypothesis draws some values from the modules that are loaded by then."""
     found: list[History] = []
 
     @settings(
