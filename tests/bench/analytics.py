@@ -25,11 +25,12 @@ from page_blocks import write_block
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "BENCHMARKS.md"
 LIMIT_S = 900
+_SEEN = ("read_samples_too", "in_python", "steps")
 
 
-def measured(engine: str, root: Path, rows: int, asked: argparse.Namespace) -> dict[str, Any]:
+def measured(engine: str, root: Path, rows: int, asked: argparse.Namespace, *more: str) -> dict[str, Any]:
     """One run of one engine in a process of its own."""
-    command = [sys.executable, str(HERE / f"analytics_{engine}.py"), str(root)]
+    command = [sys.executable, str(HERE / f"analytics_{engine}.py"), str(root), *more]
     command += ["--memory", asked.memory, "--hours", str(asked.hours)]
     before = os.getloadavg()[0]
     began = time.perf_counter()
@@ -49,6 +50,8 @@ def compare(root: Path, size: int, rows: int, asked: argparse.Namespace) -> dict
             print(f"  {name}: the engines give different rows over {rows:,} events", flush=True)
             spark.setdefault("different", []).append(name)
     duck.pop("digests")
+    # How it was done is looked at in a run of its own, whose looking costs time.
+    spark |= {name: found for name, found in measured("spark", root, rows, asked, "--inspect").items() if name in _SEEN}
     return {"asked": size, "rows": rows, "spark": spark, "duckdb": duck}
 
 

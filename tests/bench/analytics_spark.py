@@ -1,7 +1,8 @@
 """All twenty statistics by Spark over one export, in this process: prints times, memory and digests as one JSON line.
 
-What statistics share is made first, each table by itself, so that a time beside a statistic's name is its own. Whether
-stages spilled or were skewed is read from the event log that Spark writes meanwhile.
+What statistics share is made first, each table by itself, so that a time beside a statistic's name is its own. With
+``--inspect`` nothing of time is to be believed, for Spark writes its event log meanwhile, and plans are read: how many
+stages there were, whether they spilled or were skewed, what they read.
 """
 
 from __future__ import annotations
@@ -63,13 +64,18 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--memory", default="3g")
     parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--inspect", action="store_true")
     asked = parser.parse_args()
+    print(json.dumps(inspected(asked) if asked.inspect else measured(asked)))
+
+
+def inspected(asked: argparse.Namespace) -> dict[str, Any]:
+    """What the plans read, and what the stages did."""
     with tempfile.TemporaryDirectory(prefix="strandline-spark-events-") as folder:
         said = " ".join(f"--conf {name}={value}" for name, value in settings(Path(folder)).items())
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"{said} pyspark-shell"
         found = measured(asked)
-        found["steps"] = steps_of(Path(folder))
-    print(json.dumps(found))
+        return {name: found[name] for name in ("read_samples_too", "in_python")} | {"steps": steps_of(Path(folder))}
 
 
 def measured(asked: argparse.Namespace) -> dict[str, Any]:
@@ -100,9 +106,9 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
         rows = [row.asDict(recursive=True) for row in frame.collect()]
         laps.lap(name)
         digests[name] = digest(statistic, scope, rows)
-        if not statistic.reads_samples and "samples" in datasets(frame):
+        if asked.inspect and not statistic.reads_samples and "samples" in datasets(frame):
             trespassers.append(name)
-        if "Python" in frame._jdf.queryExecution().executedPlan().toString():
+        if asked.inspect and "Python" in frame._jdf.queryExecution().executedPlan().toString():
             in_python.append(name)
         laps.lap("")
     memory = {"jvm_mib": round(peak_mib(jvm)), "python_mib": round(peak_mib(os.getpid()))}

@@ -12,8 +12,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.scope import PARTITION_KEY
-from strandline_analytics.silver.places import PLACE, with_place
+from strandline_analytics.silver.places import PLACE, place
 
 HOLD_INTERVALS = 3
 """How many times its declared interval a sample is believed."""
@@ -27,25 +26,25 @@ _LOOKED_AT = (
 def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
     """REPLICA_SAMPLE rows as intervals [t0, t1), one per replica and look, zombies among them with ``is_zombie``.
 
+    ``PLACE`` numbers the partition (`silver.places`).
     ``t`` of a row is corrected along its emitter's sequence. ``is_leader`` marks the row of the leader itself, which
     stands for the look as a whole. ``is_double`` marks a further copy of an event; only the last is used. A look of a
     clock that is slow, before the commit of its own epoch, counts from that commit on.
     """
-    # Numbers first: rows of one replica are told from those of another without a look at names.
-    numbers = (PLACE, "replica_id", "leader_epoch", "node_id", "incarnation")
-    series = Window.partitionBy(*numbers, *PARTITION_KEY).orderBy("seq")
+    series = Window.partitionBy(PLACE, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
     so_far = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = samples.where("event_type = 'REPLICA_SAMPLE'").select(
-        *PARTITION_KEY, "topic", "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
+        place(), "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
     )
     # The one shuffle: whatever is grouped or ordered within a partition of a topic finds its rows together.
-    rows = with_place(rows.repartition(*PARTITION_KEY)).select(
+    rows = rows.repartition(PLACE).select(
         "*",
         F.coalesce(F.lead("seq").over(series) == F.col("seq"), F.lit(False)).alias("is_double"),
         F.max("ts_wall_us").over(so_far).alias("_at"),
         F.min("ts_wall_us").over(series.rowsBetween(1, 1)).alias("_next"),
     )
-    rows = rows.join(F.broadcast(terms), [*PARTITION_KEY, "leader_epoch"], "left")
+    spans = terms.select(place(), "leader_epoch", "term_start", "term_end")
+    rows = rows.join(F.broadcast(spans), [PLACE, "leader_epoch"], "left")
     silence = F.col("_at") + F.col("interval_ms") * (HOLD_INTERVALS * 1_000)
     # Of nulls, least takes no notice: the last look holds until it is silence, or until the term is over.
     following = F.when(F.col("_next").isNotNull(), F.greatest("_next", "_at"))
@@ -56,5 +55,5 @@ def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
         .withColumn("is_zombie", F.coalesce(F.col("_at") >= F.col("term_end"), F.lit(False)))
         .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
         .withColumn("went_back", F.col("ts_wall_us") < F.col("_at"))
-        .drop(PLACE, "_next", "seq", "term_leader", "term_start", "ts_wall_us", "interval_ms", "_at")
+        .drop("_next", "seq", "term_start", "ts_wall_us", "interval_ms", "_at")
     )

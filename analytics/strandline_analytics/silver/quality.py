@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.places import PLACE
 from strandline_analytics.silver.tables import Silver
 
 QUALITY = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
@@ -24,11 +25,14 @@ def quality(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
     Args:
         samples: whether the statistic reads them; one that does not must not pay for them.
     """
-    flaws = _flaws_of_control(silver).unionByName(_other_doubles(silver))
+    wrong = _wrong(_flaws_of_control(silver).unionByName(_other_doubles(silver)))
     if samples:
-        flaws = flaws.unionByName(_flaws_of_looks(silver))
-    wrong = flaws.where(" OR ".join(f"{name} > 0" for name in QUALITY))
+        wrong = wrong.unionByName(_wrong(_flaws_of_looks(silver)).join(F.broadcast(silver.places), PLACE).drop(PLACE))
     return scope.place(wrong).groupBy(*scope.columns).agg(*(F.sum(name).alias(name) for name in QUALITY))
+
+
+def _wrong(flaws: DataFrame) -> DataFrame:
+    return flaws.where(" OR ".join(f"{name} > 0" for name in QUALITY))
 
 
 def _flaws_of_control(silver: Silver) -> DataFrame:
@@ -61,8 +65,7 @@ def _other_doubles(silver: Silver) -> DataFrame:
 
 def _flaws_of_looks(silver: Silver) -> DataFrame:
     return silver.looks.select(
-        *PARTITION_KEY,
-        "topic",
+        PLACE,
         F.col("t0").alias("t"),
         (F.col("is_zombie") & F.col("is_leader")).cast("int").alias("n_zombie"),
         F.col("is_double").cast("int").alias("n_duplicate"),

@@ -13,12 +13,13 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.scope import PARTITION_KEY, Grouping, Scope
 from strandline_analytics.silver.clocks import clock_offsets
 from strandline_analytics.silver.control import control_rows, control_states, terms
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.kept import kept, let_go
 from strandline_analytics.silver.looks import looks
+from strandline_analytics.silver.places import PLACE, in_groups, numbered
 
 
 def _leave_alone(_: bool) -> None:
@@ -106,6 +107,28 @@ class Silver:
         """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""
         told = self.control_rows if self.end_us is None else self.control_rows.where(F.col("t") < self.end_us)
         return self._kept_small(lambda: told.select(*PARTITION_KEY, "topic").distinct())
+
+    @cached_property
+    def places(self) -> DataFrame:
+        """The partitions of `keys` with the number ``PLACE`` that rows of samples have in place of their names."""
+        return self._kept_small(lambda: numbered(self.keys, PARTITION_KEY))
+
+    def grouped(self, rows: DataFrame, scope: Scope) -> DataFrame:
+        """Rows of partitions, told apart by ``PLACE``, as rows of the groups of a scope, told apart by it as well."""
+        return in_groups(rows, self.places, scope)
+
+    def named(self, figures: DataFrame, scope: Scope) -> DataFrame:
+        """Figures of groups, told apart by ``PLACE``, with the names of the groups in its stead.
+
+        What is of a partition that the control plane never spoke of has no name, and no place in a result.
+        """
+        return figures.join(F.broadcast(self._names(scope.grouping)), PLACE).drop(PLACE)
+
+    def _names(self, grouping: Grouping) -> DataFrame:
+        if grouping is Grouping.PARTITION:
+            return self.places
+        names = list(grouping.value)
+        return self.keep(("names", grouping), lambda: numbered(self.keys.select(*names).distinct(), names))
 
     def release(self) -> None:
         """Let go of what was kept; the tables can still be read, and are then made anew."""

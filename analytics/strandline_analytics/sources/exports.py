@@ -9,7 +9,8 @@ Invariant: schemas are given, never inferred; samples are read only when asked f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -118,6 +119,17 @@ def read_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
     A row that cannot be of its file ends the query that meets it, with a message that names the file; the last line
     of a file of JSON lines that was cut off within it is passed over (`inspection.is_cut`).
     """
+    of_cluster: dict[str, list[ExportedFile]] = defaultdict(list)
+    for file in files:
+        of_cluster[file.cluster_id].append(file)
+    frames = [frame for cluster, own in of_cluster.items() for frame in _read_cluster(spark, cluster, own)]
+    if not frames:
+        return spark.createDataFrame([], spark_ddl())
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFile]) -> Iterator[DataFrame]:
+    """Files of one cluster, those of a format together: so a row's cluster is compared with one word."""
     parquet: list[str] = []
     lines: list[str] = []
     cut: list[str] = []
@@ -126,16 +138,12 @@ def read_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
             parquet.append(file.uri)
         else:
             (cut if is_cut(file) else lines).append(file.uri)
-    frames = []
     if parquet:
-        frames.append(_believed(spark.read.schema(spark_ddl()).parquet(*parquet), F.lit(False)))
+        yield _believed(spark.read.schema(spark_ddl()).parquet(*parquet), cluster, F.lit(False))
     if lines:
-        frames.append(_believed(_json(spark, lines), F.col(_CORRUPT).isNotNull()))
+        yield _believed(_json(spark, lines), cluster, F.col(_CORRUPT).isNotNull())
     if cut:
-        frames.append(_believed(_json(spark, cut).where(F.col(_CORRUPT).isNull()), F.lit(False)))
-    if not frames:
-        return spark.createDataFrame([], spark_ddl())
-    return reduce(DataFrame.unionByName, frames)
+        yield _believed(_json(spark, cut).where(F.col(_CORRUPT).isNull()), cluster, F.lit(False))
 
 
 def _json(spark: SparkSession, uris: list[str]) -> DataFrame:
@@ -143,10 +151,9 @@ def _json(spark: SparkSession, uris: list[str]) -> DataFrame:
     return spark.read.schema(schema).option("columnNameOfCorruptRecord", _CORRUPT).json(uris)
 
 
-def _believed(rows: DataFrame, is_damaged: Column) -> DataFrame:
+def _believed(rows: DataFrame, cluster: str, is_damaged: Column) -> DataFrame:
     """The columns of the schema, of rows that are events of the cluster in whose folder they lie."""
     file = F.col("_metadata.file_path")
-    folder = F.regexp_extract(file, f"/([^/]+)/{layout.VERSION_FOLDER}/({TRANSITIONS}|{SAMPLES})/", 1)
 
     def trouble(*said: str | Column) -> Column:
         return F.raise_error(F.concat(*(F.lit(part) if isinstance(part, str) else part for part in said)))
@@ -157,14 +164,10 @@ def _believed(rows: DataFrame, is_damaged: Column) -> DataFrame:
     )  # fmt: skip
     foreign = trouble(
         file, " has events of cluster ", F.col("cluster_id"), ". Rule: a file lies in the folder of its cluster, ",
-        folder, ". Move it to ROOT/", F.col("cluster_id"), "/v1, or export the clusters into different directories",
+        cluster, ". Move it to ROOT/", F.col("cluster_id"), "/v1, or export the clusters into different directories",
     )  # fmt: skip
     is_none = is_damaged | F.col("seq").isNull() | F.col("cluster_id").isNull()
-    at_home = [
-        file.contains(F.concat(F.lit("/"), "cluster_id", F.lit(f"/{layout.VERSION_FOLDER}/{name}/")))
-        for name in DATASETS
-    ]
-    own = F.when(at_home[0] | at_home[1], F.col("cluster_id")).otherwise(foreign.cast("string"))
+    own = F.when(F.col("cluster_id") == cluster, F.col("cluster_id")).otherwise(foreign.cast("string"))
     checked = {
         "seq": F.when(is_none, broken.cast("bigint")).otherwise(F.col("seq")),
         "cluster_id": F.when(is_none, broken.cast("string")).otherwise(own),

@@ -10,26 +10,28 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
+from strandline_analytics.silver.places import GROUP
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.weighted import weighted_mean, weighted_percentiles
+from strandline_analytics.stats.weighted import WEIGHT, percentiles, sums_by_value, weighted_mean
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Time-weighted figures of the lag; ``known_us`` is the time covered by looks of leaders."""
-    own = silver.believed_looks.where("is_leader").withColumn("lag", F.col("leader_leo") - F.col("hw"))
-    pieces = scope.clip(own).withColumn("dur", F.col("t1") - F.col("t0"))
-    sound = F.col("lag") >= 0
-    figures = pieces.groupBy(*scope.columns).agg(
-        F.sum("dur").alias("known_us"),
-        weighted_mean(F.when(sound, F.col("lag")), F.col("dur")).alias("mean_records"),
-        F.max(F.when(sound, F.col("lag"))).alias("max_records"),
-        F.count_if(~sound).alias("n_negative"),
+    told = F.col("leader_leo") - F.col("hw")
+    own = silver.believed_looks.where("is_leader").withColumns(
+        {"lag": F.when(told >= 0, told), "_is_negative": told < 0}
     )
-    percentiles = weighted_percentiles(
-        pieces.where(sound), scope.columns, "lag", "dur", {"p50_records": 50, "p95_records": 95, "p99_records": 99}
+    pieces = scope.clip(silver.grouped(own, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
+    sums = sums_by_value(pieces, GROUP, "lag", "dur", F.count_if("_is_negative").alias("_negative"))
+    figures = sums.groupBy(*GROUP).agg(
+        F.sum(WEIGHT).alias("known_us"),
+        weighted_mean(F.col("lag"), F.col(WEIGHT)).alias("mean_records"),
+        *percentiles("lag", {"p50_records": 50, "p95_records": 95, "p99_records": 99}),
+        F.max("lag").alias("max_records"),
+        F.sum("_negative").alias("n_negative"),
     )
-    return figures.join(percentiles, list(scope.columns), "left")
+    return silver.named(figures, scope)
 
 
 STATISTIC = Statistic(

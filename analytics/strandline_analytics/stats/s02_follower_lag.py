@@ -10,27 +10,27 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
+from strandline_analytics.silver.places import GROUP
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.weighted import weighted_mean, weighted_percentiles
+from strandline_analytics.stats.weighted import WEIGHT, percentiles, sums_by_value, weighted_mean
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Time-weighted figures per replica and expected state; ``known_us`` is the time it was looked at."""
-    by = [*scope.columns, "replica_id", "expected_state"]
+    by = [*GROUP, "replica_id", "expected_state"]
     others = silver.believed_looks.where("NOT is_leader").withColumn("lag", F.col("leader_leo") - F.col("leo"))
     # A new leader does not know where a replica stands until it fetched.
     others = others.where("lag IS NOT NULL")
-    pieces = scope.clip(others).withColumn("dur", F.col("t1") - F.col("t0"))
-    figures = pieces.groupBy(*by).agg(
-        F.sum("dur").alias("known_us"),
-        weighted_mean(F.col("lag"), F.col("dur")).alias("mean_records"),
+    pieces = scope.clip(silver.grouped(others, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
+    sums = sums_by_value(pieces, by, "lag", "dur")
+    figures = sums.groupBy(*by).agg(
+        F.sum(WEIGHT).alias("known_us"),
+        weighted_mean(F.col("lag"), F.col(WEIGHT)).alias("mean_records"),
+        *percentiles("lag", {"p50_records": 50, "p95_records": 95, "p99_records": 99}),
         F.max("lag").alias("max_records"),
     )
-    percentiles = weighted_percentiles(
-        pieces, by, "lag", "dur", {"p50_records": 50, "p95_records": 95, "p99_records": 99}
-    )
-    return figures.join(percentiles, by, "left")
+    return silver.named(figures, scope)
 
 
 STATISTIC = Statistic(

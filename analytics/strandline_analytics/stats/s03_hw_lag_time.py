@@ -11,12 +11,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.scope import PARTITION_KEY, Scope
-from strandline_analytics.silver.places import PLACE, with_place
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.places import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
-_SERIES = (*PARTITION_KEY, "leader_epoch", "incarnation")
+_SERIES = (PLACE, "leader_epoch", "incarnation")
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
@@ -25,9 +25,9 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     own = silver.believed_looks.where("is_leader").withColumn("_estimated", waits & F.col("hw_next_append_us").isNull())
     own = own.join(_first_seen(own), [*_SERIES, "hw"], "left")
     own = own.withColumn("_since", F.when(waits, F.coalesce("hw_next_append_us", "_seen")))
-    pieces = scope.clip(own).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = scope.clip(silver.grouped(own, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
     doubled = (F.col("t0") + F.col("t1") - 2 * F.col("_since")).cast("decimal(38,0)") * F.col("dur")
-    return pieces.groupBy(*scope.columns).agg(
+    figures = pieces.groupBy(*GROUP).agg(
         F.sum("dur").alias("known_us"),
         (F.coalesce(F.sum(doubled), F.lit(0)).cast("double") / (2 * F.sum("dur"))).alias("mean_us"),
         F.coalesce(F.max(F.col("t1") - F.col("_since")), F.lit(0)).alias("max_us"),
@@ -35,6 +35,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         F.sum(F.when(F.col("_estimated"), F.col("dur")).otherwise(0)).alias("estimated_us"),
         F.count_if(F.col("t0") < F.col("_since")).alias("n_negative"),
     )
+    return silver.named(figures, scope)
 
 
 def _first_seen(own: DataFrame) -> DataFrame:
@@ -43,9 +44,9 @@ def _first_seen(own: DataFrame) -> DataFrame:
     asked = own.where("_estimated").select(*_SERIES, F.col("hw").alias("_offset")).distinct()
     asked = asked.select("*", F.lit(None).cast("bigint").alias("_at"), F.lit(1).alias("_asks"))
     # What stands before a question in this order is above the offset that it asks about.
-    above = Window.partitionBy(PLACE, *_SERIES).orderBy(F.desc("_offset"), F.desc("_asks"))
+    above = Window.partitionBy(*_SERIES).orderBy(F.desc("_offset"), F.desc("_asks"))
     above = above.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows = with_place(seen.unionByName(asked)).withColumn("_seen", F.min("_at").over(above)).where("_asks = 1")
+    rows = seen.unionByName(asked).withColumn("_seen", F.min("_at").over(above)).where("_asks = 1")
     return rows.select(*_SERIES, F.col("_offset").alias("hw"), "_seen")
 
 

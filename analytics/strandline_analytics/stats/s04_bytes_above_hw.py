@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
+from strandline_analytics.silver.places import GROUP
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.weighted import exact_integral
@@ -17,14 +18,17 @@ from strandline_analytics.stats.weighted import exact_integral
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Mean, maximum and integral of the bytes between HW and LEO of the leader."""
     own = silver.believed_looks.where("is_leader").withColumn("above", F.col("leo_bytes") - F.col("hw_bytes"))
-    pieces = scope.clip(own.where("above IS NOT NULL")).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = scope.clip(silver.grouped(own.where("above IS NOT NULL"), scope)).withColumn(
+        "dur", F.col("t1") - F.col("t0")
+    )
     exposure = exact_integral(F.col("above"), F.col("dur")).cast("double")
-    return pieces.groupBy(*scope.columns).agg(
+    figures = pieces.groupBy(*GROUP).agg(
         F.sum("dur").alias("known_us"),
         (exposure / F.sum("dur")).alias("mean_bytes"),
         F.max("above").alias("max_bytes"),
         (exposure / 1_000_000).alias("byte_seconds"),
     )
+    return silver.named(figures, scope)
 
 
 STATISTIC = Statistic(

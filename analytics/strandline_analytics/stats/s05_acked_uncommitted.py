@@ -10,26 +10,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
+from strandline_analytics.silver.places import GROUP
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.weighted import weighted_mean, weighted_percentiles
+from strandline_analytics.stats.weighted import WEIGHT, percentiles, sums_by_value, weighted_mean
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Time-weighted figures of A, and for how long it was above 0."""
     own = silver.believed_looks.where("is_leader AND acked_offset IS NOT NULL")
     own = own.withColumn("at_risk", F.greatest(F.lit(0), F.col("acked_offset") - F.col("hw")))
-    pieces = scope.clip(own).withColumn("dur", F.col("t1") - F.col("t0"))
-    figures = pieces.groupBy(*scope.columns).agg(
-        F.sum("dur").alias("known_us"),
-        weighted_mean(F.col("at_risk"), F.col("dur")).alias("mean_records"),
+    pieces = scope.clip(silver.grouped(own, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
+    sums = sums_by_value(pieces, GROUP, "at_risk", "dur")
+    figures = sums.groupBy(*GROUP).agg(
+        F.sum(WEIGHT).alias("known_us"),
+        weighted_mean(F.col("at_risk"), F.col(WEIGHT)).alias("mean_records"),
+        *percentiles("at_risk", {"p50_records": 50, "p95_records": 95, "p99_records": 99}),
         F.max("at_risk").alias("max_records"),
-        F.sum(F.when(F.col("at_risk") > 0, F.col("dur")).otherwise(0)).alias("at_risk_us"),
+        F.sum(F.when(F.col("at_risk") > 0, F.col(WEIGHT)).otherwise(0)).alias("at_risk_us"),
     )
-    percentiles = weighted_percentiles(
-        pieces, scope.columns, "at_risk", "dur", {"p50_records": 50, "p95_records": 95, "p99_records": 99}
-    )
-    return figures.join(percentiles, list(scope.columns), "left")
+    return silver.named(figures, scope)
 
 
 STATISTIC = Statistic(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.places import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.weighted import weighted_mean
@@ -17,9 +18,9 @@ from strandline_analytics.stats.weighted import weighted_mean
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Time-weighted mean and maximum of the possible cuts."""
-    pieces = scope.clip(_possible_cuts(silver)).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = scope.clip(silver.grouped(_possible_cuts(silver), scope)).withColumn("dur", F.col("t1") - F.col("t0"))
     alone = F.col("n_members") == 0
-    return pieces.groupBy(*scope.columns).agg(
+    figures = pieces.groupBy(*GROUP).agg(
         F.sum("dur").alias("known_us"),
         weighted_mean(F.col("clean_worst"), F.col("dur")).alias("clean_worst_mean_records"),
         F.max("clean_worst").alias("clean_worst_max_records"),
@@ -28,6 +29,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         F.sum(F.when(alone, F.col("dur")).otherwise(0)).alias("no_clean_successor_us"),
         F.sum("n_below_hw").alias("n_below_hw"),
     )
+    return silver.named(figures, scope)
 
 
 def _possible_cuts(silver: Silver) -> DataFrame:
@@ -38,7 +40,7 @@ def _possible_cuts(silver: Silver) -> DataFrame:
     member = F.col("in_isr") & ~F.col("is_leader")
     outsider = ~F.col("in_isr") & F.col("expected_state").isin("catching_up", "reassigning")
     unknown = F.count_if(member & F.col("leo").isNull())
-    look = silver.believed_looks.groupBy(*PARTITION_KEY, "topic", "node_id", "incarnation", "leader_epoch", "sample_id")
+    look = silver.believed_looks.groupBy(PLACE, "node_id", "incarnation", "leader_epoch", "sample_id")
     return look.agg(
         F.max(F.when(F.col("is_leader"), F.col("t0"))).alias("t0"),
         F.max(F.when(F.col("is_leader"), F.col("t1"))).alias("t1"),

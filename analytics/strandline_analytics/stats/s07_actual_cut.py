@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.places import PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
@@ -49,12 +50,13 @@ def _epoch_cuts(silver: Silver) -> DataFrame:
     began = starts.agg(
         F.min("topic").alias("topic"), F.min("ts_wall_us").alias("t"), F.min("start_offset").alias("start")
     )
-    own = silver.looks.where("is_leader AND NOT is_double").groupBy(*PARTITION_KEY, "leader_epoch")
+    own = silver.looks.where("is_leader AND NOT is_double").groupBy(PLACE, "leader_epoch")
     ends = own.agg(
         F.max(F.when(~F.col("is_zombie"), F.col("leader_leo"))).alias("leo"),
         F.max("leader_leo").alias("leo_zombie"),
         F.max(F.when(~F.col("is_zombie"), F.col("hw"))).alias("hw"),
     )
+    ends = ends.join(F.broadcast(silver.places), PLACE).drop(PLACE, "topic")
     epochs = began.join(ends, [*PARTITION_KEY, "leader_epoch"], "full")
     seen = F.array_sort(F.collect_list(F.struct("leader_epoch", "t", "topic", "start", "leo", "leo_zombie", "hw")))
     rows = epochs.groupBy(*PARTITION_KEY).agg(seen.alias("_seen"))

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
-from strandline_analytics.silver.places import PLACE, with_place
+from strandline_analytics.silver.places import GROUP, PLACE, place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
 STALL_US = 1_000_000
 """theta: one second."""
 
-_SERIES = (*PARTITION_KEY, "leader_epoch", "incarnation")
+_SERIES = (PLACE, "leader_epoch", "incarnation")
 
 
 def stalls(silver: Silver) -> DataFrame:
@@ -47,9 +47,10 @@ def _episodes(silver: Silver) -> DataFrame:
         F.min("_outof").alias("_went"),
     ).where("_seen IS NOT NULL")
     # Of coalesced advances the border is not in the record; the next look with a higher HW bounds the end.
-    order = Window.partitionBy(PLACE, *_SERIES).orderBy("hw")
-    episodes = with_place(episodes).withColumn("_next", F.lead("_seen").over(order)).drop(PLACE)
-    episodes = episodes.join(F.broadcast(silver.terms), [*PARTITION_KEY, "leader_epoch"], "left")
+    order = Window.partitionBy(*_SERIES).orderBy("hw")
+    episodes = episodes.withColumn("_next", F.lead("_seen").over(order))
+    ends = silver.terms.select(place(), "leader_epoch", "term_end")
+    episodes = episodes.join(F.broadcast(ends), [PLACE, "leader_epoch"], "left")
     end = F.least(F.coalesce("_went", F.least("_held", "_next")), F.col("term_end"))
     ended_by = (
         F.when(F.col("term_end") <= F.coalesce("_went", F.col("term_end")), F.lit("epoch_end"))
@@ -61,7 +62,7 @@ def _episodes(silver: Silver) -> DataFrame:
     )
     episodes = episodes.withColumn("t0", F.greatest("_seen", "_came")).withColumn("t1", end)
     episodes = episodes.withColumn("ended_by", ended_by).where(F.col("t1") - F.col("t0") >= STALL_US)
-    return episodes.join(F.broadcast(silver.keys), list(PARTITION_KEY), "left")
+    return episodes.join(F.broadcast(silver.places), PLACE)
 
 
 def _heights(silver: Silver) -> DataFrame:
@@ -72,14 +73,14 @@ def _heights(silver: Silver) -> DataFrame:
     none = F.lit(None).cast("bigint")
     into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
     outof = F.struct(F.col("old_hw").alias("hw"), none.alias("_into"), F.col("first_us").alias("_outof"))
-    moved = advances.select(*_SERIES, F.explode(F.array(into, outof)).alias("_moved"))
+    moved = advances.select(place(), *_SERIES[1:], F.explode(F.array(into, outof)).alias("_moved"))
     seen = {"_t0": F.col("t0"), "_t1": F.col("t1"), "_look": F.col("sample_id")}
     rows = looks.select(
         *_SERIES, "hw", none.alias("_into"), none.alias("_outof"), *(c.alias(n) for n, c in seen.items())
     )
     rows = rows.unionByName(moved.select(*_SERIES, "_moved.*", *(none.alias(name) for name in seen)))
     # The one shuffle: what follows is grouped and ordered within a partition of a topic.
-    return rows.repartition(*PARTITION_KEY)
+    return rows.repartition(PLACE)
 
 
 def _with_minimum(episodes: DataFrame, silver: Silver) -> DataFrame:
@@ -110,8 +111,8 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     blamed = blamed.groupBy(*scope.columns).agg(
         F.map_from_entries(F.sort_array(F.collect_list(F.struct("_blocker", "_n")))).alias("blockers")
     )
-    looked = scope.clip(silver.believed_looks.where("is_leader")).groupBy(*scope.columns)
-    known = looked.agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us"))
+    looked = scope.clip(silver.grouped(silver.believed_looks.where("is_leader"), scope)).groupBy(*GROUP)
+    known = silver.named(looked.agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us")), scope)
     return known.join(figures, list(scope.columns), "full").join(blamed, list(scope.columns), "left")
 
 

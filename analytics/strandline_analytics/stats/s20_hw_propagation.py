@@ -12,38 +12,41 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import in_controller_time
-from strandline_analytics.silver.places import PLACE, with_place
+from strandline_analytics.silver.places import GROUP, PLACE, place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.ranks import nearest_rank
 
-_TERM = (*PARTITION_KEY, "leader_epoch")
-_TELLER = (*_TERM, "topic", "node_id", "incarnation", "seq")
+_TERM = (PLACE, "leader_epoch")
+_TELLER = ("cluster_id", "leader_epoch", "node_id", "incarnation", "seq")
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Per follower: delays of the first sight of each HW, and how far it was behind in records."""
     # A copy of an advance is passed over by whoever looks for the first; a copy of what a follower saw is not.
     advances = silver.written_samples("HW_ADVANCE").select(
+        place(),
         *_TELLER,
         F.lit(True).alias("_leads"),
         F.col("new_hw").alias("hw"),
         F.col("last_us").alias("at"),
     )
     begun = silver.of_type("EPOCH_START").select(
-        *_TELLER, F.lit(True).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
+        place(), *_TELLER, F.lit(True).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
     )
     seen = silver.written_samples("LOCAL_SAMPLE").select(
-        *_TELLER, F.lit(False).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
+        place(), *_TELLER, F.lit(False).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
     )
     both = advances.unionByName(begun).unionByName(seen)
-    both = with_place(in_controller_time(both, silver.clock_offsets, "node_id", "at"))
+    both = in_controller_time(both, silver.clock_offsets, "node_id", "at").drop("cluster_id")
+    # The one shuffle: what follows is ordered and grouped within a partition of a topic.
+    both = both.repartition(PLACE)
     is_advance = F.col("_leads")
     # The earliest advance to at least this HW: the nearest from above, for a leader's HW only rises within its epoch.
-    downward = Window.partitionBy(PLACE, *_TERM).orderBy(F.desc("hw"), F.desc("_leads"), F.desc("at"))
-    timewise = Window.partitionBy(PLACE, *_TERM).orderBy("at", F.desc("_leads"), "hw")
+    downward = Window.partitionBy(*_TERM).orderBy(F.desc("hw"), F.desc("_leads"), F.desc("at"))
+    timewise = Window.partitionBy(*_TERM).orderBy("at", F.desc("_leads"), "hw")
     until_now = (Window.unboundedPreceding, Window.currentRow)
     rows = both.withColumn(
         "_reached",
@@ -54,16 +57,16 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         "_leader_hw", F.last(F.when(is_advance, F.col("hw")), ignorenulls=True).over(timewise.rowsBetween(*until_now))
     )
     rows = rows.where(~is_advance).withColumnRenamed("at", "t")
-    own = Window.partitionBy(PLACE, *_TERM, "node_id").orderBy("t", "incarnation", "seq")
+    own = Window.partitionBy(*_TERM, "node_id").orderBy("t", "incarnation", "seq")
     rows = rows.withColumn("_before", F.lag(F.struct("incarnation", "seq", "hw")).over(own))
     is_copy = F.struct("incarnation", "seq").eqNullSafe(F.struct("_before.incarnation", "_before.seq"))
     rows = rows.where(~is_copy)
     first_sight = ~F.col("hw").eqNullSafe(F.col("_before.hw"))
     rows = rows.withColumn("_delay", F.when(first_sight, F.col("t") - F.col("_reached.at")))
     rows = rows.withColumn("_behind", F.col("_leader_hw") - F.col("hw"))
-    return (
-        scope.place(rows)
-        .groupBy(*scope.columns, F.col("node_id").alias("replica_id"))
+    figures = (
+        scope.place(silver.grouped(rows, scope))
+        .groupBy(*GROUP, F.col("node_id").alias("replica_id"))
         .agg(
             F.count("_delay").alias("observations"),
             *nearest_rank(F.col("_delay"), {"p50_us": 50, "p95_us": 95}),
@@ -76,6 +79,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
             ),
         )
     )
+    return silver.named(figures, scope)
 
 
 STATISTIC = Statistic(

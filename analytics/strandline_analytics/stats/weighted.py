@@ -1,7 +1,9 @@
-"""Decides what a time-weighted percentile is: the smallest value v with sum of durations(value <= v) >= p * the whole.
+"""Decides what a time-weighted figure is: a mean, or the least v with sum of durations(value <= v) >= p * the whole.
 
 Nearest rank on exact integers (`state-events` 2.6), so that two engines agree to the last microsecond. Spark's
 ``percentile(col, p, frequency)`` interpolates and ``percentile_approx`` estimates: neither is this.
+
+Rows are added up by value first, once; all figures of a group are told from these sums, which are few.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.silver.places import PLACE, with_place
+WEIGHT = "_weight"
+_SO_FAR, _WHOLE = "_so_far", "_whole"
 
 
 def exact_integral(value: Column, weight: Column) -> Column:
@@ -25,22 +28,22 @@ def weighted_mean(value: Column, weight: Column) -> Column:
     return exact_integral(value, weight).cast("double") / whole
 
 
-def weighted_percentiles(
-    rows: DataFrame, by: Sequence[str], value: str, weight: str, percents: Mapping[str, int]
-) -> DataFrame:
-    """Per group of ``by``: the percentiles of ``value`` weighted by ``weight``, under the names of ``percents``.
+def sums_by_value(rows: DataFrame, by: Sequence[str], value: str, weight: str, *more: Column) -> DataFrame:
+    """Per group of ``by`` and value: ``WEIGHT``, the sum of the weights; of no value as well, in no percentile or mean.
 
     Args:
-        rows: with integer columns ``value`` and ``weight``; rows where either is null or 0 weight count nothing.
-        percents: result column -> whole percent, for instance ``{"p95": 95}``.
+        rows: with integer columns ``value`` and ``weight``; rows of no weight count nothing.
+        more: further aggregates of the rows.
     """
-    held = rows.where(F.col(value).isNotNull() & (F.col(weight) > 0))
-    sums = held.groupBy(*by, value).agg(F.sum(weight).alias("_weight"))
-    group = Window.partitionBy(PLACE, *by)
-    sums = with_place(sums, by).withColumn("_so_far", F.sum("_weight").over(group.orderBy(value)))
-    sums = sums.withColumn("_whole", F.sum("_weight").over(group))
-    picks = [
-        F.min(F.when(F.col("_so_far") * 100 >= F.col("_whole") * percent, F.col(value))).alias(name)
+    sums = rows.where(F.col(weight) > 0).groupBy(*by, value).agg(F.sum(weight).alias(WEIGHT), *more)
+    group = Window.partitionBy(*by)
+    valued = F.when(F.col(value).isNotNull(), F.col(WEIGHT))
+    return sums.withColumns({_SO_FAR: F.sum(valued).over(group.orderBy(value)), _WHOLE: F.sum(valued).over(group)})
+
+
+def percentiles(value: str, percents: Mapping[str, int]) -> list[Column]:
+    """Aggregates of `sums_by_value` under the names of ``percents``, for instance ``{"p95": 95}``, whole percents."""
+    return [
+        F.min(F.when(F.col(_SO_FAR) * 100 >= F.col(_WHOLE) * percent, F.col(value))).alias(name)
         for name, percent in percents.items()
     ]
-    return sums.groupBy(*by).agg(*picks)
