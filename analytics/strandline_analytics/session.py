@@ -22,6 +22,8 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.ui.enabled": "false",
+    # To tell Spark which line of ours wrote each column down takes longer than all else that happens in Python.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "true",
     # Results of an hour replace the results of that hour and no other (`state-events` 3.1).
@@ -46,6 +48,10 @@ SMALL = {
 """For an export of minutes: nothing is split, and no code is compiled for a query that runs once."""
 SMALL_BYTES = 8 << 20
 """Up to so many bytes of files there is little to read: some hundred thousand rows."""
+MIDDLE = {"spark.sql.adaptive.enabled": "false"}
+"""For an export of a day: what is known of the files before is as good as what a query learns under way."""
+MIDDLE_BYTES = 1 << 30
+"""Up to so many bytes of files: some fifty million rows."""
 _JVM = (
     "-XX:+UseParallelGC",
     # What a command does runs some thousand times, and rows by the million: only for the latter it pays to compile code
@@ -54,6 +60,8 @@ _JVM = (
     "-XX:Tier4MinInvocationThreshold=30000",
     "-XX:Tier4CompileThreshold=600000",
     "-XX:Tier4BackEdgeThreshold=2000000",
+    # Spark's classes need so much from the start; by default all of the heap is collected four times on the way there.
+    "-XX:MetaspaceSize=256m",
 )
 _QUIET = Path(__file__).with_name("log4j2.properties")
 _EMBEDDED = {
@@ -63,7 +71,7 @@ _EMBEDDED = {
 
 
 _FOUND: dict[str, str] = {}
-"""What the session had before it was made small; there is one session in a process."""
+"""What the session had before it was set up for a size; there is one session in a process."""
 
 
 def open_session(app: str = "strandline-analytics", *, master: str | None = None, memory: str = "2g") -> SparkSession:
@@ -96,12 +104,10 @@ def open_session(app: str = "strandline-analytics", *, master: str | None = None
 def fit_session(spark: SparkSession, size_bytes: int) -> None:
     """Set a session up for the size of what it is to read: for little, planning and compiling cost most.
 
-    What somebody set otherwise (tests, `--conf` of `spark-submit`) is left as it is for input that is not small.
+    What somebody set otherwise (tests, `--conf` of `spark-submit`) is left as it is for input that is large.
     """
-    if size_bytes <= SMALL_BYTES:
-        for name, value in SMALL.items():
-            _FOUND.setdefault(name, spark.conf.get(name) or "")
-            spark.conf.set(name, value)
-        return
-    for name, value in _FOUND.items():
+    wanted = SMALL if size_bytes <= SMALL_BYTES else MIDDLE if size_bytes <= MIDDLE_BYTES else {}
+    for name in wanted:
+        _FOUND.setdefault(name, spark.conf.get(name) or "")
+    for name, value in (_FOUND | wanted).items():
         spark.conf.set(name, value)

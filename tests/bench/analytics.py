@@ -1,7 +1,7 @@
 """What the twenty statistics cost, in Spark and in DuckDB, on the same generated day.
 
 Run by `make bench-analytics`. Each size and engine is a process of its own, so that memory is that of one run; sizes
-grow so that the growth of the cost with the rows is seen. Writes its block of docs/BENCHMARKS.md after each size.
+grow so that the growth of the cost with the rows is seen. Writes its block of docs/BENCHMARKS.md at the end.
 Figures of a busy machine say little by the clock: the load average stands beside them.
 """
 
@@ -50,8 +50,6 @@ def compare(root: Path, size: int, rows: int, asked: argparse.Namespace) -> dict
             print(f"  {name}: the engines give different rows over {rows:,} events", flush=True)
             spark.setdefault("different", []).append(name)
     duck.pop("digests")
-    # How it was done is looked at in a run of its own, whose looking costs time.
-    spark |= {name: found for name, found in measured("spark", root, rows, asked, "--inspect").items() if name in _SEEN}
     return {"asked": size, "rows": rows, "spark": spark, "duckdb": duck}
 
 
@@ -66,14 +64,19 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE)
     asked = parser.parse_args()
     results = []
-    for events in map(int, asked.events.split(",")):
+    sizes = [int(size) for size in asked.events.split(",")]
+    for events in sizes:
         with tempfile.TemporaryDirectory(prefix="strandline-day-") as folder:
             shape = Shape(seed=asked.seed, events=events, partitions=asked.partitions, hours=asked.hours)
             rows = write_day(shape, Path(folder))
             print(f"{rows:,} rows written", flush=True)
             results.append(compare(Path(folder), events, rows, asked))
             print(json.dumps(results[-1]), flush=True)
-        write_block(asked.page, "analytics", "make bench-analytics", text_of(results, vars(asked)))
+            if events == sizes[-1]:
+                # How it was done is looked at in a run of its own, whose looking costs time.
+                seen = measured("spark", Path(folder), rows, asked, "--inspect")
+                results[-1]["spark"] |= {name: seen[name] for name in _SEEN}
+    write_block(asked.page, "analytics", "make bench-analytics", text_of(results, vars(asked)))
     print("\n".join(["", *verdicts(results)]))
 
 

@@ -113,7 +113,7 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
         laps.lap("")
     memory = {"jvm_mib": round(peak_mib(jvm)), "python_mib": round(peak_mib(os.getpid()))}
     session.stop()
-    plans = {"read_samples_too": trespassers, "in_python": in_python}
+    plans = {"read_samples_too": trespassers, "in_python": in_python} if asked.inspect else {}
     return {"times": laps.times, "cpu": laps.cpu, "digests": digests} | memory | plans
 
 
