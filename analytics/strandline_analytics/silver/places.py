@@ -5,7 +5,7 @@ costs more than the figures do. Rows of samples are therefore told apart by a ha
 their names at the end. A hash may be shared by two partitions, once in billions of clusters; then nothing is
 answered, rather than the figures of two partitions as one.
 
-Invariant: where a number stands for names, `numbered` has proven that nobody else has it.
+Invariant: of the partitions that the control plane told of, `numbered` has proven that no two have one number.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ def in_groups(rows: DataFrame, places: DataFrame, scope: Scope) -> DataFrame:
     names = scope.grouping.value
     if set(PARTITION_KEY) <= set(names):
         return rows
-    groups = places.select(F.col(PLACE), F.xxhash64(*names).alias("_group"))
+    groups = places.select(F.col(PLACE), place(names).alias("_group"))
     return rows.join(F.broadcast(groups), PLACE).withColumn(PLACE, F.col("_group")).drop("_group")
