@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import grpc
 
 from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.client import ClusterUnreachable
 from strandline.rpc.channels import Channels, parse_endpoint
 from strandline.rpc.tls import open_tls
 from strandline.v1 import controller_service_pb2 as controller_pb
@@ -120,7 +121,8 @@ def alarms(cluster: LocalCluster) -> list[str]:
 async def until(look: Callable[[], Awaitable[_Found | None]], what: str, *, timeout_s: float = SETTLE_S) -> _Found:
     """What ``look`` finds, as soon as it finds something that is true.
 
-    A refused or failed call, and a replica that is not there yet, count as nothing found.
+    A refused or failed call, a cluster that cannot be reached, and a replica that is not there yet, count as nothing
+    found: what is still starting answers nobody.
 
     Raises:
         AssertionError: with ``what`` and the last failure, when ``timeout_s`` has passed.
@@ -132,7 +134,7 @@ async def until(look: Callable[[], Awaitable[_Found | None]], what: str, *, time
             found = await look()
         except grpc.aio.AioRpcError as error:
             failure = f"; last failure: {error.code().name} {error.details()}"
-        except LookupError as error:
+        except (LookupError, ClusterUnreachable) as error:
             failure = f"; last failure: {error}"
         else:
             failure = ""
