@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from strandline_analytics.class_archive import jvm_options
+from strandline_analytics.jvm_names import remember_names
 from strandline_analytics.jvm_words import without_greetings
 
 Session = SparkSession
@@ -35,6 +39,9 @@ _SETTINGS = {
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",
     # A history is small; the default of 200 would be 200 empty tasks.
     "spark.sql.shuffle.partitions": "8",
+    # Whatever sorts or adds up takes memory by pages. The default, 64 MiB with a heap of 4 GiB, is cleared and kept for
+    # tables of a thousand rows, hundreds of times: a third of all memory, and of the time to collect it.
+    "spark.buffer.pageSize": "4m",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -70,17 +77,24 @@ _EMBEDDED = {
 }
 
 
-_FOUND: dict[str, str] = {}
-"""What the session had before it was set up for a size; there is one session in a process."""
+_FITTED: dict[tuple[str, int], SparkSession] = {}
+"""Sessions for little input, by their application and the most that they are for."""
 
 
-def open_session(app: str = "strandline-analytics", *, master: str | None = None, memory: str = "2g") -> SparkSession:
+def open_session(
+    app: str = "strandline-analytics",
+    *,
+    master: str | None = None,
+    memory: str = "2g",
+    jvm: Sequence[str] | None = None,
+) -> SparkSession:
     """Open a session, or join the one that `spark-submit` prepared.
 
     Args:
         app: the name that Spark's own pages show.
         master: ``local[N]`` for an embedded run; None leaves the choice to `spark-submit`.
         memory: of the driver, as Spark spells it; counts only where this process starts the JVM.
+        jvm: further options of that JVM; None: those of an archive of classes, if there is one (`class_archive`).
     """
     builder = SparkSession.builder.appName(app)
     for name, value in _SETTINGS.items():
@@ -93,21 +107,39 @@ def open_session(app: str = "strandline-analytics", *, master: str | None = None
         builder = builder.master(master).config("spark.driver.memory", memory)
         for name, value in _EMBEDDED.items():
             builder = builder.config(name, value)
-        options = (*_JVM, f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
+        options = (*_JVM, *(jvm_options() if jvm is None else jvm), f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
         builder = builder.config("spark.driver.extraJavaOptions", " ".join(options))
     with without_greetings() if master is not None else nullcontext():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    remember_names(session)
     return session
 
 
-def fit_session(spark: SparkSession, size_bytes: int) -> None:
-    """Set a session up for the size of what it is to read: for little, planning and compiling cost most.
+def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
+    """The session for input of this size: for little, planning and compiling cost most.
 
-    What somebody set otherwise (tests, `--conf` of `spark-submit`) is left as it is for input that is large.
+    It shares everything with the one that is given but settings, so what runs beside it keeps its own. For input that
+    is large it is that one, with whatever somebody set (tests, `--conf` of `spark-submit`).
     """
-    wanted = SMALL if size_bytes <= SMALL_BYTES else MIDDLE if size_bytes <= MIDDLE_BYTES else {}
-    for name in wanted:
-        _FOUND.setdefault(name, spark.conf.get(name) or "")
-    for name, value in (_FOUND | wanted).items():
-        spark.conf.set(name, value)
+    if size_bytes > MIDDLE_BYTES:
+        return spark
+    most, wanted = (SMALL_BYTES, SMALL) if size_bytes <= SMALL_BYTES else (MIDDLE_BYTES, MIDDLE)
+    name = (spark.sparkContext.applicationId, most)
+    if name not in _FITTED:
+        fitted = spark.newSession()
+        for setting, value in wanted.items():
+            fitted.conf.set(setting, value)
+        _FITTED[name] = fitted
+    return _FITTED[name]
+
+
+def carried_out_in(spark: SparkSession, query: DataFrame) -> DataFrame:
+    """The same query, planned and carried out with the settings of another session of its application."""
+    origin: Any = getattr(query, "_jdf", None)
+    if origin is None or query.sparkSession is spark:
+        # Spark Connect: no plan is within reach.
+        return query
+    jvm: Any = spark._jvm
+    plan = origin.queryExecution().analyzed()
+    return type(query)(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)

@@ -1,42 +1,53 @@
-"""How a session is set up for the size of its input, and found again as it was."""
+"""How a query is carried out by the size of its input, and that nobody else's settings change for it."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from strandline_analytics import session
-from strandline_analytics.session import MIDDLE, MIDDLE_BYTES, SMALL, SMALL_BYTES, fit_session
-
-
-@pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The settings of a session that somebody set up by hand."""
-    monkeypatch.setattr(session, "_FOUND", {})
-    return dict.fromkeys(SMALL, "by hand")
-
-
-def fit(settings: dict[str, str], size_bytes: int) -> None:
-    """Fit a session that has nothing but these settings."""
-    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=settings.get, set=settings.__setitem__))
-    fit_session(spark, size_bytes)
+from strandline_analytics.session import (
+    MIDDLE,
+    MIDDLE_BYTES,
+    SMALL,
+    SMALL_BYTES,
+    carried_out_in,
+    session_for,
+)
 
 
-def test_large_input_finds_the_settings_of_before(settings: dict[str, str]) -> None:
-    """What somebody set is there again for input above the sizes that are known, whatever was read before it."""
-    for size in (SMALL_BYTES, MIDDLE_BYTES, MIDDLE_BYTES + 1):
-        fit(settings, size)
-
-    assert settings == dict.fromkeys(SMALL, "by hand")
+def settings(spark: SparkSession) -> dict[str, str | None]:
+    """The settings that a size may decide about."""
+    return {name: spark.conf.get(name) for name in SMALL | MIDDLE}
 
 
-def test_input_of_a_day_keeps_all_settings_but_its_own(settings: dict[str, str]) -> None:
-    """After little input, a day's is planned once and with whatever else was set."""
-    fit(settings, SMALL_BYTES)
-    assert settings == SMALL
+@pytest.mark.parametrize(("size_bytes", "decided"), [(SMALL_BYTES, SMALL), (SMALL_BYTES + 1, MIDDLE)])
+def test_a_size_has_its_settings_and_changes_no_others(
+    spark: SparkSession, size_bytes: int, decided: dict[str, str]
+) -> None:
+    """Little input and a day's have the settings written down for them; the session that was given keeps its own."""
+    before = settings(spark)
 
-    fit(settings, SMALL_BYTES + 1)
+    fitted = session_for(spark, size_bytes)
 
-    assert settings == dict.fromkeys(SMALL, "by hand") | MIDDLE
+    assert {name: fitted.conf.get(name) for name in decided} == decided
+    assert settings(spark) == before
+    assert session_for(spark, size_bytes) is fitted
+
+
+def test_large_input_is_read_with_whatever_was_set(spark: SparkSession) -> None:
+    """Above the sizes that are known the session is the one that was given."""
+    assert session_for(spark, MIDDLE_BYTES + 1) is spark
+
+
+def test_a_query_is_planned_with_the_settings_of_its_session(spark: SparkSession) -> None:
+    """A query of one session, carried out in another, has that one's number of parts, and the same rows."""
+    spark = session_for(spark, SMALL_BYTES + 1)
+    small = session_for(spark, SMALL_BYTES)
+    query = spark.range(0, 100, 1, 4).groupBy((F.col("id") % 7).alias("rest")).count()
+
+    there = carried_out_in(small, query)
+
+    assert (query.rdd.getNumPartitions(), there.rdd.getNumPartitions()) == (8, 1)
+    assert sorted(there.collect()) == sorted(query.collect())
+    assert there.sparkSession is small

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from threading import RLock
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,13 +22,13 @@ from strandline_analytics.silver.looks import looks
 from strandline_analytics.silver.places import PLACE, in_groups, numbered
 
 
-def _leave_alone(_: bool) -> None:
-    """For tables that are part of something larger, whose session is set up already."""
+def _as_it_is(query: DataFrame) -> DataFrame:
+    return query
 
 
 @dataclass(frozen=True)
 class Silver:
-    """Tables that are made when first asked for, and kept.
+    """Tables that are made when first asked for, by any thread, and kept.
 
     - ``transitions``: distinct events, with ``n_copies``.
     - ``samples``: rows as written; None where only transitions were read.
@@ -40,78 +40,72 @@ class Silver:
     samples: DataFrame | None = None
     input_hash: str = "none"
     end_us: int | None = None
-    fit: Callable[[bool], None] = _leave_alone
-    """Sets the session up for a query that reads transitions alone (false), or samples too (true)."""
+    fit: Callable[[DataFrame], DataFrame] = _as_it_is
+    """How a query of transitions alone, which are the small part, is to be carried out."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _making: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def keep(self, name: tuple[object, ...], make: Callable[[], DataFrame], *, samples: bool = False) -> DataFrame:
-        """A small table that several statistics of one question share: made for the first of them, and kept.
+        """A table that several statistics share: made for the first of them, and kept.
+
+        What does not fit into memory goes to disk.
 
         Args:
             samples: whether it is made of samples too.
         """
-        if name not in self._kept:
-            made = make()
-            self.fit(samples)
-            self._kept[name] = kept(made)
-        return self._kept[name]
+        # Making a table only plans it, so nobody waits here for rows.
+        with self._making:
+            if name not in self._kept:
+                self._kept[name] = kept(make() if samples else self.fit(make()))
+            return self._kept[name]
 
-    def _kept_small(self, make: Callable[[], DataFrame]) -> DataFrame:
-        made = make()
-        self.fit(False)
-        return kept(made)
-
-    @cached_property
+    @property
     def control_rows(self) -> DataFrame:
         """The controller's rows about partitions, with corrected time ``t`` (`control.control_rows`)."""
-        return self._kept_small(lambda: control_rows(self.transitions))
+        return self.keep(("control rows",), lambda: control_rows(self.transitions))
 
-    @cached_property
+    @property
     def control(self) -> DataFrame:
         """Leader, ISR, minimum and replicas as step functions (`control.control_states`)."""
-        return self._kept_small(lambda: control_states(self.control_rows))
+        return self.keep(("control",), lambda: control_states(self.control_rows))
 
-    @cached_property
+    @property
     def terms(self) -> DataFrame:
         """When each leader epoch was in force (`control.terms`)."""
-        return self._kept_small(lambda: terms(self.control_rows))
+        return self.keep(("terms",), lambda: terms(self.control_rows))
 
-    @cached_property
+    @property
     def clock_offsets(self) -> DataFrame:
         """What the controller measured of the nodes' clocks (`clocks.clock_offsets`)."""
-        return self._kept_small(lambda: clock_offsets(self.transitions))
+        return self.keep(("clock offsets",), lambda: clock_offsets(self.transitions))
 
-    @cached_property
+    @property
     def looks(self) -> DataFrame:
-        """All looks of leaders at replicas as intervals, zombies and doubles included (`looks.looks`).
-
-        Kept, for eight statistics read them; what does not fit into memory goes to disk.
-        """
-        assert self.samples is not None, "these tables were opened without samples"
-        made = looks(self.samples, self.terms)
-        self.fit(True)
-        return kept(made)
+        """All looks of leaders at replicas as intervals, zombies and doubles included (`looks.looks`)."""
+        samples = self.samples
+        assert samples is not None, "these tables were opened without samples"
+        return self.keep(("looks",), lambda: looks(samples, self.terms), samples=True)
 
     @property
     def reads_samples(self) -> bool:
         """Whether samples were opened too."""
         return self.samples is not None
 
-    @cached_property
+    @property
     def believed_looks(self) -> DataFrame:
         """The looks that statistics use."""
         return self.looks.where("NOT is_zombie AND NOT is_double AND t1 > t0").drop("is_zombie", "is_double")
 
-    @cached_property
+    @property
     def keys(self) -> DataFrame:
         """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""
         told = self.control_rows if self.end_us is None else self.control_rows.where(F.col("t") < self.end_us)
-        return self._kept_small(lambda: told.select(*PARTITION_KEY, "topic").distinct())
+        return self.keep(("keys",), lambda: told.select(*PARTITION_KEY, "topic").distinct())
 
-    @cached_property
+    @property
     def places(self) -> DataFrame:
         """The partitions of `keys` with the number ``PLACE`` that rows of samples have in place of their names."""
-        return self._kept_small(lambda: numbered(self.keys, PARTITION_KEY))
+        return self.keep(("places",), lambda: numbered(self.keys, PARTITION_KEY))
 
     def grouped(self, rows: DataFrame, scope: Scope) -> DataFrame:
         """Rows of partitions, told apart by ``PLACE``, as rows of the groups of a scope, told apart by it as well."""
@@ -132,8 +126,9 @@ class Silver:
 
     def release(self) -> None:
         """Let go of what was kept; the tables can still be read, and are then made anew."""
-        frames = [value for value in (*vars(self).values(), *self._kept.values()) if isinstance(value, DataFrame)]
-        self._kept.clear()
+        with self._making:
+            frames = [self.transitions, *self._kept.values()]
+            self._kept.clear()
         for frame in frames:
             let_go(frame)
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
-from strandline_analytics.session import fit_session
+from strandline_analytics.session import carried_out_in, session_for
 from strandline_analytics.silver.events import check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept
 from strandline_analytics.silver.tables import Silver
@@ -77,22 +77,19 @@ def read_exports(
     """
     inspect(files)
     size = {name: sum(file.size_bytes for file in files if file.dataset == name) for name in DATASETS}
-
-    def fit(with_samples: bool) -> None:
-        fit_session(spark, size[TRANSITIONS] + (size[SAMPLES] if with_samples else 0))
-
-    fit(False)
+    spark = session_for(spark, sum(size.values()))
+    alone = session_for(spark, size[TRANSITIONS])
     apart, doubled = apart_and_doubled([file for file in files if file.dataset == TRANSITIONS])
     until_us = None if end_us is None else end_us + beyond_us
     events = once_each(_until(read_rows(spark, apart), until_us))
     if doubled:
         told_again = distinct_events(_until(read_rows(spark, doubled), until_us))
         events = events.unionByName(told_again) if apart else told_again
-    events = kept(events)
-    check_stories(events)
+    events = kept(carried_out_in(alone, events))
+    if doubled:
+        check_stories(events)
     sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
-    fit(samples)
-    return Silver(events, sampled, input_hash(files), end_us, fit)
+    return Silver(events, sampled, input_hash(files), end_us, partial(carried_out_in, alone))
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:

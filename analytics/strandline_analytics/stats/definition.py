@@ -77,12 +77,11 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
             "code_version": F.lit(__version__),
         }
     )
-    # Spark decides how a query is carried out when its rows are asked for, with the settings of then.
-    silver.fit(statistic.reads_samples)
     typed = {v.name: v.type for v in (*statistic.extra, *statistic.values)}
-    return rows.select(
+    found = rows.select(
         *(F.col(name).cast(typed[name]) if name in typed else F.col(name) for name in statistic.columns(scope))
     )
+    return found if statistic.reads_samples else silver.fit(found)
 
 
 def frame(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 
 from strandline.cli import (
+    analytics_classes,
     analytics_coverage,
     analytics_explain,
     analytics_report,
@@ -31,3 +32,4 @@ app.command("timeline")(analytics_timeline.timeline)
 app.command("explain")(analytics_explain.explain)
 app.command("report")(analytics_report.report)
 app.command("serve")(analytics_serve.serve)
+app.command("archive-classes")(analytics_classes.archive_classes)

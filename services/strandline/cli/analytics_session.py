@@ -31,16 +31,28 @@ def spark_session(memory: str = DEFAULT_MEMORY, *, progress: bool = True) -> Ite
     check_installed()
     from strandline.cli.analytics_progress import stages_shown
     from strandline_analytics.session import open_session
-    from strandline_analytics.sources.trouble import Incomplete, explained
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    try:
+    with failures_told():
         spark = open_session(master=None if submitted else "local[*]", memory=memory)
         try:
             with stages_shown(spark, wanted=progress):
                 yield spark
         finally:
             spark.stop()
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Expected failures of Spark and of the input end the command with one line.
+
+    Raises:
+        typer.Exit: the input cannot be used.
+    """
+    from strandline_analytics.sources.trouble import Incomplete, explained
+
+    try:
+        yield
     except Exception as error:
         trouble = explained(error)
         if trouble is None:

@@ -1,0 +1,91 @@
+"""The archive of classes: made by one process, used by others, and never in anybody's way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strandline_analytics import class_archive
+from strandline_analytics.class_archive import archive_path, jvm_options
+
+_LIMIT_S = 240
+_MAKE = """
+from strandline_analytics.class_archive import make_archive
+from strandline_analytics.session import open_session
+
+def opened(jvm):
+    return open_session(master="local[1]", memory="1g", jvm=jvm)
+
+print(make_archive(opened, lambda spark: spark.range(9).count()))
+"""
+_USE = """
+import sys
+from strandline_analytics.class_archive import jvm_options
+from strandline_analytics.session import open_session
+
+spark = open_session(master="local[1]", memory="1g", jvm=(*jvm_options(), f"-Xlog:class+load:file={sys.argv[1]}"))
+print(spark.range(9).count())
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of this user."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def python(program: str, *arguments: str) -> tuple[str, str]:
+    """What a program of its own says on stdout and stderr."""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True, text=True, timeout=_LIMIT_S, check=False, env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip(), ran.stderr.strip()
+
+
+@pytest.mark.timeout(2 * _LIMIT_S)
+def test_what_one_process_archived_another_one_reads(cache: Path, tmp_path: Path) -> None:
+    """Spark's classes come from the archive that the first process made, and neither process says a word about it."""
+    made, words = python(_MAKE)
+    assert (Path(made), words) == (archive_path(), "")
+    assert [path.name for path in archive_path().parent.iterdir()] == [archive_path().name]
+
+    assert python(_USE, str(tmp_path / "loaded.log")) == ("9", "")
+
+    loaded = (tmp_path / "loaded.log").read_text().splitlines()
+    assert any("org.apache.spark.SparkContext source: shared objects file (top)" in line for line in loaded)
+
+
+@pytest.mark.timeout(_LIMIT_S)
+def test_an_archive_that_does_not_fit_is_passed_over_in_silence(cache: Path, tmp_path: Path) -> None:
+    """With a file that the JVM cannot use it answers as without one, and says nothing."""
+    archive_path().parent.mkdir(parents=True)
+    archive_path().write_bytes(b"of another Java" * 4_096)
+
+    assert python(_USE, str(tmp_path / "loaded.log")) == ("9", "")
+
+    assert "shared objects file (top)" not in (tmp_path / "loaded.log").read_text()
+
+
+def test_without_an_archive_the_jvm_is_told_nothing(cache: Path) -> None:
+    """Nothing is made by itself, and an option that names no file would be a warning."""
+    assert jvm_options() == ()
+    assert not cache.exists()
+
+
+def test_each_java_and_each_pyspark_have_their_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of either never take each other's file."""
+    found = [archive_path()]
+    monkeypatch.setenv("JAVA_HOME", "/opt/another-java")
+    found.append(archive_path())
+    monkeypatch.setattr(class_archive.pyspark, "__version__", "0.0.1")
+    found.append(archive_path())
+
+    assert len(set(found)) == 3
+    assert {path.parent for path in found} == {cache / "strandline"}
