@@ -1,7 +1,7 @@
 """Decides what a report asks Spark: transitions and stalls once, each statistic twice, samples of what is drawn.
 
 Invariant: the only file of the report that knows Spark. Silver tables are shared by all questions; statistics are asked
-for by a few threads at once, since planning a query costs more than running it on what fits one report.
+for together (`stats.together`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +24,9 @@ from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import SAMPLES_BEFORE_US
 from strandline_analytics.stats import ALL
-from strandline_analytics.stats.definition import Statistic, result
+from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.stats.s18_stalls import stalls
+from strandline_analytics.stats.together import together
 from strandline_analytics.timeline.event import Event, events_from
 from strandline_analytics.timeline.order import timeline
 from strandline_analytics.timeline.selection import Selection
@@ -38,8 +38,6 @@ STEPS = 40
 CURVE_TYPES = ("REPLICA_SAMPLE", "HW_ADVANCE")
 MOST_EVENTS = 200_000
 """More rows than a page can tell; a narrower window is asked for instead."""
-
-_AT_ONCE = 3
 
 Told = Callable[[str, int, int], None]
 """What is being done, how many parts are done, and how many there are."""
@@ -136,27 +134,21 @@ def _results(silver: Silver, scope: Scope, steps: int | None, told: Told, parts:
     stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=steps, grouping=Grouping.CLUSTER)
     frames = (scope, stepped) if steps else (scope,)
     asked = [(statistic, frame) for statistic in ALL.values() for frame in frames]
-    # Made before the threads start: a lazy table that two of them ask for at once would be made twice.
-    for table in (silver.control_rows, silver.control, silver.terms, silver.clock_offsets, silver.keys):
-        _ = table.schema
     rows: dict[str, list[list[dict[str, Any]]]] = {}
     trouble: dict[str, str] = {}
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="statistic") as pool:
-        for number, ((statistic, _), found) in enumerate(
-            zip(asked, pool.map(lambda each: _computed(each[0], silver, each[1]), asked), strict=True), 1
-        ):
-            told(f"{statistic.id} {statistic.title}", 1 + number, parts)
-            if isinstance(found, str):
-                trouble[statistic.id] = found
-                found = []
-            rows.setdefault(statistic.id, []).append(found)
+    for number, ((statistic, _), found) in enumerate(zip(asked, together(silver, asked, _computed), strict=True), 1):
+        told(f"{statistic.id} {statistic.title}", 1 + number, parts)
+        if isinstance(found, str):
+            trouble[statistic.id] = found
+            found = []
+        rows.setdefault(statistic.id, []).append(found)
     return {name: _described(ALL[name], found[0], found[1:], trouble.get(name, "")) for name, found in rows.items()}
 
 
-def _computed(statistic: Statistic, silver: Silver, scope: Scope) -> list[dict[str, Any]] | str:
+def _computed(found: DataFrame) -> list[dict[str, Any]] | str:
     """A statistic's rows, or why there are none: one that fails leaves the others on the page."""
     try:
-        return _rows(result(statistic, silver, scope))
+        return _rows(found)
     except PySparkException as error:
         return f"not computed: {(error.getErrorClass() or str(error).splitlines()[0])[:200]}"
 

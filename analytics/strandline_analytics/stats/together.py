@@ -1,0 +1,44 @@
+"""Decides how several statistics are asked for at once: while some are carried out, the next one is planned.
+
+To plan a query takes one thread of Spark's driver, and on what fits one report as long as carrying it out.
+
+Invariant: answers come in the order of the questions; a query has the job tags of whoever asks, so that it can be
+cancelled like one of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, result
+
+AT_ONCE = 3
+
+_Taken = TypeVar("_Taken")
+
+
+def together(
+    silver: Silver, asked: Sequence[tuple[Statistic, Scope]], take: Callable[[DataFrame], _Taken]
+) -> Iterator[_Taken]:
+    """What ``take`` makes of each result, in order; it is called in threads, and gets a frame that was not run yet.
+
+    What ``take`` raises is raised in its place; what was not begun by then never is.
+    """
+
+    def taken(each: tuple[Statistic, Scope]) -> _Taken:
+        statistic, scope = each
+        return take(result(statistic, silver, scope))
+
+    inherited = inheritable_thread_target(silver.transitions.sparkSession)(taken)
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="statistic") as pool:
+        try:
+            yield from pool.map(inherited, asked)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
