@@ -14,9 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from analytics_page import MIDDLE as TOGETHER
 from analytics_page import text_of, verdicts
 from day.shape import Shape
 from day.written import write_day
@@ -25,16 +27,26 @@ from page_blocks import write_block
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "BENCHMARKS.md"
 LIMIT_S = 900
+_NO_CACHE = os.devnull
+"""Without an archive of classes that this user may have: whoever repeats the run may have none."""
 _SEEN = ("read_samples_too", "in_python", "steps")
 
 
-def measured(engine: str, root: Path, rows: int, asked: argparse.Namespace, *more: str) -> dict[str, Any]:
+def measured(
+    engine: str,
+    root: Path,
+    rows: int,
+    asked: argparse.Namespace,
+    *more: str,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """One run of one engine in a process of its own."""
     command = [sys.executable, str(HERE / f"analytics_{engine}.py"), str(root), *more]
     command += ["--memory", asked.memory, "--hours", str(asked.hours)]
     before = os.getloadavg()[0]
     began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    variables = os.environ | dict(environment or {"XDG_CACHE_HOME": _NO_CACHE})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=variables)
     wall_s = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{engine} failed over {rows:,} rows:\n{done.stderr[-3_000:]}")
@@ -49,8 +61,22 @@ def compare(root: Path, size: int, rows: int, asked: argparse.Namespace) -> dict
         if duck["digests"].get(name) != digest:
             print(f"  {name}: the engines give different rows over {rows:,} events", flush=True)
             spark.setdefault("different", []).append(name)
-    duck.pop("digests")
-    return {"asked": size, "rows": rows, "spark": spark, "duckdb": duck}
+    expected = duck.pop("digests")
+    together = {"together": alone(root, rows, asked, expected)} if size == TOGETHER else {}
+    return {"asked": size, "rows": rows, "spark": spark, "duckdb": duck} | together
+
+
+def alone(root: Path, rows: int, asked: argparse.Namespace, expected: dict[str, str]) -> dict[str, Any]:
+    """All statistics as a report asks for them: together, with the start of the JVM and an archive of classes.
+
+    The archive is made before, in a cache of this benchmark's own; how long that took is told.
+    """
+    with tempfile.TemporaryDirectory(prefix="strandline-classes-") as cache:
+        own = {"XDG_CACHE_HOME": cache}
+        made = measured("spark", root, rows, asked, "--archive", environment=own)
+        found = measured("spark", root, rows, asked, "--together", environment=own)
+    found["different"] = sorted(name for name, digest in found.pop("digests").items() if expected[name] != digest)
+    return found | {name: made[name] for name in ("archive_s", "archive_mib")}
 
 
 def main() -> None:

@@ -90,10 +90,11 @@ def verdicts(results: Sequence[Measured]) -> list[str]:
     by_size = {result["asked"]: result for result in results}
     large, middle = by_size.get(LARGE), by_size.get(MIDDLE)
     power = slope(results) if len(results) > 1 else None
-    different = [f"{name} over {r['rows']:,}" for r in results for name in r["spark"].get("different", [])]
+    runs = [(r["rows"], r[kind]) for r in results for kind in ("spark", "together") if kind in r]
+    different = [f"{name} over {rows:,}" for rows, run in runs for name in run.get("different", [])]
     trespassers = sorted(results[-1]["spark"]["read_samples_too"])
     ratio = large and total_s(large["spark"]) / total_s(large["duckdb"])
-    mib, wall_s = large and memory_mib(large["spark"]), middle and middle["spark"]["wall_s"]
+    mib, wall_s = large and memory_mib(large["spark"]), middle and middle["together"]["wall_s"]
     return [
         _verdict("10 million events in less than 6,144 MiB", mib, "MiB", MOST_MIB),
         _verdict("10 million events in at most 5 times DuckDB's time", ratio, "times", MOST_TIMES),
@@ -121,6 +122,7 @@ def _facts(results: Sequence[Measured]) -> list[str]:
         f"{total_cpu_s(r['spark']) / total_cpu_s(r['duckdb']):.1f} times its processor time."
         for r in results
     ]
+    said += [_at_once(r) for r in results if "together" in r]
     names = [name for name in results[-1]["spark"]["times"] if name != "start"]
     if len(results) > 1:
         steep = sorted(names, key=lambda name: slope(results, name))[-3:]
@@ -139,6 +141,17 @@ def _facts(results: Sequence[Measured]) -> list[str]:
     in_python = results[-1]["spark"]["in_python"]
     said.append(f"- Stages in Python: {', '.join(in_python) or 'none'}.")
     return said
+
+
+def _at_once(result: Measured) -> str:
+    found = result["together"]
+    return (
+        f"- {result['rows']:,} rows as a report asks for them, several statistics at once: {found['wall_s']:.1f} s "
+        f"from the start of the process to its end, {found['times']['start']:.1f} of them the start of Spark, "
+        f"{found['cpu']['all']:.1f} s of processor time, {memory_mib(found):,} MiB; with an archive of classes "
+        f"(`strandline analytics archive-classes`), made before in {found['archive_s']:.0f} s, "
+        f"{found['archive_mib']:,} MiB. One after the other and without the archive: {result['spark']['wall_s']:.1f} s."
+    )
 
 
 def _table(result: Measured) -> list[str]:

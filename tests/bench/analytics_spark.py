@@ -1,8 +1,10 @@
 """All twenty statistics by Spark over one export, in this process: prints times, memory and digests as one JSON line.
 
 What statistics share is made first, each table by itself, so that a time beside a statistic's name is its own. With
-``--inspect`` nothing of time is to be believed, for Spark writes its event log meanwhile, and plans are read: how many
-stages there were, whether they spilled or were skewed, what they read.
+``--together`` they are asked for as a report asks, several at once, and told is how long all took. With ``--archive``
+an archive of classes is made meanwhile. With ``--inspect`` nothing of time is to be believed, for Spark writes its
+event log meanwhile, and plans are read: how many stages there were, whether they spilled or were skewed, and what they
+read.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from day.shape import HOUR, START_US
+from pyspark.sql import SparkSession
 from stage_log import settings, steps_of
 
+from strandline_analytics.class_archive import make_archive
 from strandline_analytics.scope import Scope
 from strandline_analytics.session import open_session
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
+from strandline_analytics.stats.together import together
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "analytics" / "duck"))
 
@@ -64,9 +69,48 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--memory", default="3g")
     parser.add_argument("--hours", type=int, default=24)
-    parser.add_argument("--inspect", action="store_true")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--inspect", action="store_true")
+    kinds.add_argument("--together", action="store_true")
+    kinds.add_argument("--archive", action="store_true")
     asked = parser.parse_args()
-    print(json.dumps(inspected(asked) if asked.inspect else measured(asked)))
+    kind = inspected if asked.inspect else all_at_once if asked.together else archived if asked.archive else measured
+    print(json.dumps(kind(asked)))
+
+
+def all_at_once(asked: argparse.Namespace) -> dict[str, Any]:
+    """All statistics, from the start of the session to the last row."""
+    laps = Laps()
+    session = open_session("strandline-bench", master="local[2]", memory=asked.memory)
+    jvm = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    laps.pids.append(jvm)
+    laps.lap("start")
+    digests = answered(session, asked)
+    laps.lap("all")
+    memory = {"jvm_mib": round(peak_mib(jvm)), "python_mib": round(peak_mib(os.getpid()))}
+    session.stop()
+    return {"times": laps.times, "cpu": laps.cpu, "digests": digests} | memory
+
+
+def answered(session: SparkSession, asked: argparse.Namespace) -> dict[str, str]:
+    """The digests of all statistics, asked for together."""
+    from oracle import digest
+
+    scope = Scope(start_us=START_US, end_us=START_US + asked.hours * HOUR)
+    silver = open_exports(session, [str(asked.root)])
+    questions = [(statistic, scope) for statistic in ALL.values()]
+    answers = together(silver, questions, lambda frame: [row.asDict(recursive=True) for row in frame.collect()])
+    return {one.id: digest(one, scope, rows) for (one, _), rows in zip(questions, answers, strict=True)}
+
+
+def archived(asked: argparse.Namespace) -> dict[str, Any]:
+    """An archive of the classes that the statistics need."""
+    began = time.perf_counter()
+    path = make_archive(
+        lambda jvm: open_session("strandline-bench", master="local[2]", memory=asked.memory, jvm=jvm),
+        lambda session: answered(session, asked),
+    )
+    return {"archive_s": round(time.perf_counter() - began, 1), "archive_mib": round(path.stat().st_size / (1 << 20))}
 
 
 def inspected(asked: argparse.Namespace) -> dict[str, Any]:
