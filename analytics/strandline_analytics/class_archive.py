@@ -33,14 +33,16 @@ def archive_path() -> Path:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java") or "java"
     whose = "\n".join((os.path.realpath(java), pyspark.__version__, os.path.realpath(pyspark.__path__[0])))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    # Whoever has no home is given a relative path, which `jvm_options` and `make_archive` do not take.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     return cache / "strandline" / f"classes-{hashlib.sha256(whose.encode()).hexdigest()[:16]}.jsa"
 
 
 def jvm_options() -> tuple[str, ...]:
     """What a JVM has to be told to use the archive; nothing where there is none."""
     path = archive_path()
-    if not path.is_file() or _is_split(path):
+    # `os.access`, since Path.is_file raises where somebody may not look.
+    if _refusal(path) or not os.access(path, os.R_OK):
         return ()
     return (f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
@@ -59,9 +61,9 @@ def make_archive(open_session: Callable[[tuple[str, ...]], SparkSession], work: 
         OSError: the cache cannot be written.
     """
     path = archive_path()
+    if refusal := _refusal(path):
+        raise NoArchive(refusal)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if _is_split(path):
-        raise NoArchive(f"{path} has a space in it, which Spark takes for the end of an option; set XDG_CACHE_HOME")
     unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
     try:
         spark = open_session((f"-XX:ArchiveClassesAtExit={unfinished}", "-Xlog:disable", "-Xlog:all=error:stderr"))
@@ -82,5 +84,10 @@ def make_archive(open_session: Callable[[tuple[str, ...]], SparkSession], work: 
     return path
 
 
-def _is_split(path: Path) -> bool:
-    return any(letter.isspace() for letter in str(path))
+def _refusal(path: Path) -> str:
+    """Why no archive can lie there; empty if it can."""
+    if not path.is_absolute():
+        return "this user has no home; set XDG_CACHE_HOME to an absolute path"
+    if any(letter.isspace() for letter in str(path)):
+        return f"{path} has a space in it, which Spark takes for the end of an option; set XDG_CACHE_HOME"
+    return ""

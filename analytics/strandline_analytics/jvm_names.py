@@ -2,7 +2,7 @@
 
 For each call of a function PySpark asks the JVM what its name means, and the JVM looks for a class of that name in
 every jar of its class path, first by itself and then in each imported package. The statistics make some thousand
-columns, so that this took a twentieth of a short command. The answer is the same every time.
+columns, so that this took three seconds of a minute. The answer is the same every time.
 
 Invariant: a name means what the JVM said when it was first asked; only names of classes are kept, no objects.
 """

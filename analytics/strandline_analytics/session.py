@@ -40,7 +40,7 @@ _SETTINGS = {
     # A history is small; the default of 200 would be 200 empty tasks.
     "spark.sql.shuffle.partitions": "8",
     # Whatever sorts or adds up takes memory by pages. The default, 64 MiB with a heap of 4 GiB, is cleared and kept for
-    # tables of a thousand rows, hundreds of times: a third of all memory, and of the time to collect it.
+    # tables of a thousand rows, hundreds of times: a third of all memory, and most of the time to collect it.
     "spark.buffer.pageSize": "4m",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -119,19 +119,21 @@ def open_session(
 def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
     """The session for input of this size: for little, planning and compiling cost most.
 
-    It shares everything with the one that is given but settings, so what runs beside it keeps its own. For input that
-    is large it is that one, with whatever somebody set (tests, `--conf` of `spark-submit`).
+    It shares everything with the one that is given but settings, so what runs beside it keeps its own; and it has its
+    settings (tests, `--conf` of `spark-submit`), as they are now, but for those of its size. For input that is large it
+    is the one that is given.
     """
     if size_bytes > MIDDLE_BYTES:
         return spark
     most, wanted = (SMALL_BYTES, SMALL) if size_bytes <= SMALL_BYTES else (MIDDLE_BYTES, MIDDLE)
     name = (spark.sparkContext.applicationId, most)
     if name not in _FITTED:
-        fitted = spark.newSession()
-        for setting, value in wanted.items():
+        _FITTED[name] = spark.newSession()
+    fitted = _FITTED[name]
+    for setting, value in (spark.conf.getAll | wanted).items():
+        if spark.conf.isModifiable(setting):
             fitted.conf.set(setting, value)
-        _FITTED[name] = fitted
-    return _FITTED[name]
+    return fitted
 
 
 def carried_out_in(spark: SparkSession, query: DataFrame) -> DataFrame:

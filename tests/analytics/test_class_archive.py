@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strandline_analytics import class_archive
-from strandline_analytics.class_archive import archive_path, jvm_options
+from strandline_analytics.class_archive import NoArchive, archive_path, jvm_options, make_archive
 
 _LIMIT_S = 240
 _MAKE = """
@@ -77,6 +77,16 @@ def test_without_an_archive_the_jvm_is_told_nothing(cache: Path) -> None:
     """Nothing is made by itself, and an option that names no file would be a warning."""
     assert jvm_options() == ()
     assert not cache.exists()
+
+
+@pytest.mark.parametrize(("home", "rule"), [("relative", "has no home"), ("/a b", "has a space in it")])
+def test_a_place_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch, home: str, rule: str) -> None:
+    """Making is refused before a session is opened, with what to set; sessions go without."""
+    monkeypatch.setenv("XDG_CACHE_HOME", home)
+
+    assert jvm_options() == ()
+    with pytest.raises(NoArchive, match=f"{rule}.*set XDG_CACHE_HOME"):
+        make_archive(lambda _: pytest.fail("a session was opened"), lambda _: None)
 
 
 def test_each_java_and_each_pyspark_have_their_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

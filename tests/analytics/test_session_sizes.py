@@ -35,6 +35,19 @@ def test_a_size_has_its_settings_and_changes_no_others(
     assert session_for(spark, size_bytes) is fitted
 
 
+def test_what_was_set_holds_for_every_size(spark: SparkSession) -> None:
+    """A setting that no size decides about is that of the session that was given, whenever it was set."""
+    name = "spark.sql.session.timeZone"
+    session_for(spark, SMALL_BYTES)
+    spark.conf.set(name, "+09:00")
+    try:
+        assert [session_for(spark, size).conf.get(name) for size in (SMALL_BYTES, MIDDLE_BYTES)] == ["+09:00"] * 2
+    finally:
+        spark.conf.set(name, "UTC")
+
+    assert session_for(spark, SMALL_BYTES).conf.get(name) == "UTC"
+
+
 def test_large_input_is_read_with_whatever_was_set(spark: SparkSession) -> None:
     """Above the sizes that are known the session is the one that was given."""
     assert session_for(spark, MIDDLE_BYTES + 1) is spark
@@ -42,12 +55,13 @@ def test_large_input_is_read_with_whatever_was_set(spark: SparkSession) -> None:
 
 def test_a_query_is_planned_with_the_settings_of_its_session(spark: SparkSession) -> None:
     """A query of one session, carried out in another, has that one's number of parts, and the same rows."""
-    spark = session_for(spark, SMALL_BYTES + 1)
-    small = session_for(spark, SMALL_BYTES)
-    query = spark.range(0, 100, 1, 4).groupBy((F.col("id") % 7).alias("rest")).count()
+    small, other = session_for(spark, SMALL_BYTES), spark.newSession()
+    other.conf.set("spark.sql.adaptive.enabled", "false")
+    other.conf.set("spark.sql.shuffle.partitions", "3")
+    query = other.range(0, 100, 1, 4).groupBy((F.col("id") % 7).alias("rest")).count()
 
     there = carried_out_in(small, query)
 
-    assert (query.rdd.getNumPartitions(), there.rdd.getNumPartitions()) == (8, 1)
+    assert (query.rdd.getNumPartitions(), there.rdd.getNumPartitions()) == (3, 1)
     assert sorted(there.collect()) == sorted(query.collect())
     assert there.sparkSession is small
