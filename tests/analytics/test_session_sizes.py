@@ -29,7 +29,7 @@ def settings(spark: SparkSession) -> dict[str, str | None]:
 def test_a_size_has_its_settings_and_changes_no_others(
     spark: SparkSession, size_bytes: int, decided: dict[str, str]
 ) -> None:
-    """Little input, that of hours and a day's have the settings written down for them; the session that was given keeps its own."""
+    """Each size has the settings written down for it; the session that was given keeps its own."""
     before = settings(spark)
 
     fitted = session_for(spark, size_bytes)
