@@ -59,11 +59,7 @@ MIDDLE = {"spark.sql.adaptive.enabled": "false"}
 """For an export of a day: what is known of the files before is as good as what a query learns under way."""
 MIDDLE_BYTES = 1 << 30
 """Up to so many bytes of files: some fifty million rows."""
-HOURS = MIDDLE | {"spark.sql.shuffle.partitions": "4"}
-"""For an export of hours: half as many parts, for each costs as much as thousands of rows."""
-HOURS_BYTES = 64 << 20
-"""Up to so many bytes of files: some million rows."""
-_SIZES = ((SMALL_BYTES, SMALL), (HOURS_BYTES, HOURS), (MIDDLE_BYTES, MIDDLE))
+_SIZES = ((SMALL_BYTES, SMALL), (MIDDLE_BYTES, MIDDLE))
 _JVM = (
     "-XX:+UseParallelGC",
     # What a command does runs some thousand times, and rows by the million: only for the latter it pays to compile code

@@ -7,8 +7,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline_analytics.session import (
-    HOURS,
-    HOURS_BYTES,
     MIDDLE,
     MIDDLE_BYTES,
     SMALL,
@@ -23,9 +21,7 @@ def settings(spark: SparkSession) -> dict[str, str | None]:
     return {name: spark.conf.get(name) for name in SMALL | MIDDLE}
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "decided"), [(SMALL_BYTES, SMALL), (SMALL_BYTES + 1, HOURS), (HOURS_BYTES + 1, MIDDLE)]
-)
+@pytest.mark.parametrize(("size_bytes", "decided"), [(SMALL_BYTES, SMALL), (SMALL_BYTES + 1, MIDDLE)])
 def test_a_size_has_its_settings_and_changes_no_others(
     spark: SparkSession, size_bytes: int, decided: dict[str, str]
 ) -> None:

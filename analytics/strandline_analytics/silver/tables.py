@@ -22,7 +22,7 @@ from strandline_analytics.silver.looks import looks
 from strandline_analytics.silver.places import PLACE, in_groups, numbered
 
 
-def _as_it_is(query: DataFrame) -> DataFrame:
+def _as_it_is(query: DataFrame, _: bool) -> DataFrame:
     return query
 
 
@@ -40,8 +40,11 @@ class Silver:
     samples: DataFrame | None = None
     input_hash: str = "none"
     end_us: int | None = None
-    fit: Callable[[DataFrame], DataFrame] = _as_it_is
-    """How a query of transitions alone, which are the small part, is to be carried out."""
+    fit: Callable[[DataFrame, bool], DataFrame] = _as_it_is
+    """How a query is to be carried out that reads transitions alone (false), which are the small part, or samples too.
+
+    A frame that is made of several is carried out like the first of them, which says nothing about its size.
+    """
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _making: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
 
@@ -56,7 +59,7 @@ class Silver:
         # Making a table only plans it, so nobody waits here for rows.
         with self._making:
             if name not in self._kept:
-                self._kept[name] = kept(make() if samples else self.fit(make()))
+                self._kept[name] = kept(self.fit(make(), samples))
             return self._kept[name]
 
     @property

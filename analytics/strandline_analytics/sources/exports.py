@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -77,19 +77,22 @@ def read_exports(
     """
     inspect(files)
     size = {name: sum(file.size_bytes for file in files if file.dataset == name) for name in DATASETS}
-    spark = session_for(spark, sum(size.values()))
-    alone = session_for(spark, size[TRANSITIONS])
+    spark, alone = session_for(spark, sum(size.values())), session_for(spark, size[TRANSITIONS])
+
+    def fit(query: DataFrame, with_samples: bool) -> DataFrame:
+        return carried_out_in(spark if with_samples else alone, query)
+
     apart, doubled = apart_and_doubled([file for file in files if file.dataset == TRANSITIONS])
     until_us = None if end_us is None else end_us + beyond_us
     events = once_each(_until(read_rows(spark, apart), until_us))
     if doubled:
         told_again = distinct_events(_until(read_rows(spark, doubled), until_us))
         events = events.unionByName(told_again) if apart else told_again
-    events = kept(carried_out_in(alone, events))
+    events = kept(fit(events, False))
     if doubled:
         check_stories(events)
     sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
-    return Silver(events, sampled, input_hash(files), end_us, partial(carried_out_in, alone))
+    return Silver(events, sampled, input_hash(files), end_us, fit)
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:

@@ -81,7 +81,7 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
     found = rows.select(
         *(F.col(name).cast(typed[name]) if name in typed else F.col(name) for name in statistic.columns(scope))
     )
-    return found if statistic.reads_samples else silver.fit(found)
+    return silver.fit(found, statistic.reads_samples)
 
 
 def frame(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
