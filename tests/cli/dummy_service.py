@@ -20,11 +20,13 @@ def main(words: list[str]) -> None:
     if misbehave == "die":
         print("the disk is full")
         raise SystemExit(74)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if misbehave == "deaf" else lambda *_: sys.exit(0))
+    # Held back until it is waited for: a handler could be called just before a pause that then nobody ends.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     if misbehave != "silent":
         _serve(flags)
-    while True:
+    while misbehave == "deaf":
         signal.pause()
+    signal.sigwait({signal.SIGTERM})
 
 
 def _serve(flags: dict[str, str]) -> None:
