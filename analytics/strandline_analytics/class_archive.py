@@ -1,9 +1,9 @@
 """Decides where the JVM finds the classes that an earlier one has read, so that a session starts in half the time.
 
-Spark reads some twenty thousand classes from three hundred jars before it answers, checks each, and lays them out in
-memory. Java can keep the outcome in a file (JEP 350). It is made when somebody asks for it (`make_archive`), because it
-takes a minute and 190 MB; embedded sessions that follow use it. It belongs to one Java and one PySpark. The JVM checks
-that itself, and starts without where anything differs.
+Spark reads thousands of classes from some 280 jars before it answers, checks each, and lays them out in memory. Java
+can keep the outcome in a file (JEP 350). It is made when somebody asks for it (`make_archive`), because it takes a
+minute and 190 MB; embedded sessions that follow use it. It belongs to one Java and one PySpark. The JVM checks that
+itself, and starts without where anything differs.
 
 Invariant: an archive changes nothing but time; without one, and with one that does not fit, nothing is said.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def make_archive(open_session: Callable[[tuple[str, ...]], SparkSession], work: 
         work: does with it what sessions usually do.
 
     Raises:
-        NoArchive: the JVM did not write it.
+        NoArchive: the JVM did not write it, or did not end.
         OSError: the cache cannot be written.
     """
     path = archive_path()
@@ -73,15 +74,25 @@ def make_archive(open_session: Callable[[tuple[str, ...]], SparkSession], work: 
         finally:
             spark.stop()
             gateway.shutdown()
-            # The JVM ends when nobody can write to it any more.
-            gateway.proc.stdin.close()
-            code = gateway.proc.wait(timeout=_EXIT_S)
+            code = _ended(gateway.proc)
         if not unfinished.is_file():
             raise NoArchive(f"the JVM ended with code {code} and without an archive; Java 13 or newer can make one")
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
     return path
+
+
+def _ended(jvm: subprocess.Popen[bytes]) -> int:
+    """End a JVM, which happens when nobody can write to it any more; the code that it ended with."""
+    assert jvm.stdin is not None, "PySpark starts its JVM with a pipe"
+    jvm.stdin.close()
+    try:
+        return jvm.wait(timeout=_EXIT_S)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+        raise NoArchive(f"the JVM was still writing it after {_EXIT_S:g} s, and was ended") from None
 
 
 def _refusal(path: Path) -> str:

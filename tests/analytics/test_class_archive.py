@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -99,3 +102,21 @@ def test_each_java_and_each_pyspark_have_their_own(cache: Path, monkeypatch: pyt
 
     assert len(set(found)) == 3
     assert {path.parent for path in found} == {cache / "strandline"}
+
+
+def test_a_jvm_that_does_not_end_is_ended(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for an archive waits no longer than the limit, hears so, and leaves no process and no file."""
+    monkeypatch.setattr(class_archive, "_EXIT_S", 0.1)
+    jvm = subprocess.Popen(["sleep", str(_LIMIT_S)], stdin=subprocess.PIPE)
+    gateway = SimpleNamespace(proc=jvm, shutdown=lambda: None)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway), stop=lambda: None)
+
+    def opened(options: tuple[str, ...]) -> Any:
+        Path(options[0].partition("=")[2]).write_text("half of it")
+        return session
+
+    with pytest.raises(NoArchive, match=r"still writing it after 0\.1 s"):
+        make_archive(opened, lambda _: None)
+
+    assert jvm.poll() == -signal.SIGKILL
+    assert list(archive_path().parent.iterdir()) == []
