@@ -53,21 +53,25 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """For an export of minutes: nothing is split, and no code is compiled for a query that runs once."""
-SMALL_BYTES = 8 << 20
-"""Up to so many bytes of files there is little to read: some hundred thousand rows."""
+SMALL_BYTES = 1 << 20
+"""Up to so many bytes of files there is little to read: some forty thousand rows."""
 MIDDLE = {"spark.sql.adaptive.enabled": "false"}
-"""For an export of a day: what is known of the files before is as good as what a query learns under way."""
+"""For an export of days: what is known of the files before is as good as what a query learns under way."""
+HOURS = MIDDLE | {"spark.sql.shuffle.partitions": "4"}
+"""For an export of hours: half as many parts, for each costs as much as thousands of rows."""
+HOURS_BYTES = 64 << 20
+"""Up to so many bytes of files: some two million rows."""
 MIDDLE_BYTES = 1 << 30
 """Up to so many bytes of files: some fifty million rows."""
-_SIZES = ((SMALL_BYTES, SMALL), (MIDDLE_BYTES, MIDDLE))
+_SIZES = ((SMALL_BYTES, SMALL), (HOURS_BYTES, HOURS), (MIDDLE_BYTES, MIDDLE))
 _JVM = (
     "-XX:+UseParallelGC",
     # What a command does runs some thousand times, and rows by the million: only for the latter it pays to compile code
-    # a second time, for speed. The defaults, a fortieth of these, spend most of a minute of the processor on it.
-    "-XX:Tier4InvocationThreshold=200000",
-    "-XX:Tier4MinInvocationThreshold=30000",
-    "-XX:Tier4CompileThreshold=600000",
-    "-XX:Tier4BackEdgeThreshold=2000000",
+    # a second time, for speed. The defaults, a fifteenth of these, spend most of a minute of the processor on it.
+    "-XX:Tier4InvocationThreshold=70000",
+    "-XX:Tier4MinInvocationThreshold=10000",
+    "-XX:Tier4CompileThreshold=200000",
+    "-XX:Tier4BackEdgeThreshold=800000",
     # Spark's classes need so much from the start; by default all of the heap is collected four times on the way there.
     "-XX:MetaspaceSize=256m",
 )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from strandline_analytics.scope import Scope
 from strandline_analytics.session import (
+    HOURS,
+    HOURS_BYTES,
     MIDDLE,
     MIDDLE_BYTES,
     SMALL,
@@ -14,6 +20,8 @@ from strandline_analytics.session import (
     carried_out_in,
     session_for,
 )
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
 
 
 def settings(spark: SparkSession) -> dict[str, str | None]:
@@ -21,7 +29,16 @@ def settings(spark: SparkSession) -> dict[str, str | None]:
     return {name: spark.conf.get(name) for name in SMALL | MIDDLE}
 
 
-@pytest.mark.parametrize(("size_bytes", "decided"), [(SMALL_BYTES, SMALL), (SMALL_BYTES + 1, MIDDLE)])
+@pytest.mark.parametrize(
+    ("size_bytes", "decided"),
+    [
+        (SMALL_BYTES, SMALL),
+        (SMALL_BYTES + 1, HOURS),
+        (HOURS_BYTES, HOURS),
+        (HOURS_BYTES + 1, MIDDLE),
+        (MIDDLE_BYTES, MIDDLE),
+    ],
+)
 def test_a_size_has_its_settings_and_changes_no_others(
     spark: SparkSession, size_bytes: int, decided: dict[str, str]
 ) -> None:
@@ -65,3 +82,17 @@ def test_a_query_is_planned_with_the_settings_of_its_session(spark: SparkSession
     assert (query.rdd.getNumPartitions(), there.rdd.getNumPartitions()) == (3, 1)
     assert sorted(there.collect()) == sorted(query.collect())
     assert there.sparkSession is small
+
+
+@pytest.mark.parametrize("name", ["s01", "s08", "s18", "s20"])
+def test_a_statistic_is_carried_out_for_the_size_of_what_it_reads(spark: SparkSession, silver: Any, name: str) -> None:
+    """One that reads samples is planned for the size of samples, though its groups come of transitions."""
+    alone, both = session_for(spark, SMALL_BYTES), session_for(spark, MIDDLE_BYTES)
+    tables = replace(
+        silver('{"t": 0, "event_type": "LEADER_CHANGE", "new_leader": 1, "leader_epoch": 0, "partition_epoch": 0}'),
+        fit=lambda query, samples: carried_out_in(both if samples else alone, query),
+    )
+
+    found = result(ALL[name], tables, Scope(start_us=0, end_us=60_000_000))
+
+    assert found.sparkSession is (both if ALL[name].reads_samples else alone)
