@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check pytest chaos test-kubernetes mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page grpcurl-page settings-page requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos test-kubernetes mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page grpcurl-page settings-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -12,7 +12,20 @@ help: ## list the verbs
 demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost [FILE=path]
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
 
-test: check pytest ## all checks and all tests
+test: check packages pytest ## all checks and all tests
+
+# What some tests look with or mount by; without it they are skipped, and say so.
+packages: ## Debian's packages that tests need: installed for root, otherwise named
+	@missing=""; \
+	command -v chromium >/dev/null || missing="chromium"; \
+	command -v fusermount3 >/dev/null || missing="$$missing fuse3"; \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "==> apt-get install $$missing"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null && exit 0; \
+	fi; \
+	echo "not installed, so the tests that need it are skipped: $$missing; on Debian: apt-get install $$missing"
 
 test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 2,001 seeds, exhaustive search, mutants
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
