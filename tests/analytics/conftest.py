@@ -6,6 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ _DEFAULTS = {"schema_version": 1, "cluster_id": "c", "topic": "t", "topic_id": "
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """An embedded session: two threads, no page, UTC."""
-    session = open_session("strandline-tests", master="local[2]", memory="1g")
+    session = open_session("strandline-tests", master="local[2]")
     for name, value in SMALL.items():
         session.conf.set(name, value)
     yield session
@@ -84,9 +85,10 @@ def _said(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def silver_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Silver:
     """Silver tables of rows that set some of the columns."""
     frame = spark.createDataFrame([_full(row) for row in rows], spark_ddl()).cache()
-    events = distinct_events(frame).cache()
+    events, beside = distinct_events(frame)
+    events = events.cache()
     check_stories(events)
-    return Silver(events, frame)
+    return Silver(events, frame, beside=beside)
 
 
 class Answers:
@@ -156,14 +158,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def silver(spark: SparkSession) -> Callable[[str], Silver]:
+def silver(spark: SparkSession) -> Iterator[Callable[[str], Silver]]:
     """Makes silver tables from the text of a history, or from the file of that name in `histories`."""
+    with ExitStack() as made:
 
-    def make(history: str) -> Silver:
-        text = (HISTORIES / history).read_text(encoding="utf-8") if history.endswith(".jsonl") else history
-        return silver_of(spark, history_rows(text))
+        def make(history: str) -> Silver:
+            text = (HISTORIES / history).read_text(encoding="utf-8") if history.endswith(".jsonl") else history
+            tables = silver_of(spark, history_rows(text))
+            assert tables.samples is not None
+            made.callback(tables.samples.unpersist)
+            made.callback(tables.release)
+            return tables
 
-    return make
+        yield make
 
 
 def _full(row: dict[str, Any]) -> dict[str, Any]:

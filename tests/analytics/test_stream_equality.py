@@ -81,9 +81,10 @@ def run(spark: SparkSession, root: Path) -> None:
 def tables(rows: DataFrame) -> Silver:
     """What the batch makes of the same files."""
     is_sample = F.col("event_type").isin(*(name for name, kind in EVENT_TYPES.items() if kind.dataset == SAMPLES))
-    events = distinct_events(rows.where(~is_sample)).cache()
+    events, beside = distinct_events(rows.where(~is_sample))
+    events = events.cache()
     check_stories(events)
-    return Silver(events, rows.where(is_sample).cache())
+    return Silver(events, rows.where(is_sample).cache(), beside=beside)
 
 
 def by_window(rows: DataFrame) -> Found:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.export.schema import COLUMNS
-from strandline_analytics.silver.kept import kept
+from strandline_analytics.silver.kept import kept, let_go
 
 IDENTITY = ("cluster_id", "node_id", "incarnation", "seq")
 
@@ -21,20 +21,25 @@ class ConflictingEvents(Exception):
     """Two rows say different things under one event id."""
 
 
-def distinct_events(rows: DataFrame) -> DataFrame:
+def distinct_events(rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
     """One row per identity, with ``n_copies`` (how often it was there) and ``n_stories`` (1, or the data is wrong).
 
     Most are there once, and a row is wide: identities are counted first, at once, and stories told of the others only.
+
+    Returns:
+        The events, and what is kept for them until `let_go`: the identities that are there more than once, if any are.
     """
     doubled = rows.groupBy(*IDENTITY).agg(F.count("*").alias("n_copies")).where("n_copies > 1")
     doubled = kept(doubled)
     # Counted whole, so that Spark knows how few they are and sends them to where the rows are.
     n_doubled = doubled.count()
     if not n_doubled:
-        return once_each(rows)
+        let_go(doubled)
+        return once_each(rows), None
     identity = list(IDENTITY)
     single = rows.join(doubled, identity, "left_anti")
-    return once_each(single).unionByName(_told_once(rows.join(doubled.select(*identity), identity, "left_semi")))
+    told = _told_once(rows.join(doubled.select(*identity), identity, "left_semi"))
+    return once_each(single).unionByName(told), doubled
 
 
 def once_each(rows: DataFrame) -> DataFrame:

@@ -45,6 +45,8 @@ class Silver:
 
     A frame that is made of several is carried out like the first of them, which says nothing about its size.
     """
+    beside: DataFrame | None = None
+    """What is kept for the transitions, beside them (`events.distinct_events`)."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _making: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
 
@@ -130,10 +132,11 @@ class Silver:
     def release(self) -> None:
         """Let go of what was kept; the tables can still be read, and are then made anew."""
         with self._making:
-            frames = [self.transitions, *self._kept.values()]
+            frames = [self.transitions, self.beside, *self._kept.values()]
             self._kept.clear()
         for frame in frames:
-            let_go(frame)
+            if frame is not None:
+                let_go(frame)
 
     def of_type(self, *types: str) -> DataFrame:
         """The transitions of some types."""

@@ -84,15 +84,15 @@ def read_exports(
 
     apart, doubled = apart_and_doubled([file for file in files if file.dataset == TRANSITIONS])
     until_us = None if end_us is None else end_us + beyond_us
-    events = once_each(_until(read_rows(spark, apart), until_us))
+    events, beside = once_each(_until(read_rows(spark, apart), until_us)), None
     if doubled:
-        told_again = distinct_events(_until(read_rows(spark, doubled), until_us))
+        told_again, beside = distinct_events(_until(read_rows(spark, doubled), until_us))
         events = events.unionByName(told_again) if apart else told_again
     events = kept(fit(events, False))
     if doubled:
         check_stories(events)
     sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
-    return Silver(events, sampled, input_hash(files), end_us, fit)
+    return Silver(events, sampled, input_hash(files), end_us, fit, beside)
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:

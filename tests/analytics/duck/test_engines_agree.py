@@ -56,9 +56,11 @@ def oracle(root: Path) -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, root: Path) -> Silver:
+def tables(spark: SparkSession, root: Path) -> Iterator[Silver]:
     """The folder in Spark."""
-    return open_exports(spark, [str(root)])
+    found = open_exports(spark, [str(root)])
+    yield found
+    found.release()
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -1,0 +1,41 @@
+"""Tables that were let go of take no memory: a server, or a run over many hours, opens thousands of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import history_rows
+from pyspark.sql import SparkSession
+from written_export import write_export
+
+from strandline.export.encoding import ExportFormat
+from strandline_analytics.scope import Scope
+from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
+
+_STORY = (Path(__file__).parent / "histories" / "failover.jsonl").read_text(encoding="utf-8")
+
+
+def _held(spark: SparkSession) -> set[int]:
+    context: Any = spark._jsc  # type: ignore[attr-defined]
+    return set(context.getPersistentRDDs())
+
+
+@pytest.mark.timeout(300)  # May be the first to wait for the session.
+@pytest.mark.parametrize("copies", [1, 2])
+def test_nothing_stays_of_an_export(spark: SparkSession, tmp_path: Path, copies: int) -> None:
+    """Of lines, which may tell an event twice, and of some that do: neither tables nor identities."""
+    before = _held(spark)
+    write_export(tmp_path, history_rows(_STORY) * copies, ExportFormat.JSONL)
+    silver = open_exports(spark, [str(tmp_path)])
+    scope = Scope(start_us=0, end_us=60_000_000)
+    for name in ("s08", "s18"):
+        assert result(ALL[name], silver, scope).collect()
+    assert _held(spark) - before
+
+    silver.release()
+
+    assert _held(spark) - before == set()
