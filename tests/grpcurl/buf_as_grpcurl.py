@@ -21,7 +21,7 @@ from google.rpc import error_details_pb2
 NO_SUCH_VERB = 125
 _BUF = (os.environ.get("BUF", "buf"), "curl", "--protocol", "grpc")
 _CAMEL = re.compile(r"(?<=[a-z0-9])([A-Z])")
-_HEAD_S = 0.3
+_HEAD_S = 2.0
 _PLAIN = ("--http2-prior-knowledge",)
 _CODES = {
     "invalid_argument": "InvalidArgument",
