@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# As the command line does (`strandline.cli.__main__`), before anything here loads gRPC: tests that serve come before
+# tests that start Spark.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
 import pytest
 from hypothesis import HealthCheck, settings
 
