@@ -7,6 +7,7 @@ came late, a run that is interrupted. The tests look at what was there after eac
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -154,18 +155,21 @@ def steps(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def _interrupted(runner: Runner, before: Written) -> Step:
-    """A run that ends within its second table, as it was about to be moved to its place."""
+    """A run that ends within its second table, as it was about to be moved to its place, and the first one was."""
     with pytest.MonkeyPatch.context() as patched:
-        place, calls = job.place_rows, iter(range(9))
+        place, first_is_placed = job.place_rows, threading.Event()
 
         def fail(*args: Any) -> None:
-            if next(calls) == 1:
-                root, folder = args[2], args[3]
-                half = Path(f"{root}/{UNFINISHED}/{folder}/place=0/part-0.parquet")
-                half.parent.mkdir(parents=True)
-                half.write_bytes(b"PAR1")
-                raise Interrupted
-            place(*args)
+            root, folder = args[2], args[3]
+            if STATS[0] in folder:
+                place(*args)
+                first_is_placed.set()
+                return
+            half = Path(f"{root}/{UNFINISHED}/{folder}/place=0/part-0.parquet")
+            half.parent.mkdir(parents=True)
+            half.write_bytes(b"PAR1")
+            assert first_is_placed.wait(300)
+            raise Interrupted
 
         patched.setattr(job, "place_rows", fail)
         with pytest.raises(Interrupted):

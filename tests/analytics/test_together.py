@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.stats.together import AT_ONCE, together
 
 _ASKED = [(ALL[name], Scope(start_us=0, end_us=60_000_000)) for name in ("s16", "s08", "s10", "s15", "s13", "s14")]
@@ -31,8 +32,9 @@ def test_answers_come_in_the_order_of_the_questions(tables: Silver) -> None:
     others_began = threading.Barrier(AT_ONCE)
     first = [_NAMES[place] for place in range(AT_ONCE)]
 
-    def take(frame: DataFrame) -> tuple[str, ...]:
+    def take(statistic: Statistic, frame: DataFrame) -> tuple[str, ...]:
         names = tuple(frame.columns)
+        assert names == statistic.columns(_ASKED[0][1])
         if names in first:
             # So many are asked for at once; a single thread would wait here for ever.
             others_began.wait(timeout=60)
@@ -46,7 +48,7 @@ def test_queries_bear_the_tags_of_whoever_asks(spark: SparkSession, tables: Silv
     context = spark.sparkContext
     context.addJobTag("a-job")
     try:
-        found = list(together(tables, _ASKED, lambda _: "a-job" in context.getJobTags()))
+        found = list(together(tables, _ASKED, lambda *_: "a-job" in context.getJobTags()))
     finally:
         context.removeJobTag("a-job")
 
@@ -56,8 +58,8 @@ def test_queries_bear_the_tags_of_whoever_asks(spark: SparkSession, tables: Silv
 def test_a_failure_is_raised_in_its_place(tables: Silver) -> None:
     """What comes before a question that fails is answered, and the failure is the asker's to handle."""
 
-    def take(frame: DataFrame) -> str:
-        if tuple(frame.columns) == _NAMES[1]:
+    def take(statistic: Statistic, _: DataFrame) -> str:
+        if statistic is _ASKED[1][0]:
             raise LookupError("of the second")
         return "an answer"
 
@@ -76,7 +78,7 @@ def test_a_table_that_all_ask_for_is_made_once(tables: Silver) -> None:
         made.append(tables.transitions.select("seq"))
         return made[-1]
 
-    def take(_: DataFrame) -> int:
+    def take(*_: object) -> int:
         began.wait(timeout=60)
         return id(tables.keep(("seq",), make))
 

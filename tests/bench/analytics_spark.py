@@ -99,7 +99,7 @@ def answered(session: SparkSession, asked: argparse.Namespace) -> dict[str, str]
     scope = Scope(start_us=START_US, end_us=START_US + asked.hours * HOUR)
     silver = open_exports(session, [str(asked.root)])
     questions = [(statistic, scope) for statistic in ALL.values()]
-    answers = together(silver, questions, lambda frame: [row.asDict(recursive=True) for row in frame.collect()])
+    answers = together(silver, questions, lambda _, frame: [row.asDict(recursive=True) for row in frame.collect()])
     return {one.id: digest(one, scope, rows) for (one, _), rows in zip(questions, answers, strict=True)}
 
 

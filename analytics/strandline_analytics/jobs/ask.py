@@ -9,14 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.scope import MOST_WINDOWS, Grouping, Scope
 from strandline_analytics.sources.catalog import ExportedFile, find_exports
 from strandline_analytics.sources.exports import needed, read_exports
 from strandline_analytics.sources.trouble import NothingThere, TooLong
 from strandline_analytics.stats import ALL
-from strandline_analytics.stats.definition import Statistic, result
+from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.stats.together import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +88,14 @@ def scope_of(question: Question, files: Sequence[ExportedFile]) -> Scope:
 def answers(
     spark: SparkSession, question: Question, files: Sequence[ExportedFile]
 ) -> Iterator[tuple[Statistic, list[dict[str, Any]]]]:
-    """The rows of each statistic, one statistic after the other."""
+    """The rows of each statistic, in the order of the question."""
     scope = scope_of(question, files)
     silver = read_exports(spark, files, samples=question.reads_samples)
-    for statistic in question.statistics:
-        found = result(statistic, silver, scope)
+
+    def rows(statistic: Statistic, found: DataFrame) -> list[dict[str, Any]]:
         names = set(found.columns) - {value.name for value in statistic.values}
         order = [name for name in statistic.columns(scope) if name in names]
-        yield statistic, [row.asDict(recursive=True) for row in found.orderBy(*order).collect()]
+        return [row.asDict(recursive=True) for row in found.orderBy(*order).collect()]
+
+    asked = [(statistic, scope) for statistic in question.statistics]
+    yield from zip(question.statistics, together(silver, asked, rows), strict=True)

@@ -34,7 +34,8 @@ from strandline_analytics.sources.exports import read_exports
 from strandline_analytics.sources.inspection import notices
 from strandline_analytics.sources.places import write_text
 from strandline_analytics.sources.trouble import NothingThere
-from strandline_analytics.stats.definition import Statistic, result
+from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.stats.together import together
 
 _WRITTEN = (HourState.CLOSED, HourState.CLOSED_INCOMPLETE)
 _FOLDERS = {
@@ -174,13 +175,17 @@ def _write_hour(
     )
     written = [read_ledger(spark, root, hour) for hour in hours]
     hashes = {hour.cluster_id: _hashes(question, files, hour) for hour in hours}
+
+    def write(statistic: Statistic, found: DataFrame) -> list[Entry]:
+        own_hashes = {cluster: hashes[cluster][statistic.reads_samples] for cluster in clusters}
+        counts = _write(spark, _named(spark, found, own_hashes), root, statistic, scope, clusters)
+        return [Entry(input_manifest_hash=own_hashes[cluster], rows=counts[cluster]) for cluster in clusters]
+
+    asked = [(statistic, scope) for statistic in question.statistics]
     try:
-        for statistic in question.statistics:
-            own_hashes = {cluster: hashes[cluster][statistic.reads_samples] for cluster in clusters}
-            found = _named(spark, result(statistic, silver, scope), own_hashes)
-            counts = _write(spark, found, root, statistic, scope, clusters)
-            for cluster, entries in zip(clusters, written, strict=True):
-                entries[statistic.id] = Entry(input_manifest_hash=own_hashes[cluster], rows=counts.get(cluster, 0))
+        for statistic, own_entries in zip(question.statistics, together(silver, asked, write), strict=True):
+            for entries, entry in zip(written, own_entries, strict=True):
+                entries[statistic.id] = entry
     finally:
         silver.release()
     for hour, entries in zip(hours, written, strict=True):

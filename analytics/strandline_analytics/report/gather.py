@@ -145,7 +145,7 @@ def _results(silver: Silver, scope: Scope, steps: int | None, told: Told, parts:
     return {name: _described(ALL[name], found[0], found[1:], trouble.get(name, "")) for name, found in rows.items()}
 
 
-def _computed(found: DataFrame) -> list[dict[str, Any]] | str:
+def _computed(_: Statistic, found: DataFrame) -> list[dict[str, Any]] | str:
     """A statistic's rows, or why there are none: one that fails leaves the others on the page."""
     try:
         return _rows(found)

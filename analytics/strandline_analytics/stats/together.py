@@ -25,16 +25,17 @@ _Taken = TypeVar("_Taken")
 
 
 def together(
-    silver: Silver, asked: Sequence[tuple[Statistic, Scope]], take: Callable[[DataFrame], _Taken]
+    silver: Silver, asked: Sequence[tuple[Statistic, Scope]], take: Callable[[Statistic, DataFrame], _Taken]
 ) -> Iterator[_Taken]:
-    """What ``take`` makes of each result, in order; it is called in threads, and gets a frame that was not run yet.
+    """What ``take`` makes of each statistic and its result, in order.
 
-    What ``take`` raises is raised in its place; what was not begun by then never is.
+    It is called in threads, and gets a frame that was not run yet. What it raises is raised in its place; what was not
+    begun by then never is.
     """
 
     def taken(each: tuple[Statistic, Scope]) -> _Taken:
         statistic, scope = each
-        return take(result(statistic, silver, scope))
+        return take(statistic, result(statistic, silver, scope))
 
     inherited = inheritable_thread_target(silver.transitions.sparkSession)(taken)
     # What reads samples takes longest: begun last, one of these would be waited for alone.
