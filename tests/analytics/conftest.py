@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -27,10 +26,8 @@ if (_HERE := str(Path(__file__).parent)) not in sys.path:
     # The builders of this folder stand where its tests can import them.
     sys.path.append(_HERE)
 
-HISTORIES = Path(__file__).parent / "histories"
-GENERATED = 60
-_DEFAULTS = {"schema_version": 1, "cluster_id": "c", "topic": "t", "topic_id": "T", "partition": 0, "node_id": -1,
-             "incarnation": 1, "leader_epoch": 0, "controller_epoch": 1}  # fmt: skip
+from generated_histories import GENERATED, generated, rows_of
+from worked_histories import HISTORIES, history_rows
 
 
 @pytest.fixture(scope="session")
@@ -41,45 +38,6 @@ def spark() -> Iterator[SparkSession]:
         session.conf.set(name, value)
     yield session
     session.stop()
-
-
-def history_rows(text: str) -> list[dict[str, Any]]:
-    """The events of a history: JSON lines; blank lines and lines that begin with # are for the reader.
-
-    What a line leaves out is filled in: one cluster, one topic, one partition, the controller as emitter, seq and
-    meta_offset counted. ``t`` is the time in milliseconds. ``look`` stands for a REPLICA_SAMPLE of each replica.
-    """
-    rows: list[dict[str, Any]] = []
-    names = {column.name for column in COLUMNS}
-    for line in text.splitlines():
-        if not line.strip() or line.startswith("#"):
-            continue
-        for said in _said(json.loads(line)):
-            number = len(rows) + 1
-            row = _DEFAULTS | {"seq": number, "ts_wall_us": round(said.pop("t") * 1000)} | said
-            row.setdefault("ts_mono_us", row["ts_wall_us"])
-            if row["node_id"] == -1:
-                row.setdefault("meta_offset", number)
-            assert set(row) <= names, f"no such column: {set(row) - names}"
-            rows.append(row)
-    return rows
-
-
-def _said(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    look = line.pop("look", None)
-    if look is None:
-        yield line
-        return
-    leo = {int(node): offset for node, offset in look["leo"].items()}
-    durable = leo | {int(node): offset for node, offset in look.get("durable", {}).items()}
-    leader, isr, down = look["leader"], look["isr"], look.get("down", [])
-    for node in leo:
-        state = "down" if node in down else "member" if node in isr else "catching_up"
-        yield line | {
-            "event_type": "REPLICA_SAMPLE", "node_id": leader, "sample_id": round(line["t"] * 1000), "hw": look["hw"],
-            "replica_id": node, "leo": leo[node], "durable_leo": durable[node], "leader_leo": leo[leader],
-            "in_isr": node in isr, "in_maximal_isr": node in look.get("maximal", isr), "expected_state": state,
-        }  # fmt: skip
 
 
 def silver_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Silver:
@@ -138,7 +96,6 @@ def analytics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[
 @pytest.fixture(scope="session")
 def histories(spark: SparkSession) -> Answers:
     """The statistics of all worked histories; the cluster id of each is the name of its file."""
-    from generated_histories import generated, rows_of
     from variants import VARIANTS
 
     rows = [row for number, story in enumerate(generated(GENERATED)) for row in rows_of(story, f"generated:{number}")]

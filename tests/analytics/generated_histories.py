@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from tick_oracle import TICK_US
 
 REPLICAS = [1, 2, 3]
+GENERATED = 60
+"""So many histories are made for the tests that share them."""
 FIRST_TICK = -300
 WINDOW_TICKS = 1_200
 """One minute."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import history_rows
 from pyspark.sql import SparkSession
+from worked_histories import HISTORIES, history_rows
 from written_export import write_export
 
 from strandline.export.encoding import ExportFormat
@@ -16,7 +16,7 @@ from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
-_STORY = (Path(__file__).parent / "histories" / "failover.jsonl").read_text(encoding="utf-8")
+_STORY = (HISTORIES / "failover.jsonl").read_text(encoding="utf-8")
 
 
 def _held(spark: SparkSession) -> set[int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import HISTORIES
 from variants import BESIDE, LATER_US, RENAMED_BY
+from worked_histories import HISTORIES
 
 from strandline_analytics.silver.quality import QUALITY
 from strandline_analytics.stats import ALL

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from worked_histories import HISTORIES, history_rows
 from written_export import write_export
 
 from strandline.export.encoding import ExportFormat
@@ -15,7 +16,6 @@ from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
-HISTORIES = Path(__file__).parent / "histories"
 STORIES = ("slow_disk", "failover")
 AT_A_TIME = 3
 ABOUT_FILES = ("cluster_id", "input_manifest_hash")
@@ -24,8 +24,6 @@ ABOUT_FILES = ("cluster_id", "input_manifest_hash")
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Each story twice: as few files as can be, and as small ones, half of them Parquet and half JSON lines."""
-    from conftest import history_rows
-
     root = tmp_path_factory.mktemp("split")
     for story in STORIES:
         rows = history_rows((HISTORIES / f"{story}.jsonl").read_text(encoding="utf-8"))

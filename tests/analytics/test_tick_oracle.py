@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import GENERATED
-from generated_histories import FIRST_TICK, WINDOW_TICKS, generated
+from generated_histories import FIRST_TICK, GENERATED, WINDOW_TICKS, generated
 from tick_oracle import TICK_US, Buckets, Oracle, nearest_rank
 
 
