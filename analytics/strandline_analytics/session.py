@@ -29,8 +29,8 @@ _SETTINGS = {
     # Else each column that we write down is told with the line that did: five calls of the JVM, and a failed import.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Spark keeps the plans and tasks of a thousand queries for a page that nobody can open here: a tenth of a server's
-    # memory. Tools that look at running jobs need few.
+    # Spark keeps the plans of a thousand queries, and their tasks, for a page that nobody can open here. Whoever looks
+    # at running jobs needs few.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",

@@ -19,9 +19,8 @@ from strandline_analytics.stats.definition import result
 _STORY = (HISTORIES / "failover.jsonl").read_text(encoding="utf-8")
 
 
-def _held(spark: SparkSession) -> set[int]:
-    context: Any = spark._jsc  # type: ignore[attr-defined]
-    return set(context.getPersistentRDDs())
+def _held(spark: Any) -> set[int]:
+    return set(spark._jsc.getPersistentRDDs())
 
 
 @pytest.mark.timeout(300)  # May be the first to wait for the session.
