@@ -103,6 +103,8 @@ def test_default_replication_factor_is_at_most_the_number_of_nodes() -> None:
         ({"configs": (("retention.bytes", "-2"),)}, ErrorCode.INVALID_CONFIG),
         ({"configs": (("segment.bytes", "9999999999"),)}, ErrorCode.INVALID_CONFIG),
         ({"configs": (("max.message.bytes", "2000000"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("max.decompressed.bytes", "1048587"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (("max.decompressed.bytes", "67108865"),)}, ErrorCode.INVALID_CONFIG),
         ({"configs": (("unclean.leader.election.enable", "yes"),)}, ErrorCode.INVALID_CONFIG),
     ],
 )

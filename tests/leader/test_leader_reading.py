@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.types import Offset
+from strandline.core.types import Offset, TopicPartition
 from strandline.leader.reading import check_one_batch, decode_records, encode_records
 from strandline.leader.sent import end_of_batches
 from strandline.records.batch import stamp
@@ -54,9 +54,11 @@ def test_records_go_in_as_messages_and_come_out_as_messages() -> None:
     messages = [record_pb2.SimpleRecord(value=value, timestamp_ms=7) for value in (b"a", b"b", b"c")]
     stored = bytearray(encode_records(messages))
     stamp(stored, 20, 4)
-    found = decode_records(bytes(stored), Offset(21))
+    tp = TopicPartition("id", 0)
+    found = decode_records([(tp, bytes(stored))], {tp: Offset(21)})[tp]
 
-    assert [(row.value, row.offset, row.leader_epoch, row.timestamp_ms) for row in found] == [
+    assert found.refusal is None
+    assert [(row.value, row.offset, row.leader_epoch, row.timestamp_ms) for row in found.records] == [
         (b"b", 21, 4, 7),
         (b"c", 22, 4, 7),
     ]

@@ -117,7 +117,7 @@ def check_indexes(
         header, _ = split_batches(log.read(Offset(offset), 1, log.leo))[0]
         assert header.base_offset <= offset < header.next_offset
     for asked in range(998, 1_026):
-        found = log.offset_for_timestamp(asked, log.leo)
+        found = log.search_time(asked, log.leo).first()
         assert (found.header.base_offset if found else None) == next((b for b, ms in times if ms >= asked), None)
     log.close(clean=False)
 

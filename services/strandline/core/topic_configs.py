@@ -13,11 +13,16 @@ from strandline.core.errors import ErrorCode, Refusal
 
 MIN_ISR = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
+RECOVERY_TIMEOUT = "unclean.recovery.timeout.ms"
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """By whitelist: a topic's name becomes part of a path (`reliability` 5.2)."""
 
+MAX_DECOMPRESSED_BYTES = "max.decompressed.bytes"
+
 MAX_BATCH_BYTES = 1_048_588
+MOST_DECOMPRESSED_BYTES = 64 << 20
+"""What a batch may expand to where its topic does not say less; every client of ours can read that."""
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -42,11 +47,13 @@ def _one_of(*values: str) -> Check:
 CHECKS: Mapping[str, Check] = {
     MIN_ISR: _whole(1, INT32_MAX),
     UNCLEAN: _one_of("true", "false"),
+    RECOVERY_TIMEOUT: _whole(-1, INT64_MAX),
     "retention.ms": _whole(-1, INT64_MAX),
     "retention.bytes": _whole(-1, INT64_MAX),
     "segment.bytes": _whole(1 << 14, 1 << 30),
     "segment.ms": _whole(1_000, INT64_MAX),
     "max.message.bytes": _whole(1_024, MAX_BATCH_BYTES),
+    MAX_DECOMPRESSED_BYTES: _whole(MAX_BATCH_BYTES, MOST_DECOMPRESSED_BYTES),
     "cleanup.policy": _one_of("delete"),
 }
 """Every setting a topic may have. -1 means without limit, as in Kafka."""
@@ -86,3 +93,14 @@ def effective_min_isr(configs: Iterable[tuple[str, str]], replication_factor: in
 def allows_unclean(configs: Iterable[tuple[str, str]]) -> bool:
     """Whether the topic prefers availability over its records (M48)."""
     return dict(configs).get(UNCLEAN) == "true"
+
+
+def recovery_timeout_ms(configs: Iterable[tuple[str, str]], default_ms: int | None) -> int | None:
+    """How long a partition waits for reports of its replicas' logs before an unclean election; None: for ever (M65).
+
+    KIP-966 has the setting and five minutes as its default; here losing records is never the default.
+    """
+    given = dict(configs).get(RECOVERY_TIMEOUT)
+    if given is None:
+        return default_ms
+    return None if int(given) < 0 else int(given)

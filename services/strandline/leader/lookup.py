@@ -1,34 +1,61 @@
 """Decides which record answers a time: the first one at or after it, below the end that may be seen.
 
 Invariant: while a new leader does not know how far its predecessors were committed, no offset beyond what is
-settled is told (KIP-207).
+settled is told (KIP-207). Headers and records are read by the function that is returned, which touches no log and may
+run in any thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import MAX_TIMESTAMP, OffsetAnswer, OffsetLookup
 from strandline.core.types import LeaderEpoch, Offset
-from strandline.storage.log import FoundBatch, Log
+from strandline.records.batch import UNPACKED_RECORDS
+from strandline.runtime.aside import giving_way
+from strandline.storage.disk import StorageDamaged
+from strandline.storage.log import Log
+from strandline.storage.scan import StoredBatch
+from strandline.storage.time_search import FoundInPart, TimeSearch
+
+Find = Callable[[], OffsetAnswer]
 
 _UNSETTLED = Refusal(
     ErrorCode.OFFSET_NOT_AVAILABLE, "this leader is new and has not confirmed yet what was committed before it"
 )
+_CHANGED = Refusal(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "the log was cut while a time was looked for; refresh metadata and ask again",
+)
 
 
-def look_up(log: Log, answer: OffsetAnswer) -> OffsetAnswer:
-    """Find the record that ``answer.lookup`` asks for; offset and timestamp stay absent when there is none.
+def look_up(log: Log, answer: OffsetAnswer) -> Find:
+    """Open the files in which the record that ``answer.lookup`` asks for lies; what is returned finds it there.
+
+    Offset and timestamp stay absent when there is none.
 
     Raises:
         StorageDamaged: a batch on the way is not what was written.
     """
     lookup = answer.lookup
     assert lookup is not None, "only answers with a lookup are looked up"
-    timestamp = _max_timestamp_ms(log, lookup.end) if lookup.timestamp == MAX_TIMESTAMP else lookup.timestamp
-    found = log.offset_for_timestamp(timestamp, lookup.end) if timestamp is not None else None
-    if found is None or timestamp is None:
-        return OffsetAnswer(answer.tp)
-    return _settled(_first_record(log, found, timestamp, answer), lookup)
+    asked = lookup.timestamp
+    timestamp = log.max_timestamp_before(lookup.end) if asked == MAX_TIMESTAMP else asked
+    if timestamp is None:
+        return lambda: OffsetAnswer(answer.tp)
+    search, log_start, time = log.search_time(timestamp, lookup.end), log.log_start_offset, timestamp
+
+    def find() -> OffsetAnswer:
+        try:
+            return _settled(_found(search, time, log_start, answer), lookup)
+        except StorageDamaged:
+            # A log is cut only where it is not led any more; damage is found by the next read there.
+            return OffsetAnswer(answer.tp, refusal=_CHANGED)
+        finally:
+            search.close()
+
+    return find
 
 
 def _settled(answer: OffsetAnswer, lookup: OffsetLookup) -> OffsetAnswer:
@@ -37,31 +64,37 @@ def _settled(answer: OffsetAnswer, lookup: OffsetLookup) -> OffsetAnswer:
     return answer
 
 
-def _first_record(log: Log, found: FoundBatch, timestamp_ms: int, answer: OffsetAnswer) -> OffsetAnswer:
-    # Imported here: the codec is large, and only this question and unary decoding need it.
-    from strandline.records.codec import decode_batch
-
+def _found(search: TimeSearch, timestamp_ms: int, log_start: Offset, answer: OffsetAnswer) -> OffsetAnswer:
+    found = search.first(_giving_way)
+    if found is None:
+        return OffsetAnswer(answer.tp)
     header = found.header
-    payload = log.read(header.base_offset, header.size_bytes, header.next_offset)
     epoch = LeaderEpoch(header.leader_epoch)
+    record = _first_record(found, timestamp_ms, log_start)
+    if record is None:
+        # The batch itself is the answer.
+        return OffsetAnswer(answer.tp, max(header.base_offset, log_start), header.max_timestamp_ms, epoch)
+    return OffsetAnswer(answer.tp, record[0], record[1], epoch)
+
+
+def _giving_way(batches: Iterable[StoredBatch]) -> Iterator[StoredBatch]:
+    return giving_way(batches)
+
+
+def _first_record(found: FoundInPart, timestamp_ms: int, log_start: Offset) -> tuple[Offset, int | None] | None:
+    """The record in a batch; None if its records are not read one by one, or cannot be."""
+    # Imported here: the codec is large, and only this question and unary decoding need it.
+    from strandline.records.codec import iterate_batch
+
+    if found.header.record_count > UNPACKED_RECORDS:
+        # It is compressed, and was made to cost.
+        return None
     try:
-        for record in decode_batch(payload):
+        for record in giving_way(iterate_batch(found.payload())):
             timestamp = -1 if record.timestamp_ms is None else record.timestamp_ms
-            if timestamp >= timestamp_ms and record.offset >= log.log_start_offset:
-                return OffsetAnswer(answer.tp, Offset(record.offset), record.timestamp_ms, epoch)
+            if timestamp >= timestamp_ms and record.offset >= log_start:
+                return record.offset, record.timestamp_ms
     except Refused:
-        # The CRC holds, so the producer compressed something else than records: the batch itself is the answer.
+        # The CRC holds, so the producer compressed something else than records.
         pass
-    return OffsetAnswer(answer.tp, header.base_offset, header.max_timestamp_ms, epoch)
-
-
-def _max_timestamp_ms(log: Log, end: Offset) -> int | None:
-    """The largest timestamp below ``end``; None if there is no timed record."""
-    latest = -1
-    for segment in log.segments:
-        if segment.next_offset <= end:
-            latest = max(latest, segment.max_timestamp_ms)
-        elif segment.base_offset < end:
-            within = (batch for batch in segment.batches() if batch.next_offset <= end)
-            latest = max(latest, max((batch.wire.max_timestamp_ms for batch in within), default=-1))
-    return latest if latest >= 0 else None
+    return None

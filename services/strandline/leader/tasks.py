@@ -7,6 +7,7 @@ and a malformed one with INVALID_REQUEST, and nothing of a stream outlives it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import grpc
 from strandline.core.errors import Refusal, Refused
 from strandline.core.events import FetchArrived, FetchForgotten, ProduceArrived
 from strandline.core.messages import FetchRequest, ProduceResult
-from strandline.core.types import Offset, TopicPartition
+from strandline.core.types import TopicPartition
 from strandline.leader.reading import Reading
 from strandline.leader.settings import LeaderSettings
 from strandline.rpc.addressing import read_forgotten
@@ -70,7 +71,7 @@ class ProducePump:
             message = await self._context.read()
             if message is grpc.aio.EOF:
                 break
-            self._take(message)
+            await self._take(message)
         await self._until_below(1)
 
     async def _until_below(self, count: int) -> None:
@@ -78,13 +79,13 @@ class ProducePump:
             self._answered.clear()
             await self._answered.wait()
 
-    def _take(self, message: pb.ProduceStreamRequest | Unread) -> None:
+    async def _take(self, message: pb.ProduceStreamRequest | Unread) -> None:
         driver = self._host.driver
         if isinstance(message, Unread):
             self._outbox.put(refused_stream_answer(_NO_CORRELATION, message.refusal))
             return
         try:
-            asked = self._reading.produce(message)
+            asked = await self._reading.produce(message)
             if not asked.parts:
                 self._put(message.correlation_id, asked, ())
                 return
@@ -214,7 +215,21 @@ class FetchPump:
         return request_id not in self._awaited
 
     def _put(self, correlation_id: int, asked: FetchAsked, served: list[ServedPartition] | tuple[()]) -> None:
-        starts: dict[TopicPartition, Offset] | None = asked.starts
-        topics = fetch_topics(served, asked.unresolved, self._host.topics, starts, self._reading.decode)
-        answer = pb.FetchStreamResponse(correlation_id=correlation_id, responses=topics)
-        self._outbox.put(answer, sum(len(part.payload) for part in served))
+        size_bytes = sum(len(part.payload) for part in served)
+        if asked.starts is not None and size_bytes:
+            self._outbox.put_later(partial(self._decoded, correlation_id, asked, served), size_bytes)
+            return
+        topics = fetch_topics(served, asked.unresolved, self._host.topics)
+        self._outbox.put(pb.FetchStreamResponse(correlation_id=correlation_id, responses=topics), size_bytes)
+
+    async def _decoded(
+        self, correlation_id: int, asked: FetchAsked, served: Sequence[ServedPartition]
+    ) -> pb.FetchStreamResponse:
+        answer = pb.FetchStreamResponse(correlation_id=correlation_id)
+        try:
+            decoded = await self._reading.decoded(asked, served)
+        except Refused as error:
+            write_error(answer, error.refusal)
+        else:
+            answer.responses.extend(fetch_topics(served, asked.unresolved, self._host.topics, decoded))
+        return answer

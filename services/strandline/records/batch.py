@@ -24,6 +24,8 @@ LENGTH_PREFIX_BYTES = 12
 """Base offset and length field; the length counts what follows them."""
 MAX_BATCH_BYTES = 1_048_588
 """Kafka's ``message.max.bytes``: 1 MiB and the 12 bytes of the length prefix."""
+UNPACKED_RECORDS = 1 << 17
+"""Most records of one batch that a node unpacks for a caller; only a compressed batch can hold more."""
 MAGIC = 2
 
 COMPRESSION_MASK = 0x07
@@ -37,6 +39,7 @@ _STAMP = struct.Struct(">qii")
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _CRC_FROM = 21
+_ATTRIBUTES_LOW_AT = 22
 
 
 class WireHeader(NamedTuple):
@@ -79,6 +82,11 @@ class WireHeader(NamedTuple):
             self.base_sequence,
             bool(self.attributes & CONTROL_BIT),
         )
+
+
+def codec_of(batch: Buffer) -> int:
+    """Kafka's codec number in the header of a whole batch; 0 says that its records are not compressed."""
+    return batch[_ATTRIBUTES_LOW_AT] & COMPRESSION_MASK
 
 
 class Batch(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import crc32c
@@ -151,18 +152,26 @@ def decode_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES)
         Refused: CORRUPT_MESSAGE, not a sound batch; MESSAGE_TOO_LARGE, it expands too far; INVALID_RECORD,
             an unknown codec.
     """
-    view = memoryview(batch)
-    size = batch_size_bytes(view, 0, _NO_LIMIT_BYTES)
-    wire = parse_wire(view)
-    _check(view[:size], wire)
-    if size != len(view):
-        raise _corrupt(f"{len(view) - size} bytes follow the batch; cut them off")
-    if wire.attributes & CONTROL_BIT:
-        return []
-    if wire.compression:
-        body = expand(wire.compression, view[HEADER_BYTES:], max_expanded_bytes)
-        return _parse(_with_body(view[:HEADER_BYTES], Compression.NONE, body), wire)
-    return _parse(bytes(view), wire)
+    opened = _opened(batch, max_expanded_bytes)
+    return _parse(*opened) if opened else []
+
+
+def iterate_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[Record]:
+    """As `decode_batch`, one record after another: for a reader that may stop early.
+
+    Raises:
+        Refused: as `decode_batch`; records before a damaged one are given.
+    """
+    opened = _opened(batch, max_expanded_bytes)
+    if opened is None:
+        return
+    plain, wire = opened
+    with _as_refusal():
+        for expected, row in enumerate(DefaultRecordBatch(plain), wire.base_offset):
+            if row.offset != expected:
+                raise _misplaced(row.offset, expected, wire)
+            timestamp_ms = row.timestamp if row.timestamp >= 0 else None
+            yield Record(Offset(expected), timestamp_ms, row.key, row.value, row.headers)
 
 
 def decode_batches(payload: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[Record]:
@@ -186,28 +195,61 @@ def _check(view: memoryview, wire: WireHeader) -> None:
         raise _corrupt(f"base offset {wire.base_offset} is negative")
 
 
-def _parse(plain: bytes, wire: WireHeader) -> list[Record]:
-    try:
+def _opened(batch: Buffer, max_expanded_bytes: int) -> tuple[Buffer, WireHeader] | None:
+    """A batch that was checked, its records not compressed any more; None for a control batch."""
+    view = memoryview(batch)
+    size = batch_size_bytes(view, 0, _NO_LIMIT_BYTES)
+    wire = parse_wire(view)
+    _check(view[:size], wire)
+    if size != len(view):
+        raise _corrupt(f"{len(view) - size} bytes follow the batch; cut them off")
+    if wire.attributes & CONTROL_BIT:
+        return None
+    if wire.compression:
+        body = expand(wire.compression, view[HEADER_BYTES:], max_expanded_bytes)
+        return _rebuilt(view, Compression.NONE, body), wire
+    return view, wire
+
+
+def _parse(plain: Buffer, wire: WireHeader) -> list[Record]:
+    with _as_refusal():
         rows = [
             Record(Offset(row.offset), row.timestamp if row.timestamp >= 0 else None, row.key, row.value, row.headers)
             for row in DefaultRecordBatch(plain)
         ]
-    except (CorruptRecordException, ValueError, IndexError, OverflowError) as error:
-        raise _corrupt(f"records cannot be parsed: {error}") from error
     for expected, row in enumerate(rows, wire.base_offset):
         if row.offset != expected:
-            raise _corrupt(f"record {expected - wire.base_offset} has offset {row.offset}, expected {expected}")
+            raise _misplaced(row.offset, expected, wire)
     return rows
+
+
+@contextmanager
+def _as_refusal() -> Iterator[None]:
+    try:
+        yield
+    except (CorruptRecordException, ValueError, IndexError, OverflowError) as error:
+        raise _corrupt(f"records cannot be parsed: {error}") from error
+
+
+def _misplaced(found: int, expected: int, wire: WireHeader) -> Refused:
+    return _corrupt(f"record {expected - wire.base_offset} has offset {found}, expected {expected}")
 
 
 def _with_body(header: Buffer, codec: Compression, body: bytes) -> bytes:
     """A batch with other record bytes: length, codec and CRC follow them."""
-    batch = bytearray(header[:HEADER_BYTES]) + body
+    batch = _rebuilt(header, codec, body)
+    struct.pack_into(">I", batch, _CRC_AT, crc32c.crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+    return bytes(batch)
+
+
+def _rebuilt(header: Buffer, codec: Compression, body: bytes) -> bytearray:
+    """A batch with other record bytes, whose CRC is not computed."""
+    batch = bytearray(header[:HEADER_BYTES])
+    batch += body
     (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_AT)
     struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - LENGTH_PREFIX_BYTES)
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, (attributes & ~COMPRESSION_MASK) | codec)
-    struct.pack_into(">I", batch, _CRC_AT, crc32c.crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
-    return bytes(batch)
+    return batch
 
 
 def _corrupt(message: str) -> Refused:

@@ -6,10 +6,9 @@ from the batch they were read from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, cast
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from strandline.core.types import BatchHeader, Offset
 from strandline.v1 import record_pb2
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -71,21 +70,3 @@ def write_record(record: StoredRecord, leader_epoch: int) -> record_pb2.SimpleRe
     for key, value in record.headers:
         message.headers.add(key=key, value=value)
     return message
-
-
-Split = Callable[[bytes], Sequence[tuple[BatchHeader, memoryview]]]
-DecodeBatch = Callable[[memoryview], Iterable[StoredRecord]]
-
-
-def decoder(split: Split, decode_batch: DecodeBatch) -> Callable[[bytes, Offset], list[record_pb2.SimpleRecord]]:
-    """A function from fetched batches to the records from an offset on, as messages."""
-
-    def decode(payload: bytes, start: Offset) -> list[record_pb2.SimpleRecord]:
-        return [
-            write_record(record, header.leader_epoch)
-            for header, view in split(payload)
-            for record in decode_batch(view)
-            if record.offset >= start
-        ]
-
-    return cast("Callable[[bytes, Offset], list[record_pb2.SimpleRecord]]", decode)

@@ -56,12 +56,17 @@ def unacknowledged(give_up_ms: int = 5_000) -> Options:
     return [("grpc.keepalive_time_ms", 600_000), ("grpc.keepalive_timeout_ms", give_up_ms)]
 
 
+PING_STRIKES = 1_000
+"""Pings in a row that come too soon, with no answer in between, before a connection is ended with too_many_pings. A
+peer that keeps to `keepalive_pings` has none; gRPC's own probes of the bandwidth come with answers."""
+
+
 def keepalive_tolerance(keepalive: Keepalive) -> Options:
     """What a server must allow so that `keepalive_pings` are welcome; half the interval leaves slack."""
     return [
         ("grpc.http2.min_ping_interval_without_data_ms", keepalive.ping_every_ms // 2),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive.ping_every_ms // 2),
-        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.max_ping_strikes", PING_STRIKES),
     ]
 
 

@@ -1,0 +1,95 @@
+"""Decides how the first batch at or after a time is found: in files opened apart, so that any thread may look.
+
+Invariant: a search reads what the files held when it was made, whatever becomes of the log meanwhile: a segment that is
+deleted stays readable for it, and one that was cut ends it with `StorageDamaged`.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from strandline.core.types import BatchHeader, Offset
+from strandline.storage.disk import StorageDamaged
+from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
+
+Pace = Callable[[Iterable[StoredBatch]], Iterable[StoredBatch]]
+"""Gives the same batches; where it is called between two of them others may be let run."""
+
+
+class Part:
+    """The rest of one segment, from a batch border on."""
+
+    def __init__(self, fd: int, path: Path, position: int, end: int) -> None:
+        """``fd`` stays its owner's: it is duplicated."""
+        self.path = path
+        self._fd = os.dup(fd)
+        self._position = position
+        self._end = end
+        self.close = weakref.finalize(self, os.close, self._fd)
+        """Close the descriptor; also called when the part is collected."""
+
+    def batches(self) -> Iterator[StoredBatch]:
+        """Headers, one after another.
+
+        Raises:
+            StorageDamaged: a header is not what was written, or not there any more.
+        """
+        scan = BatchScan(self._fd, self._position, None, end=self._end, crc_from=ALL_OFFSETS)
+        yield from scan
+        if scan.fault is not None:
+            raise StorageDamaged(self.path, scan.position, scan.fault)
+
+    def read(self, batch: StoredBatch) -> bytes:
+        """The bytes of a batch, unchecked."""
+        return os.pread(self._fd, batch.wire.size_bytes, batch.position)
+
+
+class FoundInPart(NamedTuple):
+    """A batch, and where its bytes lie."""
+
+    batch: StoredBatch
+    part: Part
+
+    @property
+    def header(self) -> BatchHeader:
+        """The header as the core knows it."""
+        return self.batch.wire.to_core()
+
+    def payload(self) -> bytes:
+        """Its bytes, unchecked."""
+        return self.part.read(self.batch)
+
+
+class TimeSearch:
+    """Looks for the first batch of ``parts`` that reaches a time, between a log start and an end."""
+
+    def __init__(self, timestamp_ms: int, start: Offset, end: Offset, parts: Sequence[Part]) -> None:
+        self._timestamp_ms = timestamp_ms
+        self._start = start
+        self._end = end
+        self._parts = parts
+
+    def first(self, pace: Pace = iter) -> FoundInPart | None:
+        """The first batch that holds a record at or after the time and ends at or below the end.
+
+        The record within the batch is the caller's to find: storage does not parse records.
+
+        Raises:
+            StorageDamaged: a file is not what was written, or was cut meanwhile.
+        """
+        for part in self._parts:
+            for batch in pace(part.batches()):
+                if batch.next_offset > self._end:
+                    return None
+                if batch.next_offset > self._start and batch.wire.max_timestamp_ms >= self._timestamp_ms:
+                    return FoundInPart(batch, part)
+        return None
+
+    def close(self) -> None:
+        """Give every descriptor back."""
+        for part in self._parts:
+            part.close()
