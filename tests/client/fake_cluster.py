@@ -396,6 +396,9 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
     async def ShutdownNode(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._scripted("ShutdownNode", request)
 
+    async def UnregisterNode(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return self._scripted("UnregisterNode", request)
+
     async def DescribeTopics(self, request: Any, context: Any) -> cpb.DescribeTopicsResponse:  # noqa: N802
         return cpb.DescribeTopicsResponse(
             topics=[cpb.DescribedTopic(topic=write_topic(topic)) for topic in self.cluster.image().topics]
@@ -475,6 +478,19 @@ class FakeCluster:
             image = replace(image, deleted_topic_ids=(TOPIC_ID,))
         for queue in self.controller.watchers:
             queue.put_nowait(image)
+
+    def add_partition(self, leader: int | None = 0) -> int:
+        """Give the topic one more partition and tell everybody; its index."""
+        index = len(self._logs)
+        self._logs[index] = FakeLog()
+        self.leaders[self.tp(index)] = (leader, 1)
+        self.announce()
+        return index
+
+    def delete_topic(self) -> None:
+        """Delete the topic and tell everybody."""
+        self.has_topic = False
+        self.announce()
 
     def move_leader(self, node_id: int | None, partition: int = 0, *, announce: bool = True) -> None:
         """Elect another leader, in the next epoch."""

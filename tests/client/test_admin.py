@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster
 
@@ -81,6 +83,20 @@ async def test_elections_and_shutdown() -> None:
         assert remaining == []
 
 
+async def test_removal_of_a_node() -> None:
+    """A node is removed by its id; why it stays is raised."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        cluster.controller.answers["UnregisterNode"] = pb.UnregisterNodeResponse()
+        await admin.unregister_node(4)
+        (asked,) = cluster.controller.asked
+        stays = pb.UnregisterNodeResponse(error_code=error_pb2.ERROR_CODE_INVALID_REQUEST, error_message="2 partitions")
+        cluster.controller.answers["UnregisterNode"] = stays
+        with pytest.raises(Refused, match="2 partitions"):
+            await admin.unregister_node(4)
+
+        assert (asked.node_id, asked.cluster_id) == (4, "c")
+
+
 async def test_looks_at_everybody() -> None:
     """Views come from every node that answers; one that is down is left out."""
     async with fake_cluster(nodes=2, partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
@@ -116,6 +132,14 @@ async def test_list_offsets() -> None:
         found = await admin.list_offsets(TOPIC, timestamp_ms=LATEST)
 
         assert {partition: answer.offset for partition, answer in found.items()} == {0: 0, 1: 5}
+
+
+async def test_offsets_of_a_partition_that_is_not_there() -> None:
+    """A partition that the topic does not have is refused at once, and not waited for like one without a leader."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=60_000) as admin:
+        async with asyncio.timeout(10):
+            with pytest.raises(Refused, match="partition 7 of topic 't' must be 0 to 0"):
+                await admin.list_offsets(TOPIC, [0, 7])
 
 
 async def test_offsets_without_a_leader() -> None:

@@ -36,6 +36,22 @@ def test_changes_are_merged() -> None:
     assert view.node(NodeId(1)) is not None
 
 
+def test_a_removed_node_is_forgotten() -> None:
+    """A change takes away the nodes that it names as removed, until they register again."""
+    cluster = FakeCluster(2, 1)
+    view = ClusterView()
+    view.apply(image_of(cluster))
+    change = replace(image_of(cluster, is_snapshot=False), nodes=(), topics=(), removed_node_ids=(NodeId(1),))
+    view.apply(change)
+    removed = (view.node(NodeId(1)), view.image.removed_node_ids if view.image else None)
+    view.apply(image_of(cluster, is_snapshot=False))
+
+    assert removed == (None, (1,))
+    assert view.node(NodeId(1)) is not None
+    assert view.image is not None
+    assert view.image.removed_node_ids == ()
+
+
 def test_older_reign_is_ignored() -> None:
     """A controller that was replaced is not believed any more, nor is another cluster's."""
     cluster = FakeCluster(1, 1)

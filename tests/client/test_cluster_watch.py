@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
+from strandline.client import NotAController
 from strandline.client.metadata import Cluster, parse_bootstrap
 from strandline.core.errors import ErrorCode, Refusal, Refused
 
@@ -26,6 +27,28 @@ async def test_second_address_is_tried() -> None:
         try:
             assert client.view.topic(TOPIC) is not None
             assert (await client.fetch_image()).cluster_id == "c"
+        finally:
+            await client.close()
+
+
+async def test_data_nodes_as_bootstrap_are_named_at_once() -> None:
+    """When only data nodes answer, the client ends at once and says that the controller's address is needed."""
+    async with fake_cluster(nodes=2) as cluster:
+        addresses = [f"{node.endpoint.host}:{node.endpoint.port}" for node in cluster.nodes]
+        client = Cluster(addresses, timeout_ms=60_000)
+        async with asyncio.timeout(10):
+            with pytest.raises(NotAController, match=f"{addresses[0]}, {addresses[1]} are not controllers.* address"):
+                await client.start()
+
+
+async def test_a_data_node_beside_the_controller_is_passed_over() -> None:
+    """A data node in the bootstrap list does not keep the client from the controller behind it."""
+    async with fake_cluster() as cluster:
+        node = cluster.nodes[0].endpoint
+        client = Cluster([f"{node.host}:{node.port}", cluster.bootstrap])
+        await client.start()
+        try:
+            assert client.view.topic(TOPIC) is not None
         finally:
             await client.close()
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from typing import Literal
 
+import crc32c
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 
-from strandline.client import ClientClosed, Consumer, LogTruncated, OffsetOutOfRange
+from strandline.client import ClientClosed, Consumer, LogTruncated, OffsetOutOfRange, TopicDeleted, UnreadableBatch
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.records.compression import Compression
 from strandline.v1 import error_pb2, partition_pb2
 
 
@@ -207,6 +211,74 @@ async def test_goes_on_after_an_error() -> None:
         assert [record.value for record in fetched.records] == [b"a"]
 
 
+def write_unreadable(cluster: FakeCluster, records: int) -> None:
+    """A batch with a right CRC that says zstd and holds none."""
+    batch = bytearray(encode_batch([NewRecord(None, b"x", 1)] * records))
+    struct.pack_into(">h", batch, 21, Compression.ZSTD)
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
+    cluster.append(cluster.tp(0), bytes(batch))
+
+
+@pytest.mark.parametrize("way", ["iteration", "batches"])
+async def test_an_unreadable_batch_is_named_and_can_be_skipped(way: str) -> None:
+    """What is in front of it in the same answer is given, the error says where to go on, and that works."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a", b"b")
+        write_unreadable(cluster, 3)
+        write(cluster, b"c")
+        await consumer.assign([TOPIC])
+        seen: list[bytes | None] = []
+
+        async def read(count: int) -> None:
+            while len(seen) < count:
+                if way == "iteration":
+                    seen.append((await anext(consumer)).value)
+                else:
+                    seen.extend(row.value for one in await consumer.fetch_batches(5_000) for row in one.records)
+
+        await read(2)
+        with pytest.raises(UnreadableBatch) as first:
+            await read(3)
+        with pytest.raises(UnreadableBatch) as again:
+            await read(3)
+        consumer.seek(TOPIC, 0, first.value.next_offset)
+        await read(3)
+
+        assert seen == [b"a", b"b", b"c"]
+        error = first.value
+        assert (error.topic, error.partition, error.offset, error.next_offset) == (TOPIC, 0, 2, 5)
+        assert f"{TOPIC}-0: the batch with offsets 2 to 4 cannot be read: records are not zstd data" in str(error)
+        assert str(error).endswith("read on from offset 5 to skip it")
+        assert again.value.offset == 2
+
+
+async def test_an_unreadable_batch_behind_the_stop_offset_is_no_failure() -> None:
+    """A consumer that stops at the end it found does not unpack what came later."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a")
+        await consumer.assign([TOPIC])
+        await until(lambda: consumer.position(TOPIC, 0) == 0)
+        write_unreadable(cluster, 1)
+        consumer.seek(TOPIC, 0, 0)
+
+        assert await read_all(consumer) == [b"a"]
+
+
+async def test_what_was_read_before_a_failure_is_given_before_it() -> None:
+    """An error that comes while records are buffered is raised by the next call, and no record is lost."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, max_bytes=1) as consumer:
+        write(cluster, b"a")
+        await consumer.assign([TOPIC])
+        cursor = consumer._cursor(TOPIC, 0)
+        await until(lambda: bool(cursor.chunks))
+        cursor.failure = Refused(ErrorCode.INVALID_REQUEST, "something; else")
+        (fetched,) = await consumer.fetch_batches(5_000)
+        with pytest.raises(Refused, match="something"):
+            await consumer.fetch_batches(5_000)
+
+        assert [record.value for record in fetched.records] == [b"a"]
+
+
 @pytest.mark.parametrize(("policy", "values"), [("earliest", [b"a"]), ("latest", [])])
 async def test_position_out_of_range_is_reset(policy: str, values: list[bytes]) -> None:
     """`auto_offset_reset` goes to the named end of the log instead."""
@@ -321,3 +393,75 @@ async def test_wrong_partition_and_closed_consumer() -> None:
                 consumer.position(TOPIC, 0)
         with pytest.raises(ClientClosed):
             await anext(consumer)
+
+
+@pytest.mark.parametrize("read_from", ["leader", "follower"])
+async def test_deleted_topic_is_an_error(read_from: Literal["leader", "follower"]) -> None:
+    """When the topic is deleted, what was fetched is given and then an error names the topic, in both ways to read."""
+    async with fake_cluster(nodes=2) as cluster, Consumer(cluster.bootstrap, read_from=read_from) as consumer:
+        write(cluster, b"a")
+        await consumer.assign([TOPIC])
+        first = await anext(consumer)
+        waiting = asyncio.create_task(consumer.fetch_batches(5_000))
+        await until(lambda: sum(len(node.fetched) for node in cluster.nodes) == 2)
+        cluster.delete_topic()
+        with pytest.raises(TopicDeleted, match="topic 't' was deleted"):
+            await waiting
+        with pytest.raises(TopicDeleted, match="topic 't' was deleted"):
+            async with asyncio.timeout(5):
+                await anext(consumer)
+
+        assert first.value == b"a"
+
+
+async def test_deleted_topic_without_a_position_is_an_error() -> None:
+    """A topic that is deleted before a position in it was found is an error too, also after a seek."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        cluster.move_leader(None)
+        await until(lambda: consumer._cluster.view.leader_of(cluster.tp()) is None)
+        await consumer.assign([TOPIC])
+        cluster.delete_topic()
+        with pytest.raises(TopicDeleted, match="topic 't' was deleted"):
+            await consumer.fetch_batches(5_000)
+        consumer.seek_to_end()
+        with pytest.raises(TopicDeleted, match="topic 't' was deleted"):
+            await consumer.fetch_batches(5_000)
+
+
+async def test_what_was_read_to_its_end_may_be_deleted() -> None:
+    """With stop_at_end a topic that is deleted after everything was given ends the iteration without an error."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a")
+        await consumer.assign([TOPIC])
+        first = await anext(consumer)
+        cluster.delete_topic()
+        await until(lambda: consumer._cluster.view.topic(TOPIC) is None)
+
+        assert first.value == b"a"
+        assert await read_all(consumer) == []
+
+
+async def test_partition_added_later_is_read_from_its_beginning() -> None:
+    """A partition added to a topic that is assigned whole is read from its first record on."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"before")
+        await consumer.assign([TOPIC], start="end")
+        index = cluster.add_partition(leader=None)
+        write(cluster, b"new", partition=index)
+        cluster.move_leader(0, partition=index)
+        (fetched,) = await consumer.fetch_batches(5_000)
+
+        assert (fetched.partition, [record.value for record in fetched.records]) == (1, [b"new"])
+        assert consumer.assignment == [(TOPIC, 0), (TOPIC, 1)]
+
+
+@pytest.mark.parametrize("entry", [(TOPIC, 0), TOPIC])
+async def test_chosen_partitions_and_a_fixed_end_do_not_grow(entry: tuple[str, int] | str) -> None:
+    """Partitions assigned one by one, and reading that stops at the end, take no partition that is added later."""
+    stop_at_end = entry == TOPIC
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=stop_at_end) as consumer:
+        await consumer.assign([entry])
+        cluster.add_partition()
+        await until(lambda: consumer._cluster.view.partition(cluster.tp(1)) is not None)
+
+        assert consumer.assignment == [(TOPIC, 0)]

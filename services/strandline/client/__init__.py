@@ -1,4 +1,4 @@
-"""What a user imports: `Producer`, `Consumer`, `Admin`, and the errors they raise."""
+"""What a user imports: `Producer`, `Consumer`, `Admin`, what they take and return, and the errors they raise."""
 
 from __future__ import annotations
 
@@ -12,34 +12,83 @@ from strandline.client.errors import (
     ClientClosed,
     ClusterUnreachable,
     LogTruncated,
+    NotAController,
     OffsetOutOfRange,
     SendFailed,
+    TopicDeleted,
+    UnreadableBatch,
 )
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
 from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 from strandline.client.producer import Producer
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.messages import (
+    Endpoint,
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    PartitionView,
+    PositionProof,
+    ReplicaStateView,
+    ReplicaView,
+    TopicImage,
+)
+from strandline.core.types import Acks, Durability, FetchHw, IsrJoin, Role, Rules, TopicPartition, Truncation
+from strandline.records.codec import NewRecord, Record
+from strandline.records.compression import Compression
+from strandline.rpc.forks import ForkedAfterUse
+from strandline.rpc.tls_files import TlsWrong
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "Acks",
     "Admin",
-    "CreatedTopic",
-    "DescribedReplica",
-    "Election",
-    "FoundOffset",
-    "ListedNode",
     "BatchOutcome",
     "BufferFull",
     "ClientClosed",
     "ClusterUnreachable",
+    "Compression",
     "Consumer",
     "ConsumerRecord",
+    "CreatedTopic",
     "Delivery",
+    "Durability",
+    "DescribedReplica",
+    "Election",
+    "Endpoint",
+    "ErrorCode",
+    "FetchHw",
     "FetchedRecords",
+    "ForkedAfterUse",
+    "FoundOffset",
+    "IsrJoin",
+    "ListedNode",
     "LogTruncated",
+    "MetadataImage",
+    "NewRecord",
+    "NodeImage",
+    "NotAController",
     "OffsetOutOfRange",
+    "Outcome",
+    "PartitionImage",
+    "PositionProof",
+    "PartitionView",
     "Producer",
+    "Record",
     "RecordMetadata",
+    "Refusal",
+    "Refused",
+    "ReplicaStateView",
+    "ReplicaView",
+    "Role",
+    "Rules",
     "SendFailed",
+    "UnreadableBatch",
+    "TlsWrong",
+    "TopicDeleted",
+    "TopicImage",
+    "TopicPartition",
+    "Truncation",
 ]

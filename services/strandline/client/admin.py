@@ -26,6 +26,7 @@ from strandline.client.describing import DescribedReplica, read_partition_views,
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint, MetadataImage, PartitionView, TopicImage
 from strandline.core.types import NodeEpoch, TopicPartition
 from strandline.rpc.convert_metadata import read_topic
@@ -195,7 +196,7 @@ class Admin:
     # --- nodes --------------------------------------------------------------------------------------
 
     async def list_nodes(self) -> list[ListedNode]:
-        """Every node that ever registered."""
+        """Every registered node."""
         request = pb.ListNodesRequest(cluster_id=self._cluster.cluster_id)
         answer = await self._cluster.ask(self._controller.ListNodes, request)
         return [read_listed(row) for row in answer.nodes]
@@ -212,6 +213,15 @@ class Admin:
         return [
             TopicPartition(topic.topic_id, index) for topic in answer.remaining_partitions for index in topic.partitions
         ]
+
+    async def unregister_node(self, node_id: int) -> None:
+        """Remove a node that is gone for good. Its id may register again, as a new node.
+
+        Raises:
+            Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST while its session lives or replicas name it.
+        """
+        request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
+        check(await self._cluster.ask(self._controller.UnregisterNode, request))
 
     # --- looks --------------------------------------------------------------------------------------
 
@@ -249,7 +259,12 @@ class Admin:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, or a leader's last refusal at the deadline.
         """
         image = await self._cluster.topic(topic, deadline_ms=self._timeout_ms)
-        indexes = range(len(image.partitions)) if partitions is None else partitions
+        count = len(image.partitions)
+        indexes = list(range(count) if partitions is None else partitions)
+        for index in indexes:
+            if not 0 <= index < count:
+                message = f"partition {index} of topic '{topic}' must be 0 to {count - 1}"
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         wanted = {TopicPartition(image.topic_id, index): timestamp_ms for index in indexes}
         found = await self._finder.find(wanted, deadline_ms=self._timeout_ms)
         return {tp.partition: answer for tp, answer in found.items()}

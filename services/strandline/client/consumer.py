@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from strandline.client.assignment import Assignment, Where
 from strandline.client.background import Background
 from strandline.client.cursor import Cursor
 from strandline.client.errors import ClientClosed
@@ -25,11 +26,10 @@ from strandline.client.metadata import Cluster
 from strandline.client.offsets import EARLIEST, LATEST
 from strandline.client.positions import PositionFinder
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.types import Offset, TopicPartition
+from strandline.core.types import Offset
 from strandline.records.codec import Record
+from strandline.rpc import forks
 from strandline.v1 import partition_pb2
-
-Where = Literal["beginning", "end"]
 
 _ISOLATION = {
     "read_uncommitted": partition_pb2.ISOLATION_LEVEL_UNSPECIFIED,
@@ -82,6 +82,7 @@ class Consumer:
         self._cluster = Cluster(bootstrap, on_failure=self._defect, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
         self._background = Background(self._defect)
         self._fetching: Fetching | None = None
+        self._assignment: Assignment | None = None
         self._news = asyncio.Event()
         self._lost = asyncio.Event()
         self._is_closing = False
@@ -113,6 +114,9 @@ class Consumer:
         positions = PositionFinder(
             self._cluster, self._fetching, stop_at_end=self._stop_at_end, lost=self._lost, on_found=self._news.set
         )
+        self._assignment = Assignment(
+            self._cluster, self._fetching, grows=not self._stop_at_end, on_added=self._lost.set
+        )
         self._background.start(positions.run(), "find positions")
 
     async def close(self) -> None:
@@ -137,29 +141,22 @@ class Consumer:
     ) -> list[tuple[str, int]]:
         """Read exactly these from now on; a bare topic stands for all its partitions. Returns them one by one.
 
-        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset.
+        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. A bare
+        topic's partitions that are added later are read too, from their first record on, unless ``stop_at_end`` is set.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
-        fetching = self._running()
-        chosen: dict[TopicPartition, Cursor] = {}
-        for entry in partitions:
-            name = entry if isinstance(entry, str) else entry[0]
-            topic = await self._cluster.topic(name)
-            count = len(topic.partitions)
-            for index in range(count) if isinstance(entry, str) else (entry[1],):
-                if not 0 <= index < count:
-                    message = f"partition {index} of topic '{name}' must be 0 to {count - 1}"
-                    raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-                tp = TopicPartition(topic.topic_id, index)
-                chosen[tp] = fetching.cursors.get(tp) or _new_cursor(name, tp, start)
-        for tp in fetching.cursors.keys() - chosen.keys():
-            fetching.drop(fetching.cursors[tp])
-        fetching.cursors.clear()
-        fetching.cursors.update(chosen)
+        self._running()
+        assert self._assignment is not None
+        await self._assignment.assign(partitions, start)
         self._begin()
-        return [(cursor.topic, cursor.tp.partition) for cursor in chosen.values()]
+        return self.assignment
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """Every partition that is read now, those added to a bare topic included."""
+        return [(cursor.topic, cursor.tp.partition) for cursor in self._running().cursors.values()]
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at this offset."""
@@ -199,7 +196,9 @@ class Consumer:
 
         Raises:
             OffsetOutOfRange, LogTruncated: the position is lost, see ``auto_offset_reset``.
-            Refused: a partition cannot be read; what was read of the others comes with the next call.
+            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`.
+            UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
+            Refused: a partition cannot be read. What was read before was given, the others come with the next call.
         """
         self._settle_iteration()
         try:
@@ -251,7 +250,7 @@ class Consumer:
         for cursor in fetching.cursors.values():
             if fetched and cursor.failure is not None:
                 continue
-            while cursor.chunks or cursor.failure is not None:
+            while cursor.chunks or (cursor.failure is not None and not fetched):
                 popped = self._pop(cursor)
                 if popped.records:
                     cursor.position = Offset(popped.records[-1].offset + 1)
@@ -268,7 +267,11 @@ class Consumer:
             cursor.later(fetching.now_ms())
             fetching.proceed(cursor)
             raise failure
-        return cursor.pop_records()
+        popped = cursor.pop_records()
+        if cursor.failure is not None and not cursor.chunks:
+            # The fetch under way asks for what lies behind a batch that only a seek gets past.
+            self._running().drop(cursor)
+        return popped
 
     def _settle_iteration(self) -> None:
         """Whoever changes from iteration to batches gets the rest of the chunk that iteration took."""
@@ -284,6 +287,7 @@ class Consumer:
     def _running(self) -> Fetching:
         if self._fetching is None or self._is_closing:
             raise ClientClosed("the consumer is not running; use `async with`, or await start() first")
+        forks.check()
         self._background.check()
         return self._fetching
 
@@ -313,12 +317,3 @@ class Consumer:
 
     def _defect(self, error: BaseException) -> None:
         self._news.set()
-
-
-def _new_cursor(topic: str, tp: TopicPartition, start: Where | int) -> Cursor:
-    cursor = Cursor(topic, tp)
-    if isinstance(start, int):
-        cursor.seek(offset=Offset(start))
-    else:
-        cursor.seek(time=EARLIEST if start == "beginning" else LATEST)
-    return cursor

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from strandline.client.errors import UnreadableBatch
 from strandline.client.fetched import FetchedRecords
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import EARLIEST, LATEST
@@ -150,23 +151,37 @@ class Cursor:
     def pop_records(self) -> FetchedRecords:
         """The oldest buffered records with their epochs and HW; moves nothing but the buffer.
 
-        Raises:
-            Refused: they cannot be decoded.
+        They end in front of a batch that cannot be unpacked, which is then the failure of this cursor.
         """
         chunk = self.chunks.popleft()
         self.buffered_bytes -= len(chunk.payload)
         records: list[Record] = []
         epochs: list[tuple[Offset, LeaderEpoch]] = []
+        end = chunk.end
         for header, view in split_batches(chunk.payload, _ANY_SIZE):
+            if self.stop_at is not None and header.base_offset >= self.stop_at:
+                break
+            try:
+                records.extend(decode_batch(view))
+            except Refused as refused:
+                end = max(header.base_offset, chunk.start)
+                self._cannot_read(refused.refusal, end, header.next_offset)
+                break
             epochs.append((Offset(header.base_offset), LeaderEpoch(header.leader_epoch)))
-            records.extend(decode_batch(view))
         if records and records[0].offset < chunk.start:
             records = [record for record in records if record.offset >= chunk.start]
         if self.stop_at is not None and chunk.end > self.stop_at:
             records = [record for record in records if record.offset < self.stop_at]
         if not records:
-            self.position = chunk.end
+            self.position = end
         return FetchedRecords(self.topic, self.tp.partition, records, chunk.high_watermark, epochs)
+
+    def _cannot_read(self, refusal: Refusal, offset: Offset, next_offset: Offset) -> None:
+        """Nothing behind a batch that cannot be unpacked is given: who goes on all the same meets it again."""
+        self.failure = UnreadableBatch(self.topic, self.tp.partition, refusal, offset=offset, next_offset=next_offset)
+        self.chunks.clear()
+        self.buffered_bytes = 0
+        self.fetch_offset, self.last_epoch = offset, None
 
 
 def reset_time(policy: str) -> int | None:

@@ -6,12 +6,26 @@ to reach anybody at all are a `ConnectionError`. A `SendFailed` is definite only
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import LeaderEpoch, Offset
 
 
 class ClusterUnreachable(ConnectionError):
     """No address of the bootstrap list answered in time."""
+
+
+class NotAController(ClusterUnreachable):
+    """Every address of the bootstrap list answered, but as another service, for example as a data node."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        listed = ", ".join(addresses)
+        who = "is not a controller" if len(addresses) == 1 else "are not controllers"
+        super().__init__(
+            f"{listed} {who}: no ControllerService is served there, as on data nodes; "
+            f"give the controller's address as bootstrap"
+        )
 
 
 class ClientClosed(RuntimeError):
@@ -46,6 +60,15 @@ class SendFailed(Refused):
         return f"{self.topic}-{self.partition}: {self.refusal} (records {said}; attempts: {self.attempts})"
 
 
+class TopicDeleted(Refused):
+    """A topic that a consumer reads was deleted; what it had fetched before was given first."""
+
+    def __init__(self, topic: str) -> None:
+        message = f"topic '{topic}' was deleted; assign it again to read a new topic of that name"
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_ID, message)
+        self.topic = topic
+
+
 class OffsetOutOfRange(Refused):
     """A consumer's position is not in the log, and `auto_offset_reset` is "error"."""
 
@@ -54,6 +77,25 @@ class OffsetOutOfRange(Refused):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class UnreadableBatch(Refused):
+    """A batch whose records cannot be unpacked: it expands too far, or its producer compressed something else.
+
+    Every reading of it ends the same way; ``Consumer.seek(topic, partition, next_offset)`` goes on behind it.
+    """
+
+    def __init__(self, topic: str, partition: int, refusal: Refusal, *, offset: Offset, next_offset: Offset) -> None:
+        why = refusal.message.partition(";")[0]
+        message = (
+            f"{topic}-{partition}: the batch with offsets {offset} to {next_offset - 1} cannot be read: {why}; "
+            f"read on from offset {next_offset} to skip it"
+        )
+        super().__init__(refusal.code, message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
 
 
 class LogTruncated(Refused):

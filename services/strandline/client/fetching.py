@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from strandline.client.background import Background
 from strandline.client.cursor import Cursor, FetchAnswer, Wanted, reset_time
-from strandline.client.errors import LogTruncated, OffsetOutOfRange
+from strandline.client.errors import LogTruncated, OffsetOutOfRange, TopicDeleted
 from strandline.client.fetch_link import FetchLink, FetchTerms, FollowerLink, LeaderLink
 from strandline.client.metadata import Cluster
 from strandline.core.errors import ErrorCode, Refusal, Refused
@@ -91,6 +91,8 @@ class Fetching:
         is_roomy = sum(cursor.buffered_bytes for cursor in self.cursors.values()) < self._policy.buffer_bytes
         wanted: dict[Endpoint, list[tuple[Cursor, Wanted]]] = {}
         for cursor in self.cursors.values() if cursors is None else cursors:
+            if self._is_deleted(cursor, now_ms):
+                continue
             if not (is_roomy or not cursor.buffered_bytes) or not cursor.may_fetch(now_ms, self._policy.max_bytes):
                 continue
             source = self._source_of(cursor)
@@ -102,6 +104,16 @@ class Fetching:
             for cursor, _ in group:
                 cursor.outstanding = (link, number)
             link.name(number, [one for _, one in group])
+
+    def _is_deleted(self, cursor: Cursor, now_ms: float) -> bool:
+        """Whether the cursor's topic is gone. That is an error for the user, again a little later if they read on."""
+        if cursor.is_finished or self._cluster.view.topic_by_id(cursor.tp.topic_id) is not None:
+            return False
+        self.drop(cursor)
+        if cursor.failure is None and now_ms >= cursor.resume_at_ms:
+            cursor.failure = TopicDeleted(cursor.topic)
+            self._on_news()
+        return True
 
     def _source_of(self, cursor: Cursor) -> Source | None:
         view = self._cluster.view

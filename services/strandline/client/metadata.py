@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 
 from strandline.client.background import Background
-from strandline.client.errors import ClientClosed, ClusterUnreachable
+from strandline.client.errors import ClientClosed, ClusterUnreachable, NotAController
 from strandline.client.view import ClusterView
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, MetadataImage, TopicImage
-from strandline.rpc.channels import Backoff, Channels, UnaryMethod, call, parse_endpoint
+from strandline.rpc import forks
+from strandline.rpc.channels import Backoff, Channels, UnaryMethod, call, parse_endpoint, target
 from strandline.rpc.convert_metadata import read_image, read_watch_answer
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import open_tls
@@ -85,7 +86,8 @@ class Cluster:
         self._hurry = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._last_error = "no answer yet"
-        self._denied: Refusal | None = None
+        self._hopeless: Exception | None = None
+        self._other_services: set[Endpoint] = set()
         self.heard_s: float | None = None
         """When the watch last brought anything, signs of life included, by `time.monotonic`; None: never."""
 
@@ -109,23 +111,26 @@ class Cluster:
         """Watch the controller, and wait for its first snapshot.
 
         Raises:
+            NotAController: every address answered, and none of them is a controller.
             ClusterUnreachable: nobody answered within ``timeout_ms``.
             Refused: CLUSTER_AUTHORIZATION_FAILED, our certificate may not watch the cluster.
+            ForkedAfterUse: this process was forked from one that had used gRPC.
         """
+        forks.note_use()
         self._background.start(self._watch(), "watch metadata")
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
-                while self.view.image is None and self._denied is None:
+                while self.view.image is None and self._hopeless is None:
                     self._background.check()
                     await self._changed.wait()
         except TimeoutError:
             await self.close()
-            listed = ", ".join(f"{endpoint.host}:{endpoint.port}" for endpoint in self._bootstrap)
+            listed = ", ".join(target(endpoint) for endpoint in self._bootstrap)
             raise ClusterUnreachable(f"no controller answered at {listed}: {self._last_error}") from None
-        if self._denied is not None:
+        if self._hopeless is not None:
             # Asking again would not help, and whoever waits should not wait for the deadline.
             await self.close()
-            raise Refused.of(self._denied)
+            raise self._hopeless
 
     async def close(self) -> None:
         """End the watch and close every channel."""
@@ -193,6 +198,7 @@ class Cluster:
             Refused: the answer's refusal.
             ClusterUnreachable: there was no connection, or no answer in time.
         """
+        forks.check()
         try:
             return await call(method, request, deadline_ms=deadline_ms or self.timeout_ms)
         except Refused as refused:
@@ -223,18 +229,32 @@ class Cluster:
         for endpoint in itertools.cycle(self._bootstrap):
             try:
                 await self._follow(endpoint, backoff)
-                self._last_error = f"{endpoint.host}:{endpoint.port} ended the watch"
+                self._last_error = f"{target(endpoint)} ended the watch"
             except grpc.aio.AioRpcError as error:
-                self._refused(refusal_of(error))
+                self._refused(endpoint, error)
             except TimeoutError:
-                self._last_error = f"{endpoint.host}:{endpoint.port} fell silent"
+                self._last_error = f"{target(endpoint)} fell silent"
             await self._pause(backoff)
 
-    def _refused(self, refusal: Refusal) -> None:
-        self._last_error = str(refusal)
-        if refusal.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and self.view.image is None:
-            self._denied = refusal
-            self._changed.set()
+    def _refused(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> None:
+        refusal = refusal_of(error)
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            self._other_services.add(endpoint)
+            self._last_error = f"{target(endpoint)} is not a controller"
+            # The connection works, so the name would never be resolved again, though the controller may have moved.
+            self.channels.renew(endpoint, grace_s=0)
+        else:
+            self._other_services.discard(endpoint)
+            self._last_error = str(refusal)
+        if self.view.image is not None:
+            return
+        if refusal.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            self._hopeless = Refused.of(refusal)
+        elif self._other_services.issuperset(self._bootstrap):
+            self._hopeless = NotAController([target(endpoint) for endpoint in self._bootstrap])
+        else:
+            return
+        self._changed.set()
 
     async def _follow(self, endpoint: Endpoint, backoff: Backoff) -> None:
         stub: ControllerServiceAsyncStub = ControllerServiceStub(self.channels.to(endpoint))

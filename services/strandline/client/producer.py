@@ -30,6 +30,7 @@ from strandline.core.types import Acks, TopicPartition
 from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_wire
 from strandline.records.codec import Headers, NewRecord, encode_batch
 from strandline.records.compression import Compression
+from strandline.rpc import forks
 
 _LOOK_AGAIN_MS = 5.0
 """How often a batch that lingers behind a backlog looks whether it could be sent."""
@@ -269,6 +270,7 @@ class Producer:
     def _running(self) -> Dispatcher:
         if self._dispatcher is None or self._is_closing:
             raise ClientClosed("the producer is not running; use `async with`, or await start() first")
+        forks.check()
         self._background.check()
         return self._dispatcher
 

@@ -101,9 +101,16 @@ class ClusterView:
 
 
 def _merge(known: MetadataImage, change: MetadataImage) -> MetadataImage:
-    nodes = {node.node_id: node for node in known.nodes} | {node.node_id: node for node in change.nodes}
+    nodes = {node.node_id: node for node in known.nodes if node.node_id not in change.removed_node_ids}
+    nodes |= {node.node_id: node for node in change.nodes}
+    removed = {*known.removed_node_ids, *change.removed_node_ids} - nodes.keys()
     topics = {topic.topic_id: topic for topic in known.topics if topic.topic_id not in change.deleted_topic_ids}
     topics |= {topic.topic_id: topic for topic in change.topics}
     return replace(
-        change, is_snapshot=True, nodes=tuple(nodes.values()), topics=tuple(topics.values()), deleted_topic_ids=()
+        change,
+        is_snapshot=True,
+        nodes=tuple(nodes.values()),
+        topics=tuple(topics.values()),
+        deleted_topic_ids=(),
+        removed_node_ids=tuple(sorted(removed)),
     )

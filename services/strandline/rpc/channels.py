@@ -15,7 +15,7 @@ import grpc
 
 from strandline.core.errors import Refused
 from strandline.core.messages import Endpoint
-from strandline.rpc import limits
+from strandline.rpc import forks, limits
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
 
@@ -49,6 +49,7 @@ def open_channel(
     endpoint: Endpoint, *, keepalive: limits.Keepalive | None = None, tls: Tls | None = None
 ) -> grpc.aio.Channel:
     """A channel to one address with both message limits; ``keepalive`` for internal ones only (5.2)."""
+    forks.note_use()
     options = limits.message_limits()
     options += limits.reconnection(dial_ms=None if tls is None else limits.TLS_DIAL_MS)
     options.append(("grpc.use_local_subchannel_pool", 1))
