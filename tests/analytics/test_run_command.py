@@ -92,7 +92,7 @@ def test_a_simulated_cluster_has_the_simulators_own_counts(
     analytics: Callable[..., Result], export: Path, counted: Counter[str], tmp_path: Path
 ) -> None:
     """Elections, shrinks, expands and cut records; and spark-submit writes the rows of the embedded run."""
-    told = analytics("run", "--input", export, "--output", tmp_path / "own", "--stat", STATS)
+    told = analytics("run", "--input", export, "--out", tmp_path / "own", "--stat", STATS)
     assert told.exit_code == 0, told.output
     assert "1 hours, 3 statistics" in told.output
     results = tmp_path / "own" / "results"
@@ -105,7 +105,7 @@ def test_a_simulated_cluster_has_the_simulators_own_counts(
     assert found == {what: counted[what] for what in found}
     assert min(found.values()) > 0
 
-    by_spark = submitted("run", "--input", export, "--output", tmp_path / "submitted", "--stat", "s8")
+    by_spark = submitted("run", "--input", export, "--out", tmp_path / "submitted", "--stat", "s8")
     assert by_spark.returncode == 0, by_spark.stderr[-3000:]
     # Rows, not bytes: parquet-mr lists a column's encodings in an order that differs from one JVM to the next.
     own, others = (rows(tmp_path / name / "results", "s08") for name in ("own", "submitted"))
@@ -119,7 +119,7 @@ def test_missing_hours_end_a_run_with_code_4(analytics: Callable[..., Result], t
     rows = [tell.beat((498_662 + hour) * HOUR_US + 1) for hour in range(4)]
     write_export(tmp_path / "export", [rows[0], rows[3]])
     told = analytics(
-        "run", "--input", tmp_path / "export", "--output", tmp_path / "out", "--stat", "s8", "--require-coverage", 0.99
+        "run", "--input", tmp_path / "export", "--out", tmp_path / "out", "--stat", "s8", "--require-coverage", 0.99
     )
 
     assert told.exit_code == 4
@@ -130,7 +130,7 @@ def test_missing_hours_end_a_run_with_code_4(analytics: Callable[..., Result], t
 
 def test_an_empty_directory_ends_a_run_with_one_line(analytics: Callable[..., Result], tmp_path: Path) -> None:
     """It says what is missing there, and how an export is made."""
-    told = analytics("run", "--input", tmp_path, "--output", tmp_path / "out")
+    told = analytics("run", "--input", tmp_path, "--out", tmp_path / "out")
 
     assert told.exit_code == 1
     (line,) = told.output.splitlines()

@@ -35,8 +35,8 @@ def test_paging_is_no_part_of_the_question() -> None:
 
 @pytest.mark.parametrize(
     "token",
-    ["nonsense", "bm8=", "é", "WyJhIiwgImIiXQ==", pages.next_token(_question(step_us=60), _ROWS, 4)],
-    ids=["no base64", "no JSON", "no ASCII", "too short", "of another question"],
+    ["nonsense", "bm8=", "é", "WyJhIiwgImIiXQ==", "W1tb" * 20_000, pages.next_token(_question(step_us=60), _ROWS, 4)],
+    ids=["no base64", "no JSON", "no ASCII", "too short", "too deep", "of another question"],
 )
 def test_a_token_that_is_not_of_this_question_is_refused(token: str) -> None:
     """The refusal names the field, the rule and what to do."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from strandline.client import DescribedReplica
 from strandline.core.messages import (
     Endpoint,
     MetadataImage,
     NodeImage,
     PartitionImage,
     PartitionView,
+    ReplicaStateView,
     ReplicaView,
     TopicImage,
 )
@@ -88,3 +90,21 @@ def view(index: int, leo: int, hw: int, remote: dict[int, int | None]) -> Partit
             for node_id, known in remote.items()
         ),
     )
+
+
+def held(index: int, node_id: int, reason: str) -> DescribedReplica:
+    """A replica as its own node sees it; a reason says why it stopped."""
+    tp = TopicPartition(TOPIC_ID, index)
+    own = ReplicaStateView(
+        tp=tp,
+        leo=Offset(9),
+        durable_leo=Offset(9),
+        high_watermark=Offset(9),
+        log_start_offset=Offset(0),
+        fetch_state="failed" if reason else "fetching",
+        reason=reason,
+        leader=NodeId(1),
+        leader_epoch=LeaderEpoch(4),
+        epochs=(),
+    )
+    return DescribedReplica(NodeId(node_id), "orders", tp, 1_000, own, None)

@@ -90,11 +90,11 @@ def test_an_identity_that_means_nobody_is_refused(tmp_path: Path, who: str) -> N
 
 def test_a_renewal_keeps_names_and_changes_keys(tmp_path: Path) -> None:
     """Whoever holds a certificate gets a new pair with the same identity and hosts, signed by the same authority."""
-    _run("new", str(tmp_path), "--cluster", "c1", "--days", "1")
+    _run("new", str(tmp_path), "--cluster", "c1", "--valid-for", "1d")
     before = json.loads(_run("list", str(tmp_path), "-o", "json")[1])
     old = read_material(_files(tmp_path / "node-1"))
 
-    code, out = _run("renew", str(tmp_path), "--days", "30", "-o", "json")
+    code, out = _run("renew", str(tmp_path), "--valid-for", "30d", "-o", "json")
 
     assert code == 0, out
     after = json.loads(out)
@@ -113,3 +113,11 @@ def test_a_clients_certificate_names_no_host(tmp_path: Path) -> None:
 
     assert rows["strandline://c1/client/client"] == ""
     assert rows["strandline://c1/admin/admin"] == ""
+
+
+def test_a_host_that_is_given_twice_stands_once(tmp_path: Path) -> None:
+    """Also where it is one of the names that every server has."""
+    _run("new", str(tmp_path), "--nodes", "0")
+    _, out = _run("add", str(tmp_path), "replica/4", "--host", "localhost", "--host", "a", "--host", "a", "-o", "json")
+
+    assert json.loads(out)[0]["hosts"] == "localhost, a, 127.0.0.1, ::1"

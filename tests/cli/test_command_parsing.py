@@ -9,20 +9,21 @@ import typer
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.consume import AtTime, record_document, start_of, time_ms
-from strandline.cli.failures import CommandFailed, explain
+from strandline.cli.consume import AtTime, record_document, start_of
+from strandline.cli.failures import CommandFailed, explain, fail
 from strandline.cli.options import addresses, key_values, partition_list
 from strandline.cli.output import bytes_text, cell, duration_text
+from strandline.cli.produce import keys_of
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
 from strandline.records.codec import Record
 
 COMMANDS = [
-    *(("topic", name) for name in ("create", "list", "describe", "alter", "delete")),
+    *(("topic", name) for name in ("create", "list", "describe", "alter", "delete", "offsets", "elect")),
     ("produce",),
     ("consume",),
     ("cluster", "status"),
-    *(("node", name) for name in ("list", "shutdown")),
+    *(("node", name) for name in ("list", "shutdown", "remove")),
     *(("log", name) for name in ("dump", "verify")),
     ("up",),
     ("demo",),
@@ -62,6 +63,25 @@ def test_a_cluster_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code == 2
     assert "--bootstrap" in err
     assert "STRANDLINE_BOOTSTRAP" in err
+
+
+@pytest.mark.parametrize("answer", ["", "n\n"], ids=["no terminal", "no"])
+def test_a_deletion_that_is_not_confirmed_names_the_option(answer: str) -> None:
+    """Without a terminal, and after a no: exit code 1, and no request is sent."""
+    result = CliRunner().invoke(app, ["topic", "delete", "tides", "--bootstrap", "127.0.0.1:1"], input=answer)
+
+    assert result.exit_code == 1
+    assert "topic tides is not deleted: it was not confirmed; answer y, or give --yes" in result.stderr
+
+
+def test_what_others_sent_says_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """In tables and in the line of a failure control characters are escaped; a message of several lines stays one."""
+    shown = cell("node\x1b[2J\r\n\u202e")
+    fail(CommandFailed("two\nlines\x1b]0;title\x07"))
+
+    assert shown == "node\\x1b[2J\\r\\n\\u202e"
+    assert cell(["a\x1b", "ä"]) == "a\\x1b,ä"
+    assert capsys.readouterr().err == "strandline: two\nlines\\x1b]0;title\\x07\n"
 
 
 def test_a_wrong_setting_is_exit_code_2() -> None:
@@ -110,11 +130,27 @@ def test_where_reading_begins() -> None:
         start_of(True, 7, None)
 
 
-def test_times_are_milliseconds_or_iso() -> None:
-    """A time with a zone is the same everywhere; what is no time is refused."""
-    assert time_ms("2023-11-14T22:13:20Z") == 1_700_000_000_000
+def test_reading_begins_at_a_time_of_any_form() -> None:
+    """A time is taken as everywhere, without a zone as UTC; what is no time is refused."""
+    assert start_of(False, None, "2023-11-14T22:13:20") == AtTime(1_700_000_000_000)
     with pytest.raises(typer.BadParameter, match="is no time"):
-        time_ms("yesterday")
+        start_of(False, None, "yesterday")
+
+
+def test_k_is_the_key_and_a_capital_k_the_separator() -> None:
+    """Every line has the key given, or its own before the separator; both at once are refused."""
+    assert keys_of("user1", None).split(b"a:b") == (b"user1", b"a:b")
+    assert keys_of(None, ":").split(b"a:b") == (b"a", b"b")
+    assert keys_of(None, None).split(b"a:b") == (None, b"a:b")
+    with pytest.raises(typer.BadParameter, match="not both"):
+        keys_of("user1", ":")
+
+
+@pytest.mark.parametrize("text", [":", "::", "\t", "="])
+def test_a_separator_is_not_taken_for_a_key(text: str) -> None:
+    """What looks like a separator is refused as a key, because -k was its letter once."""
+    with pytest.raises(typer.BadParameter, match="that is -K"):
+        keys_of(text, None)
 
 
 def test_a_record_as_json() -> None:

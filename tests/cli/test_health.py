@@ -6,12 +6,25 @@ from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
-from tests.cli.cluster_images import image, node, partition, view
+from tests.cli.cluster_images import held, image, node, partition, view
 
-from strandline.cli.cluster import document, replica_lags, screen, status_rows
+from strandline.cli.cluster import Seen, document, replica_lags, screen, status_rows
 from strandline.cli.health import judge
 from strandline.cli.node import node_rows
-from strandline.core.types import Rules, Truncation
+from strandline.core.messages import MetadataImage, PartitionView
+from strandline.core.types import NodeId, Rules, Truncation
+
+
+def seen(shown: MetadataImage, *views: PartitionView) -> Seen:
+    """A cluster as a command saw it."""
+    return Seen(image=shown, health=judge(shown), views=list(views))
+
+
+def printed(shown: MetadataImage, *, everything: bool = False) -> str:
+    """The screen as text."""
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(screen(seen(shown), everything=everything))
+    return console.export_text()
 
 
 def test_all_in_sync_is_healthy() -> None:
@@ -28,6 +41,27 @@ def test_a_missing_leader_comes_first() -> None:
 
     assert not health.available
     assert health.problems[0] == "no leader: orders-0 (start a node of their ISR or ELR)"
+
+
+def test_an_election_that_lacks_a_log_names_its_node() -> None:
+    """A member that lives waits to be compared (M65): the sentence says for whom, and what going on without costs."""
+    nodes = (node(1, fenced=True), node(2), node(3, fenced=True))
+    health = judge(image(partition(0, leader=None, isr=(2,), elr=(NodeId(3),)), nodes=nodes))
+
+    assert health.problems[1] == (
+        "logs must be compared before one may lead: orders-0 lacks node 3 "
+        "(start those nodes; `strandline topic elect --unclean` goes on without them and may lose records)"
+    )
+
+
+def test_a_replica_that_refuses_to_cut_is_named() -> None:
+    """A follower that keeps committed records its leader lacks says so on the first screen (M69)."""
+    why = "truncating to 4 would cut committed records below the HW 9"
+    health = judge(image(partition(0, isr=(1, 2))), [held(0, 3, why), held(0, 2, "")])
+
+    assert health.problems[0] == (
+        f"stopped replicating: orders-0 on node 3: {why} (`strandline log verify` compares the replicas)"
+    )
 
 
 def test_under_min_isr_and_under_replicated_are_apart() -> None:
@@ -56,7 +90,8 @@ def test_a_fenced_node_is_named() -> None:
 
 def test_status_joins_controller_and_leader() -> None:
     """A row has the committed state and the leader's offsets; a silent leader leaves them empty."""
-    rows = status_rows(image(partition(0, isr=(1, 2)), partition(1)), [view(0, 120, 118, {2: 120, 3: 100})])
+    shown = seen(image(partition(0, isr=(1, 2)), partition(1)), view(0, 120, 118, {2: 120, 3: 100}))
+    rows = status_rows(shown, everything=True)
 
     assert (rows[0]["leo"], rows[0]["high_watermark"], rows[0]["lag_text"]) == (120, 118, "3: 20")
     assert rows[0]["isr_text"] == "1,2 (not 3)"
@@ -70,10 +105,10 @@ def test_a_replica_that_never_fetched_has_no_lag() -> None:
 
 def test_the_document_is_for_programs() -> None:
     """The json form holds numbers and lists, none of the table's texts."""
-    shown = image(partition(0))
-    found = document(shown, judge(shown), status_rows(shown, []))
+    found = document(seen(image(partition(0))), everything=True)
 
     assert found["healthy"] is True
+    assert found["summary"]["partitions"] == 1
     assert "lag_text" not in found["partitions"][0]
     assert found["partitions"][0]["isr"] == [1, 2, 3]
 
@@ -81,13 +116,31 @@ def test_the_document_is_for_programs() -> None:
 def test_a_cluster_that_may_lose_records_says_so() -> None:
     """Under a rule of history the first lines of the screen and a field of the document are the warning."""
     shown = replace(image(partition(0)), rules=Rules(truncation=Truncation.HIGH_WATERMARK))
-    health, rows = judge(shown), status_rows(shown, [])
-    console = Console(width=200, file=StringIO(), record=True)
-    console.print(screen(shown, health, rows))
 
-    assert "WARNING  truncation=high-watermark" in console.export_text()
-    assert "CAN LOSE ACKNOWLEDGED RECORDS" in document(shown, health, rows)["warning"]
-    assert document(image(partition(0)), health, rows)["warning"] is None
+    assert "WARNING  truncation=high-watermark" in printed(shown)
+    assert "CAN LOSE ACKNOWLEDGED RECORDS" in document(seen(shown))["warning"]
+    assert document(seen(image(partition(0))))["warning"] is None
+
+
+def test_the_screen_shows_what_is_wrong_and_all_of_it_on_request() -> None:
+    """Whole partitions and serving nodes are counted, wrong ones shown; --all shows each, in both forms."""
+    shown = image(partition(0, isr=(1, 2)), partition(1), nodes=(node(1), node(2), node(3, fenced=True)))
+    short, whole = printed(shown), printed(shown, everything=True)
+    indexes = [[row["partition"] for row in document(seen(shown), everything=all_)["partitions"]] for all_ in (0, 1)]
+
+    assert "nodes       2 serving, 1 fenced (3)" in short
+    assert "partitions  2 of 1 topic, 1 of them with every replica in sync" in short
+    assert "nodes       2 serving (1, 2), 1 fenced (3)" in whole
+    assert [text.count("orders ") for text in (short, whole)] == [1, 2]
+    assert indexes == [[0], [0, 1]]
+
+
+def test_the_screen_does_not_grow_with_the_cluster() -> None:
+    """Of very many wrong partitions the screen shows some, counts the others, and names --all."""
+    text = printed(image(*(partition(index, isr=(1, 2)) for index in range(500))))
+
+    assert len(text.splitlines()) < 40
+    assert "and 480 more; --all shows every partition" in text
 
 
 def test_node_rows_count_what_a_node_holds() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.data_directories import TOPIC_ID, data_directory
 from typer.testing import CliRunner
 
+from strandline.cli import log_over_rpc
 from strandline.cli.app import app
 from strandline.cli.log_equality import Copy, Fingerprint, compare
 
@@ -92,6 +93,35 @@ def test_verify_equal_logs(tmp_path: Path) -> None:
     assert (row["start"], row["end"], row["batches"], row["replicas"]) == (0, 3, 2, ["node-1", "node-2"])
 
 
+def test_verify_says_what_it_did_not_compare(tmp_path: Path) -> None:
+    """Records above the saved HW are counted, for people and for programs."""
+    paths = [data_directory(tmp_path / f"node-{n}", n, [[b"a", b"b"], [b"c"]], hw=2) for n in (1, 2)]
+    code, out, _ = run("log", "verify", *map(str, paths))
+    _, document, _ = run("log", "verify", *map(str, paths), "-o", "json")
+
+    assert code == 0
+    assert "equal; 1 above the HW not compared" in out
+    assert (json.loads(document)[0]["end"], json.loads(document)[0]["leo"]) == (2, 3)
+
+
+def test_verify_fails_when_it_compared_nothing_though_there_are_records(tmp_path: Path) -> None:
+    """A saved HW of 0 beside logs with records is no proof: exit code 1, and how to get one."""
+    paths = [data_directory(tmp_path / f"node-{n}", n, [[b"a"], [b"b"]], hw=0) for n in (1, 2)]
+    code, out, err = run("log", "verify", *map(str, paths))
+
+    assert code == 1
+    assert "nothing compared: the lowest known HW is 0, the logs end at 2" in out
+    assert "--bootstrap" in err
+
+
+def test_verify_of_empty_logs_is_no_failure(tmp_path: Path) -> None:
+    """Where there are no records there is nothing to compare."""
+    paths = [data_directory(tmp_path / f"node-{n}", n, [], hw=0) for n in (1, 2)]
+    code, out, _ = run("log", "verify", *map(str, paths), "-o", "json")
+
+    assert (code, json.loads(out)[0]["equal"]) == (0, True)
+
+
 def test_verify_names_the_first_difference(tmp_path: Path) -> None:
     """Copies that differ below the HW give exit code 1 and the offset."""
     first = data_directory(tmp_path / "node-1", 1, [[b"a"], [b"b"]], hw=2)
@@ -129,6 +159,35 @@ def fingerprint(base: int, end: int, digest: bytes = b"same") -> Fingerprint:
 def copy(name: str, start: int, hw: int) -> Copy:
     """A replica's bounds."""
     return Copy(name=name, log_start_offset=start, high_watermark=hw, leo=hw)
+
+
+async def test_a_running_cluster_is_compared_once_its_replicas_know_the_high_watermark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A follower learns the HW with its next fetch; the comparison waits for the HW that the leader had first."""
+    looks = {"leader": iter([3, 3, 9]), "follower": iter([0, 0, 3])}
+
+    async def bounds_of(replica: str) -> Copy:
+        return copy(replica, 0, next(looks[replica]))
+
+    monkeypatch.setattr(log_over_rpc, "_bounds_of", bounds_of)
+    monkeypatch.setattr(log_over_rpc, "_LOOK_AGAIN_S", 0.0)
+    copies = await log_over_rpc._settled_copies(["leader", "follower"])  # type: ignore[list-item]
+
+    assert [one.high_watermark for one in copies] == [9, 3]
+
+
+async def test_a_replica_that_stays_behind_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is compared as far as it goes, and the result says how far that is."""
+
+    async def bounds_of(replica: int) -> Copy:
+        return copy(str(replica), 0, replica)
+
+    monkeypatch.setattr(log_over_rpc, "_bounds_of", bounds_of)
+    monkeypatch.setattr(log_over_rpc, "_SETTLE_S", 0.0)
+    copies = await log_over_rpc._settled_copies([3, 0])  # type: ignore[list-item]
+
+    assert [one.high_watermark for one in copies] == [3, 0]
 
 
 def test_compare_ignores_what_lies_outside() -> None:

@@ -60,6 +60,35 @@ def test_every_file_is_run(story: Path) -> None:
     assert "all as expected" in result.stdout
 
 
+@pytest.mark.parametrize("text", ["nodes A\n", "strandline-scenario 1\nnodes A\nnodse B\n"], ids=["first line", "verb"])
+def test_a_file_that_is_no_scenario_is_wrong_usage(story: Path, text: str) -> None:
+    """As one that cannot be read: exit code 2, and where it goes wrong."""
+    story.write_text(text)
+    result = run(story)
+
+    assert result.exit_code == 2
+    assert "the scenario fails here" in result.stderr
+
+
+def test_every_export_lies_below_the_folder_that_was_named(story: Path, tmp_path: Path) -> None:
+    """Whatever the files are called: a stem of dots names no folder above it, and equal names do not meet."""
+    names = ["...scenario", ".scenario", "a.scenario", "other/a.scenario"]
+    files = [tmp_path / "in" / name for name in names]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(STORY)
+    result = run("--rewrite", "--export", tmp_path / "out" / "here", *files)
+
+    assert result.exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["here"]
+    assert {path.name: (path / "A").is_dir() for path in (tmp_path / "out" / "here").iterdir()} == {
+        "...scenario": True,
+        ".scenario": True,
+        "a": True,
+        "a-2": True,
+    }
+
+
 def test_a_trace_shows_events_and_effects(story: Path) -> None:
     """--trace prints what each core was given and what it asked for."""
     result = run("--rewrite", "--trace", story)

@@ -16,9 +16,9 @@ RUNNER = CliRunner()
     ("arguments", "told"),
     [
         (["--input", "absent"], "absent is no directory"),
-        (["--input", ".", "--step", "often"], "'often' is no length"),
-        (["--input", ".", "--delay", "5ms"], "--delay: give whole seconds"),
-        (["--input", ".", "--trigger", "0s"], "'0s' is no length"),
+        (["--input", ".", "--step", "often"], "'often' is no duration"),
+        (["--input", ".", "--delay", "5ms"], "5ms is too short; give 1s or more"),
+        (["--input", ".", "--trigger", "0s"], "0s is too short; give 1s or more"),
     ],
 )
 def test_a_wrong_option_is_told_at_once(
@@ -26,7 +26,7 @@ def test_a_wrong_option_is_told_at_once(
 ) -> None:
     """Exit code 2, with the option and what is wrong with it, and no Spark."""
     monkeypatch.setattr("strandline.cli.analytics_stream.spark_session", _never)
-    command = ["analytics", "stream", *arguments, "--output", str(tmp_path / "o"), "--checkpoint", str(tmp_path / "c")]
+    command = ["analytics", "stream", *arguments, "--out", str(tmp_path / "o"), "--checkpoint", str(tmp_path / "c")]
     found = RUNNER.invoke(app, command, env={"COLUMNS": "400", "TERM": "dumb"})
 
     assert found.exit_code == 2

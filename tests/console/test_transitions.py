@@ -50,10 +50,11 @@ def test_states_that_were_skipped_are_told_as_not_seen() -> None:
 def test_nodes_and_topics_come_and_go() -> None:
     """Fencing, registration, creation and deletion are transitions too."""
     before = picture(topic_of(partition(0)))
-    nodes = (node(1), node(2), node(3, fenced=True), node(4))
+    nodes = (node(1), node(3, fenced=True), node(4))
     found = _found(before, image(topic_of(partition(0, topic="new"), name="new"), nodes=nodes))
 
     assert {each.sentence for each in found} == {
+        "node 2 removed",
         "node 3 fenced",
         "node 4 registered",
         "topic new created with 1 partitions",

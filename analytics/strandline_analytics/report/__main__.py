@@ -36,7 +36,7 @@ def main() -> int:
     finally:
         spark.stop()
     shown = page(material)
-    _write(asked.output, render(material))
+    _write(asked.out, render(material))
     if asked.figures is not None:
         _write(asked.figures, json.dumps(shown["data"], indent=2) + "\n")
     sys.stdout.write(f"{shown['verdict'].sentence}\n")
@@ -46,7 +46,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m strandline_analytics.report", description=main.__doc__)
     parser.add_argument("--input", action="append", required=True, help="root of an export; repeatable")
-    parser.add_argument("--output", type=Path, default=Path("strandline-report.html"), help="the HTML file")
+    parser.add_argument("--out", type=Path, default=Path("strandline-report.html"), help="the HTML file")
     parser.add_argument("--figures", type=Path, help="the page's figures as JSON")
     parser.add_argument("--from-us", type=int, help="start of the window, us since 1970")
     parser.add_argument("--to-us", type=int, help="its end, not included")

@@ -67,7 +67,10 @@ def parsed(path: str, content: bytes) -> list[Row]:
         ValueError: it is damaged.
     """
     if path.endswith(layout.JSON_LINES):
-        rows = [json.loads(line) for line in content.splitlines() if line.strip()]
+        try:
+            rows = [json.loads(line) for line in content.splitlines() if line.strip()]
+        except RecursionError:
+            raise ValueError("a line is nested too deeply") from None
         return [{name: row.get(name) for name in COLUMNS} for row in rows if row.get("event_type") in _TYPES]
     import pyarrow
     from pyarrow import parquet

@@ -64,7 +64,7 @@ def read_token(token: str, question: str) -> Place:
     try:
         of, input_hash, offset = json.loads(base64.urlsafe_b64decode(token.encode("ascii")))
         place = Place(str(input_hash), int(offset))
-    except (ValueError, TypeError, binascii.Error) as error:
+    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
         raise refusals.wrong(_TOKEN_FIELD, "it is a next_page_token of this server", _BEGIN) from error
     if of != question or place.offset < 0:
         raise refusals.wrong(_TOKEN_FIELD, "it belongs to the very question that it was the answer to", _BEGIN)

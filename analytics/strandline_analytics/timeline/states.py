@@ -76,7 +76,10 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
 
 
 def downs(events: Iterable[Event], end_us: int) -> list[Down]:
-    """When each node was fenced, by the controller's rows about sessions; still down lasts until ``end_us``."""
+    """When each node was fenced, by the controller's rows about sessions; still down lasts until ``end_us``.
+
+    A node that was removed is not down any more.
+    """
     open_at: dict[int, Event] = {}
     found: list[Down] = []
     for event in events:
@@ -85,7 +88,7 @@ def downs(events: Iterable[Event], end_us: int) -> list[Down]:
         node, phase = event.get("subject_node_id"), event.get("phase")
         if phase == "fence":
             open_at.setdefault(node, event)
-        elif phase == "unfence" and node in open_at:
+        elif phase in ("unfence", "unregister") and node in open_at:
             fence = open_at.pop(node)
             found.append(Down(node_id=node, t0=fence.t_us, t1=event.t_us, cause=fence.cause))
     found += [Down(node_id=n, t0=e.t_us, t1=max(end_us, e.t_us), cause=e.cause) for n, e in open_at.items()]

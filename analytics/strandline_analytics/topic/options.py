@@ -134,7 +134,7 @@ def _where(said: Mapping[str, str], name: str, topic: str, default: str) -> Wher
     try:
         by_topic = json.loads(text)
         offsets = {int(partition): offset for partition, offset in by_topic[topic].items()}
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise TopicReadFailed(name, f"it is {text!r}", remedy) from None
     if set(by_topic) != {topic} or not all(type(offset) is int and offset >= EARLIEST for offset in offsets.values()):
         raise TopicReadFailed(name, f"it is {text!r}", remedy)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from strandline.client import ClusterUnreachable, Consumer, FetchedRecords, LogTruncated, OffsetOutOfRange
+from strandline.client import ClusterUnreachable, Consumer, FetchedRecords, LogTruncated, OffsetOutOfRange, TopicDeleted
 from strandline_analytics.topic.cluster import unreachable
 from strandline_analytics.topic.errors import TopicReadFailed
 from strandline_analytics.topic.loop import wait
@@ -78,6 +78,8 @@ async def _next(consumer: Consumer, options: TopicOptions, wanted: OffsetRange, 
             f"records of partition {wanted.partition} from offset {position} on are gone: {error}",
             "start from offsets that are there, with a new checkpoint; or set it to false to skip them",
         ) from error
+    except TopicDeleted as error:
+        raise TopicReadFailed("topic", str(error), "name a topic that exists, with a new checkpoint") from error
     if not fetched:
         raise TopicReadFailed(
             "fetchTimeoutMs",

@@ -11,9 +11,9 @@ COMPLETION_VARIABLE = "_STRANDLINE_COMPLETE"
 
 def main() -> None:
     """Runs the command line; never returns."""
-    # What is forked here becomes another program at once (PySpark starts its JVM so). What gRPC does for children that
-    # go on as they are is then of no use, and while other threads are in gRPC it ends one child in eight.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    # Sets how gRPC behaves before any command imports it.
+    import strandline.rpc  # noqa: F401
+
     if os.getpid() == 1:
         # The first process of a container: the kernel drops signals that it has not asked for, so that one which says
         # stop while the program still loads would be lost. Services replace this by a clean stop.

@@ -19,12 +19,12 @@ from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 if TYPE_CHECKING:
     from strandline_analytics.report.gather import Told
 
-OutputFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file; replaced if there.")]
+OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file; replaced if there.")]
 
 
 def report(
     inputs: Inputs,
-    output: OutputFile = Path("strandline-report.html"),
+    out: OutFile = Path("strandline-report.html"),
     start: From = None,
     end: To = None,
     cluster: Cluster = None,
@@ -38,8 +38,8 @@ def report(
     """Write a report of a window: verdict, incidents as lanes, the twenty statistics, and how each was computed."""
     check_installed()
     start_us, end_us = window_us(start, end)
-    if not output.resolve().parent.is_dir():
-        raise typer.BadParameter(f"--output: the directory {output.resolve().parent} is not there")
+    if not out.resolve().parent.is_dir():
+        raise typer.BadParameter(f"--out: the directory {out.resolve().parent} is not there")
     with spark_session(memory, progress=not plain_progress) as spark:
         from strandline_analytics.report.gather import TooMuch, gather
         from strandline_analytics.sources.exports import open_exports
@@ -53,14 +53,14 @@ def report(
             raise fail(CommandFailed(str(error), EXIT_REFUSED)) from error
     from strandline_analytics.report.page import page, render
 
-    _write(output, render(material))
+    _write(out, render(material))
     shown = page(material)
     if figures is not None:
         _write(figures, json.dumps(shown["data"], indent=2) + "\n")
     typer.echo(shown["verdict"].sentence)
     for name, trouble in shown["data"]["troubles"].items():
         typer.echo(f"{name}: {trouble}", err=True)
-    typer.echo(f"{output.resolve()}")
+    typer.echo(f"{out.resolve()}")
 
 
 def _teller(*, plain: bool) -> Told:

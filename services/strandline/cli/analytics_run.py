@@ -18,44 +18,44 @@ from strandline.cli.analytics_options import (
     Inputs,
     Memory,
     RequireCoverage,
+    Step,
     To,
     existing,
     grouping_of,
-    step_us,
     time_text,
     window_us,
 )
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
 from strandline.cli.analytics_stats import statistics_of
+from strandline.cli.durations import read_duration
 
 if TYPE_CHECKING:
     from strandline_analytics.jobs.run import Written
 
-_HOUR_US = 3_600_000_000
+HOUR = read_duration("1h")
 
 Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which statistics; `all` for the twenty.")]
-OutputDir = Annotated[str, typer.Option("--output", metavar="DIR|URI", help="Results go to DIR/results/stat=...")]
-Step = Annotated[str, typer.Option("--step", metavar="LENGTH", help="A row for each; results are written by the hour.")]
+OutDir = Annotated[str, typer.Option("--out", metavar="DIR|URI", help="Results go to DIR/results/stat=...")]
 
 Anew = Annotated[bool, typer.Option("--anew", help="Compute also hours whose files and version did not change.")]
 
 
 def run(
     inputs: Inputs,
-    output: OutputDir,
+    out: OutDir,
     stat: Stats = "all",
     start: From = None,
     end: To = None,
     cluster: Cluster = None,
     group_by: GroupBy = "topic,partition",
-    step: Step = "hour",
+    step: Step = HOUR,
     require_coverage: RequireCoverage = None,
     anew: Anew = False,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
     """Compute every closed hour that the window touches and whose files changed, and replace its results."""
     check_installed()
-    if step_us(step) != _HOUR_US:
+    if step != HOUR:
         raise typer.BadParameter("--step: results are written by the hour; for other steps: strandline analytics stats")
     from strandline_analytics.jobs.ask import Question
     from strandline_analytics.stats import ALL
@@ -77,18 +77,18 @@ def run(
         hours = job.hours_for(spark, whole, now_us=now_us())
         if require_coverage is not None:
             require(hours, require_coverage)
-        written = job.run(spark, whole, hours, output, noticed=told, anew=anew)
+        written = job.run(spark, whole, hours, out, noticed=told, anew=anew)
     _tell(written)
 
 
 def _tell(written: Written) -> None:
     for hour in written.left_out:
         reason = "it is open: an emitter was not yet heard after it" if hour.emitters else "nobody was heard in it"
-        typer.echo(f"{hour.cluster_id} {time_text(hour.hour * _HOUR_US)} not written: {reason}", err=True)
+        typer.echo(f"{hour.cluster_id} {time_text(hour.hour * HOUR.us)} not written: {reason}", err=True)
     for hour in written.hours:
         if hour.state.value == "closed_incomplete":
             said = f"closed_incomplete, coverage {hour.coverage:.4f}, {hour.missing} events missing"
-            typer.echo(f"{hour.cluster_id} {time_text(hour.hour * _HOUR_US)} {said}", err=True)
+            typer.echo(f"{hour.cluster_id} {time_text(hour.hour * HOUR.us)} {said}", err=True)
     count = len(written.hours) - len(written.left_out)
     rows = sum(written.rows.values())
     same = f", {len(written.unchanged)} of them unchanged" if written.unchanged else ""

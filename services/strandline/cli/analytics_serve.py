@@ -13,6 +13,7 @@ import typer
 
 from strandline.cli.analytics_options import Inputs, Memory, existing
 from strandline.cli.analytics_session import DEFAULT_MEMORY, spark_session
+from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.over_tls import TlsCa, TlsCert, TlsKey
 
@@ -57,7 +58,7 @@ PageRows = Annotated[
     int, typer.Option("--page-rows", min=1, max=10_000, help="Rows of an answer that names no page_size.")
 ]
 Poll = Annotated[
-    float, typer.Option("--poll", min=0.1, metavar="SECONDS", help="How often watched inputs are looked at for files.")
+    Duration, duration_option("--poll", help="How often watched inputs are looked at for files.", least="100ms")
 ]
 Reflection = Annotated[bool, typer.Option("--reflection/--no-reflection", help="Serve gRPC reflection.")]
 
@@ -76,7 +77,7 @@ def serve(
     results: Results = Path("strandline-results"),
     queue_length: QueueLength = 8,
     page_rows: PageRows = 1_000,
-    poll: Poll = 2.0,
+    poll: Poll = read_duration("2s"),
     reflection: Reflection = True,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
@@ -125,7 +126,7 @@ def serve(
             reflection=reflection,
             queue_length=queue_length,
             page_rows=page_rows,
-            poll_s=poll,
+            poll_s=poll.s,
         )
 
         async def main(stop_asked: asyncio.Event) -> ExitCode:

@@ -17,6 +17,7 @@ from strandline.cli.analytics_options import (
     Cluster,
     From,
     GroupBy,
+    MaybeStep,
     Memory,
     RequireCoverage,
     Shown,
@@ -24,7 +25,6 @@ from strandline.cli.analytics_options import (
     To,
     existing,
     grouping_of,
-    step_us,
     window_us,
 )
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
@@ -42,7 +42,6 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[STAT]...", help="As
 MaybeInputs = Annotated[
     list[str] | None, typer.Option("--input", "-i", metavar="DIR|URI", help="The export_dir or export_uri of services.")
 ]
-Step = Annotated[str | None, typer.Option("--step", metavar="LENGTH", help="hour, minute or 5m: a row for each step.")]
 Where = Annotated[
     list[str] | None, typer.Option("--where", metavar="CONDITION", help="Only rows for which 'under_min_ms>0' holds.")
 ]
@@ -59,7 +58,7 @@ def stats(
     end: To = None,
     cluster: Cluster = None,
     group_by: GroupBy = "topic,partition",
-    step: Step = None,
+    step: MaybeStep = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only rows of this topic.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only rows of this partition.")] = None,
     under_replicated: Annotated[bool, typer.Option("--under-replicated-partitions", help=_THOSE)] = False,
@@ -98,7 +97,7 @@ def stats(
         start_us=start_us,
         end_us=end_us,
         cluster_id=cluster,
-        step_us=step_us(step),
+        step_us=None if step is None else step.us,
         grouping=grouping_of(group_by),
     )
     asked = _conditions([*(where or []), *filters], question.statistics, "--where")

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.analytics_options import Inputs, Memory, existing, step_us
+from strandline.cli.analytics_options import Inputs, Memory, existing
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
+from strandline.cli.durations import Duration, duration_option, read_duration
 
 if TYPE_CHECKING:
     from strandline_analytics.stream.job import Query
@@ -25,54 +26,49 @@ _LOOK_EVERY_S = 1
 _SAME_S = 1.0
 """Whoever interrupts a process and its group, as `timeout` does, means it once."""
 
-OutputDir = Annotated[str, typer.Option("--output", metavar="DIR|URI", help="Rows go to DIR/live, final ones apart.")]
+OutDir = Annotated[str, typer.Option("--out", metavar="DIR|URI", help="Rows go to DIR/live, final ones apart.")]
 Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="DIR|URI", help="Where it is kept how far reading is; one per --output.")
+    str, typer.Option("--checkpoint", metavar="DIR|URI", help="Where it is kept how far reading is; one per --out.")
 ]
 Trigger = Annotated[
-    str | None,
-    typer.Option("--trigger", metavar="LENGTH", help="Look for files so often, as 10s, until interrupted. Without it: "
-                 "take what is there now, and end."),
+    Duration | None,
+    duration_option("--trigger", help="Look for files so often, as 10s, until interrupted. Without it: take what is "
+                    "there now, and end.", least="1s", step="1s"),
 ]  # fmt: skip
-Step = Annotated[str, typer.Option("--step", metavar="LENGTH", help="How long a window is: hour, minute, 5m.")]
+Step = Annotated[Duration, duration_option("--step", help="How long a window is: 1h, 1m.", least="1s", step="1s")]
 Delay = Annotated[
-    str, typer.Option("--delay", metavar="LENGTH", help="How much later than the newest event one may come.")
+    Duration,
+    duration_option("--delay", help="How much later than the newest event one may be.", least="1s", step="1s"),
 ]
 FinalOnly = Annotated[bool, typer.Option("--final-only", help="Write no provisional rows of windows that are open.")]
 
 
 def stream(
     inputs: Inputs,
-    output: OutputDir,
+    out: OutDir,
     checkpoint: Checkpoint,
     trigger: Trigger = None,
-    step: Step = "hour",
-    delay: Delay = "15m",
+    step: Step = read_duration("1h"),
+    delay: Delay = read_duration("15m"),
     final_only: FinalOnly = False,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
     """Write S1, S8, S10, S15 and S18 as they happen: provisional rows first, final ones of closed windows."""
-    lengths = {"--step": step_us(step), "--delay": step_us(delay), "--trigger": step_us(trigger)}
-    for option, length in lengths.items():
-        if length is not None and length % 1_000_000:
-            raise typer.BadParameter(f"{option}: give whole seconds")
     existing(inputs)
     check_installed()
     with spark_session(memory, progress=trigger is None) as spark:
         from strandline_analytics.stream.job import StreamJob, start, trouble_of
         from strandline_analytics.stream.machine import HOUR_US, Timing
 
-        length_us, delay_us, every_us = (lengths[option] for option in ("--step", "--delay", "--trigger"))
-        assert length_us is not None and delay_us is not None
         job = StreamJob(
             inputs=tuple(inputs),
-            out=f"{output.rstrip('/')}/live",
+            out=f"{out.rstrip('/')}/live",
             checkpoint=checkpoint,
-            trigger=None if every_us is None else f"{every_us // 1_000_000} seconds",
-            delay_s=delay_us // 1_000_000,
+            trigger=None if trigger is None else f"{trigger.us // 1_000_000} seconds",
+            delay_s=delay.us // 1_000_000,
             provisional=not final_only,
             # The controller tells every state anew at each hour's start, so an hour later it is certain what is lost.
-            timing=Timing(step_us=length_us, horizon_us=HOUR_US + delay_us),
+            timing=Timing(step_us=step.us, horizon_us=HOUR_US + delay.us),
         )
         query = start(spark, job)
         try:

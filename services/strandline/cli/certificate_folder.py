@@ -82,7 +82,7 @@ def add(directory: Path, authority: Authority, identity: Identity, hosts: Sequen
     folder = directory / folder_name(identity)
     refuse_existing(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    issued = issue(authority, identity, hosts, days)
+    issued = issue(authority, identity, list(dict.fromkeys(hosts)), days)
     write_new(folder / KEY, issued.key, _SECRET)
     write_new(folder / CERT, issued.cert, _PUBLIC)
     write_new(folder / CA, authority.pem, _PUBLIC)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.options import Output
 from strandline.cli.output import Column, Format, show
@@ -26,7 +27,10 @@ app = typer.Typer(help="Make the certificates of a cluster: authority, nodes, cl
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Where the certificates lie, a folder each.")]
-Days = Annotated[int, typer.Option(min=1, max=3650, help="How long a certificate holds.")]
+ValidFor = Annotated[
+    Duration, duration_option("--valid-for", help="How long a certificate holds.", least="1d", most="3650d", step="1d")
+]
+YEAR = read_duration("365d")
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", metavar="HOST", help="A name or address it is dialled by; repeatable.")
 ]
@@ -59,7 +63,7 @@ def new(
     hosts: Hosts = None,
     client: Annotated[list[str] | None, typer.Option(metavar="ID", help="A client; repeatable.")] = None,
     admin: Annotated[list[str] | None, typer.Option(metavar="ID", help="An administrator; repeatable.")] = None,
-    days: Days = 365,
+    valid_for: ValidFor = YEAR,
     output: Output = Format.TABLE,
 ) -> None:
     """Make an authority, and a certificate for each node, the controller, clients and administrators.
@@ -85,8 +89,8 @@ def new(
         _refuse_doubles(identity for identity, _ in plan)
         for identity, _ in plan:
             folder.refuse_existing(directory / folder.folder_name(identity))
-        authority = folder.begin(directory, name, max(days, 3650))
-        return [folder.add(directory, authority, identity, names, days) for identity, names in plan]
+        authority = folder.begin(directory, name, max(valid_for.days, 3650))
+        return [folder.add(directory, authority, identity, names, valid_for.days) for identity, names in plan]
 
     _perform(work, output)
 
@@ -96,7 +100,7 @@ def add(
     directory: Directory,
     who: Annotated[str, typer.Argument(metavar="ROLE/ID", help="For example replica/4, client/reports, admin/eve.")],
     hosts: Hosts = None,
-    days: Days = 365,
+    valid_for: ValidFor = YEAR,
     output: Output = Format.TABLE,
 ) -> None:
     """Make one more certificate. Give --host for one that serves a port, such as that of the analytics server."""
@@ -108,20 +112,20 @@ def add(
         identity = parse_identity(f"{SCHEME}{folder.cluster_of(directory)}/{who}")
         is_server = identity.role in (CallerRole.REPLICA, CallerRole.CONTROLLER) or hosts
         names = [*(hosts or []), *LOOPBACK_HOSTS] if is_server else []
-        return [folder.add(directory, folder.authority_of(directory), identity, names, days)]
+        return [folder.add(directory, folder.authority_of(directory), identity, names, valid_for.days)]
 
     _perform(work, output)
 
 
 @app.command()
-def renew(directory: Directory, days: Days = 365, output: Output = Format.TABLE) -> None:
+def renew(directory: Directory, valid_for: ValidFor = YEAR, output: Output = Format.TABLE) -> None:
     """Replace every certificate and key by new ones with the same names; running processes take them up."""
 
     def work() -> list[Holder]:
         from strandline.cli import certificate_folder as folder
 
         authority = folder.authority_of(directory)
-        return [folder.renew(authority, holder, days) for holder in list(folder.holders(directory))]
+        return [folder.renew(authority, holder, valid_for.days) for holder in list(folder.holders(directory))]
 
     _perform(work, output)
 

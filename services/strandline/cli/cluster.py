@@ -1,16 +1,19 @@
 """`strandline cluster ...`: is the cluster healthy, why not, and how far is every replica.
 
 Invariant: what the controller committed (leader, epoch, ISR) and what leaders measure (LEO, HW, lag) stand side
-by side; a leader that does not answer leaves its columns empty and never stops the screen.
+by side; a leader that does not answer leaves its columns empty and never stops the screen. Without --all the screen
+does not grow with the cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, cell, console, print_document, table
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from strandline.cli.health import Health
+    from strandline.client import Admin
     from strandline.core.messages import MetadataImage, PartitionImage, PartitionView
     from strandline.core.types import TopicPartition
 
@@ -37,6 +41,12 @@ _COLUMNS = [
 ]
 
 
+_MOST_ROWS = 20
+"""Partitions that the screen shows without --all."""
+
+_NOT_SERVING = frozenset({"fenced", "shutting down"})
+
+
 @app.callback()
 def cluster() -> None:
     """See whether the cluster is healthy, and why not."""
@@ -46,96 +56,160 @@ def cluster() -> None:
 @over_tls
 def status(
     bootstrap: Bootstrap,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show every node and partition.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show it again and again.")] = False,
-    interval_s: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between looks.")] = 2.0,
+    interval: Annotated[
+        Duration, duration_option("--interval", help="With --watch: how often to look.", least="200ms")
+    ] = read_duration("2s"),
     output: Output = Format.TABLE,
 ) -> None:
-    """Show on one screen whether the cluster is healthy, then every partition.
+    """Show on one screen whether the cluster is healthy, and what is wrong.
 
     Exit code 0: healthy; 1: something is wrong, and the screen says what.
     """
-    perform(_watch(bootstrap, interval_s) if watch else _status(bootstrap, output))
+    perform(_watch(bootstrap, interval, everything) if watch else _status(bootstrap, everything, output))
 
 
-async def _status(bootstrap: str, form: Format) -> None:
+async def _status(bootstrap: str, everything: bool, form: Format) -> None:
     from strandline.cli.connect import open_admin
-    from strandline.cli.health import judge
 
     async with open_admin(bootstrap) as admin:
-        image = await admin.metadata()
-        views = await admin.describe_partitions()
-    health, rows = judge(image), status_rows(image, views)
+        seen = await _look(admin)
     if form is Format.TABLE:
-        console().print(screen(image, health, rows))
+        console().print(screen(seen, everything=everything))
     else:
-        print_document(document(image, health, rows), form)
-    if not health.healthy:
+        print_document(document(seen, everything=everything), form)
+    if not seen.health.healthy:
         raise typer.Exit(1)
 
 
-async def _watch(bootstrap: str, interval_s: float) -> None:
+async def _watch(bootstrap: str, interval: Duration, everything: bool) -> None:
     from rich.live import Live
 
     from strandline.cli.connect import open_admin
-    from strandline.cli.health import judge
 
     async with open_admin(bootstrap) as admin:
         with Live(console=console(), screen=False, auto_refresh=False) as live:
             while True:
-                image = await admin.metadata()
-                views = await admin.describe_partitions()
-                live.update(screen(image, judge(image), status_rows(image, views)), refresh=True)
-                await asyncio.sleep(interval_s)
+                live.update(screen(await _look(admin), everything=everything), refresh=True)
+                await asyncio.sleep(interval.s)
 
 
-def screen(image: MetadataImage, health: Health, rows: list[dict[str, Any]]) -> RenderableType:
-    """The whole screen: verdict, reasons, nodes in one line, partitions."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A cluster as it was seen: what the controller committed, the judgement, and what leaders measured."""
+
+    image: MetadataImage
+    health: Health
+    views: list[PartitionView]
+
+
+async def _look(admin: Admin) -> Seen:
+    from strandline.cli.health import is_under_replicated, judge
+
+    image = await admin.metadata()
+    views = await admin.describe_partitions()
+    short = sorted({topic.name for topic in image.topics if any(map(is_under_replicated, topic.partitions))})
+    # Why a replica is not in sync, only its own node knows.
+    held = await admin.describe_replicas(short) if short else []
+    return Seen(image=image, health=judge(image, held), views=views)
+
+
+def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
+    """Verdict, reasons, counts; then the partitions that something is wrong with, or every one."""
     from rich.console import Group
     from rich.text import Text
 
-    from strandline.cli.node import node_state
     from strandline.core.truncation import loss_warning
 
-    verdict = Text("healthy", style="bold green") if health.healthy else Text("not healthy", style="bold red")
+    image = seen.image
+    verdict = Text("healthy", style="bold green") if seen.health.healthy else Text("not healthy", style="bold red")
     verdict.append(
         f"   cluster {image.cluster_id}   controller epoch {image.controller_epoch}   "
         f"durability {image.rules.durability.value}",
         style="not bold default",
     )
     warning = loss_warning(image.rules)
-    reasons = [Text(f"WARNING  {warning}", style="bold red")] if warning else []
-    reasons += [Text(f"  {problem}", style="yellow") for problem in health.problems]
-    nodes = "   ".join(
-        f"{node.node_id} {node_state(node)}" for node in sorted(image.nodes, key=lambda node: node.node_id)
-    )
-    lines = [verdict, *reasons, Text(f"nodes   {nodes or 'none has registered'}"), Text()]
-    return Group(*lines, table(rows, _COLUMNS) if rows else Text("no topics", style="dim"))
+    lines = [verdict, *([Text(f"WARNING  {warning}", style="bold red")] if warning else [])]
+    lines += [Text(f"  {problem}", style="yellow") for problem in seen.health.problems]
+    lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
+    rows = status_rows(seen, everything=everything)
+    shown = rows if everything else rows[:_MOST_ROWS]
+    if shown:
+        lines.append(Text())
+    left_out = len(rows) - len(shown)
+    more = [Text(f"and {left_out} more; --all shows every partition", style="dim")] if left_out else []
+    return Group(*lines, *([table(shown, _COLUMNS)] if shown else []), *more)
 
 
-def document(image: MetadataImage, health: Health, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _nodes_text(image: MetadataImage, everything: bool) -> str:
+    """How many nodes are in which state; by name those that do not simply serve, or every one."""
+    from strandline.cli.node import node_state
+
+    by_state: dict[str, list[int]] = {}
+    for node in sorted(image.nodes, key=lambda node: node.node_id):
+        by_state.setdefault(node_state(node), []).append(node.node_id)
+    said = [
+        f"{len(ids)} {state}" + (f" ({', '.join(map(str, ids))})" if everything or state in _NOT_SERVING else "")
+        for state, ids in sorted(by_state.items(), key=lambda item: item[0] in _NOT_SERVING)
+    ]
+    return ", ".join(said) or "none has registered"
+
+
+def _partitions_text(image: MetadataImage) -> str:
+    counts = summary(image)
+    if not counts["partitions"]:
+        return "none"
+    whole = counts["partitions"] - counts["under_replicated"]
+    topics = "1 topic" if counts["topics"] == 1 else f"{counts['topics']:,} topics"
+    return f"{counts['partitions']:,} of {topics}, {whole:,} of them with every replica in sync"
+
+
+def summary(image: MetadataImage) -> dict[str, int]:
+    """How many nodes, topics and partitions there are, and how many of them something is wrong with."""
+    from strandline.cli import health
+
+    partitions = [partition for topic in image.topics for partition in topic.partitions]
+    return {
+        "nodes": len(image.nodes),
+        "fenced_nodes": sum(node.fenced for node in image.nodes),
+        "topics": len(image.topics),
+        "partitions": len(partitions),
+        "unavailable": sum(map(health.is_unavailable, partitions)),
+        "under_min_isr": sum(map(health.is_under_min_isr, partitions)),
+        "under_replicated": sum(map(health.is_under_replicated, partitions)),
+    }
+
+
+def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
     """The same for programs."""
     from strandline.cli.node import node_rows
     from strandline.core.truncation import loss_warning
 
+    image, rows = seen.image, status_rows(seen, everything=everything)
     shown = [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]
     return {
-        "healthy": health.healthy,
-        "problems": list(health.problems),
+        "healthy": seen.health.healthy,
+        "problems": list(seen.health.problems),
         "warning": loss_warning(image.rules),
         "cluster_id": image.cluster_id,
         "controller_epoch": image.controller_epoch,
+        "summary": summary(image),
         "nodes": node_rows(image),
         "partitions": shown,
     }
 
 
-def status_rows(image: MetadataImage, views: list[PartitionView]) -> list[dict[str, Any]]:
-    """One row per partition; offsets and lags are None where its leader did not answer."""
-    by_key: dict[TopicPartition, PartitionView] = {view.tp: view for view in views}
+def status_rows(seen: Seen, *, everything: bool) -> list[dict[str, Any]]:
+    """One row per partition, of those that something is wrong with or of all; None where a leader did not answer."""
+    from strandline.cli.health import is_wrong
+
+    by_key: dict[TopicPartition, PartitionView] = {view.tp: view for view in seen.views}
     return [
         status_row(topic.name, partition, by_key.get(partition.tp))
-        for topic in sorted(image.topics, key=lambda topic: topic.name)
+        for topic in sorted(seen.image.topics, key=lambda topic: topic.name)
         for partition in topic.partitions
+        if everything or is_wrong(partition)
     ]
 
 

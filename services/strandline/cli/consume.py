@@ -10,13 +10,13 @@ import base64
 import json
 import sys
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from strandline.cli.failures import perform
+from strandline.cli.moments import FORMS, read_moment_us
 from strandline.cli.options import Bootstrap, Topic, addresses, partition_list
 from strandline.cli.over_tls import over_tls, tls_options
 
@@ -38,9 +38,7 @@ def consume(
     bootstrap: Bootstrap,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Begin with the oldest record.")] = False,
     offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset, in every partition read.")] = None,
-    timestamp: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin at this time: 2026-01-31T12:00:00Z, or ms since 1970.")
-    ] = None,
+    timestamp: Annotated[str | None, typer.Option(metavar="TIME", help=f"Begin at this time: {FORMS}.")] = None,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", metavar="N[,...]", help="Only these partitions.")
     ] = None,
@@ -52,7 +50,7 @@ def consume(
         bool, typer.Option("--from-follower", help="Read from followers, up to what they know as committed.")
     ] = False,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-k", metavar="TEXT", help="Print keys too, parted by this.")
+        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Print keys too, separated by this.")
     ] = None,
     output: Annotated[
         RecordForm, typer.Option("--output", "-o", help="Values as lines, or one json object per record.")
@@ -162,24 +160,8 @@ def start_of(from_beginning: bool, offset: int | None, timestamp: str | None) ->
     if offset is not None:
         return offset
     if timestamp is not None:
-        return AtTime(time_ms(timestamp))
+        return AtTime(read_moment_us(timestamp, "--timestamp") // 1_000)
     return "beginning" if from_beginning else "end"
-
-
-def time_ms(text: str) -> int:
-    """A time as ms since 1970: whole ms, or ISO 8601 (without a zone: this machine's).
-
-    Raises:
-        typer.BadParameter: when it is neither.
-    """
-    if text.isdigit():
-        return int(text)
-    try:
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except ValueError:
-        raise typer.BadParameter(
-            f"--timestamp: {text!r} is no time; write 2026-01-31T12:00:00Z, or ms since 1970"
-        ) from None
 
 
 def record_document(topic: str, partition: int, record: Record) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.options import Output
 from strandline.cli.output import Column, Format, show
@@ -53,9 +54,9 @@ def verify(place: Place, output: Output = Format.TABLE) -> None:
 @app.command()
 def compact(
     place: Place,
-    grace_minutes: Annotated[
-        int, typer.Option("--grace", metavar="MINUTES", min=0, help="How long after its end an hour is left alone.")
-    ] = 15,
+    grace: Annotated[
+        Duration, duration_option("--grace", help="How long after its end an hour is left alone.")
+    ] = read_duration("15m"),
     output: Output = Format.TABLE,
 ) -> None:
     """Replace the files of every closed hour by one for each dataset."""
@@ -64,7 +65,7 @@ def compact(
     from strandline.export.compact import compact as compacted
 
     destination = _open(place)
-    before_hour = layout.hour_of(_now_us() - grace_minutes * 60_000_000)
+    before_hour = layout.hour_of(_now_us() - grace.us)
     try:
         done = _guarded(
             place,
@@ -142,4 +143,7 @@ def _now_us() -> int:
 
 
 def _time(us: int) -> str:
-    return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{us} us"

@@ -19,6 +19,7 @@ T = TypeVar("T")
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 2
 
+NEWLINE_AND_TAB = "\n\t"
 _REACH = "check --bootstrap (or STRANDLINE_BOOTSTRAP), that the cluster runs, and whether it wants --tls-cert"
 
 
@@ -55,7 +56,10 @@ def perform(work: Coroutine[Any, Any, T]) -> T:
 
 def fail(failure: CommandFailed) -> typer.Exit:
     """Prints the failure's line on stderr and returns the exit to raise."""
-    typer.echo(f"strandline: {failure.message}", err=True)
+    from strandline.cli.output import printable
+
+    # A sentence of a node or the controller may quote what somebody else sent.
+    typer.echo(f"strandline: {printable(failure.message, keep=NEWLINE_AND_TAB)}", err=True)
     return typer.Exit(failure.exit_code)
 
 
@@ -63,7 +67,7 @@ def explain(error: BaseException) -> CommandFailed | None:
     """What an exception means for the user; None when it is a defect and must show its traceback."""
     if isinstance(error, CommandFailed):
         return error
-    return _refusal(error) or _transport(error) or _machine(error) or _tls(error)
+    return _refusal(error) or _transport(error) or _address(error) or _machine(error) or _tls(error)
 
 
 def _refusal(error: BaseException) -> CommandFailed | None:
@@ -90,6 +94,15 @@ def _transport(error: BaseException) -> CommandFailed | None:
     if name in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
         return CommandFailed(f"no answer ({name}): {text}; {_REACH}", EXIT_UNREACHABLE)
     return CommandFailed(f"{name}: {text}")
+
+
+def _address(error: BaseException) -> CommandFailed | None:
+    """Another service than a controller answered: what is wrong is the address, not the connection to it."""
+    if not isinstance(error, ConnectionError):
+        return None
+    from strandline.client import NotAController
+
+    return CommandFailed(f"--bootstrap: {error}", EXIT_UNREACHABLE) if isinstance(error, NotAController) else None
 
 
 def _tls(error: BaseException) -> CommandFailed | None:

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from strandline.client.describing import DescribedReplica
     from strandline.core.messages import MetadataImage, PartitionImage
 
 _NAMED = 4
 """Partitions named in a sentence before it goes on with "and N more"."""
+
+_FENCED_REMEDY = "the node sends no heartbeats: start it, look at its output, or `strandline node remove` it for good"
+_COMPARE_REMEDY = "start those nodes; `strandline topic elect --unclean` goes on without them and may lose records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +35,26 @@ class Health:
         return not self.problems
 
 
-def judge(image: MetadataImage) -> Health:
-    """The health of the cluster that ``image`` shows."""
+def judge(image: MetadataImage, held: Iterable[DescribedReplica] = ()) -> Health:
+    """The health of the cluster that ``image`` shows, and of what nodes tell of replicas that are not in sync."""
+    stopped = [
+        f"{one.topic}-{one.tp.partition} on node {one.node_id}: {one.view.reason}"
+        for one in held
+        if one.view is not None and one.view.reason
+    ]
     offline = [name for name, partition in named_partitions(image) if is_unavailable(partition)]
+    waiting = [text for name, partition in named_partitions(image) if (text := _missing_logs(image, name, partition))]
     under_min = [name for name, partition in named_partitions(image) if is_under_min_isr(partition)]
     short = [name for name, partition in named_partitions(image) if is_under_replicated(partition)]
     fenced = [f"node {node.node_id}" for node in image.nodes if node.fenced]
     leaving = [f"node {node.node_id}" for node in image.nodes if node.shutting_down and not node.fenced]
     problems = [
         _sentence(offline, "no leader", "start a node of their ISR or ELR"),
+        _sentence(waiting, "logs must be compared before one may lead", _COMPARE_REMEDY),
+        _sentence(stopped, "stopped replicating", "`strandline log verify` compares the replicas"),
         _sentence(under_min, "fewer in-sync replicas than min.insync.replicas", "acks=all is refused meanwhile"),
         _sentence(short, "under-replicated", "a replica is down or catching up"),
-        _sentence(fenced, "fenced", "the node sends no heartbeats: start it, or look at its output"),
+        _sentence(fenced, "fenced", _FENCED_REMEDY),
         _sentence(leaving, "in controlled shutdown", "wait, or start it again"),
     ]
     return Health(available=not offline, problems=tuple(problem for problem in problems if problem))
@@ -68,6 +80,25 @@ def is_under_min_isr(partition: PartitionImage) -> bool:
 def is_under_replicated(partition: PartitionImage) -> bool:
     """A replica is assigned and not in sync."""
     return len(partition.isr) < len(partition.replicas)
+
+
+def is_wrong(partition: PartitionImage) -> bool:
+    """Anything of these."""
+    return is_unavailable(partition) or is_under_min_isr(partition) or is_under_replicated(partition)
+
+
+def _missing_logs(image: MetadataImage, name: str, partition: PartitionImage) -> str:
+    """Whose logs an offline partition lacks, if a member lives that could lead once they are compared (M65)."""
+    live = {node.node_id for node in image.nodes if not node.fenced}
+    members = sorted({*partition.isr, *partition.elr})
+    missing = [member for member in members if member not in live]
+    if not is_unavailable(partition) or not missing or missing == members:
+        return ""
+    return f"{name} lacks {_nodes_text(missing)}"
+
+
+def _nodes_text(node_ids: Sequence[int]) -> str:
+    return ("node " if len(node_ids) == 1 else "nodes ") + ", ".join(map(str, node_ids))
 
 
 def _sentence(names: Sequence[str], what: str, remedy: str) -> str:

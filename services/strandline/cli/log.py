@@ -26,6 +26,11 @@ app = typer.Typer(
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
+_VACUOUS = (
+    "logs hold records of which none could be compared; the HW is written every few seconds and at a clean stop: wait, "
+    "stop the nodes, or compare the running cluster with --bootstrap"
+)
+
 _BATCH_COLUMNS = [
     Column("base_offset", "first", number=True),
     Column("last_offset", "last", number=True),
@@ -187,8 +192,9 @@ def verify(
 ) -> None:
     """Check that the replicas of every partition hold the same bytes up to the lowest HW.
 
-    With data directories the files are compared; with --bootstrap every replica of a running cluster is read.
-    Exit code 1 when two differ.
+    With data directories the files are compared, up to the HW that was saved last: on a running node that is up to 5 s
+    old. With --bootstrap every replica of a running cluster is read, up to the HW it knows.
+    Exit code 1 when two differ, or when nothing could be compared though there are records.
     """
     if directories:
         perform(_report_files(directories, topic, output))
@@ -243,6 +249,7 @@ def _compare_files(topic: str, partition: int, paths: dict[str, Path]) -> Equali
         replicas=tuple(paths),
         start=found.start,
         end=found.end,
+        leo=found.leo,
         batches=found.batches,
         size_bytes=found.size_bytes,
         difference=found.reason,
@@ -258,7 +265,7 @@ def report(results: list[Equality], form: Format) -> None:
     """Prints the results.
 
     Raises:
-        typer.Exit: 1, when a difference was found.
+        typer.Exit: 1, when a difference was found, or nothing was compared where there are records.
     """
     rows = [equality_row(result) for result in results]
     columns = [
@@ -274,6 +281,8 @@ def report(results: list[Equality], form: Format) -> None:
         show(rows, columns, form)
     else:
         print_document([{key: row[key] for key in row if key not in ("range", "size_text")} for row in rows], form)
+    if any(result.is_vacuous for result in results):
+        typer.echo(f"strandline: {_VACUOUS}", err=True)
     if not all(result.equal for result in results):
         raise typer.Exit(1)
 
@@ -290,6 +299,7 @@ def equality_row(result: Equality) -> dict[str, Any]:
         "batches": result.batches,
         "size_bytes": result.size_bytes,
         "size_text": bytes_text(result.size_bytes),
+        "leo": result.leo,
         "equal": result.equal,
-        "result": "equal" if result.equal else f"different: {result.difference}",
+        "result": result.verdict,
     }

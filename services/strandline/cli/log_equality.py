@@ -42,14 +42,31 @@ class Equality:
     replicas: tuple[str, ...]
     start: int
     end: int
+    leo: int
+    """Where the longest copy ends; what lies above ``end`` was not compared."""
     batches: int = 0
     size_bytes: int = 0
     difference: str | None = None
 
     @property
     def equal(self) -> bool:
-        """Whether no difference was found."""
-        return self.difference is None
+        """Whether something was compared, unless there is nothing, and no difference was found."""
+        return self.difference is None and not self.is_vacuous
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether the copies hold records and none was compared."""
+        return not self.batches and self.leo > max(self.start, self.end)
+
+    @property
+    def verdict(self) -> str:
+        """The result as a sentence."""
+        if self.difference is not None:
+            return f"different: {self.difference}"
+        left = max(self.leo - self.end, 0)
+        if self.is_vacuous:
+            return f"nothing compared: the lowest known HW is {self.end}, the logs end at {self.leo}"
+        return f"equal; {left} above the HW not compared" if left else "equal"
 
 
 def bounds(copies: Iterable[Copy]) -> tuple[int, int]:
@@ -90,6 +107,7 @@ def _result(
         replicas=tuple(copy.name for copy in copies),
         start=start,
         end=end,
+        leo=max(copy.leo for copy in copies),
         batches=batches,
         size_bytes=size_bytes,
         difference=difference,

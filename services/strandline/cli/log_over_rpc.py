@@ -1,12 +1,14 @@
 """How the replicas of a running cluster are compared: each is read as a consumer reads it, up to the lowest HW.
 
 Invariant: the range is fixed before anything is read, so that a cluster under load is compared as it stood at
-that moment; a replica that cannot be read is a failure, never a copy left out.
+that moment, up to a HW that every replica knew then; a replica that cannot be read is a failure, never a copy left out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
 
 _DEADLINE_MS = 10_000
+_SETTLE_S = 2.0
+"""Several times the longest wait of a replica's fetch."""
+_LOOK_AGAIN_S = 0.05
 _FETCH_BYTES = 1 << 20
 _ANY_SIZE = 1 << 31
 
@@ -99,7 +104,7 @@ def _replicas(cluster: Cluster, image: MetadataImage, topic: TopicImage, partiti
 
 async def _compare(cluster: Cluster, image: MetadataImage, topic: TopicImage, partition: PartitionImage) -> Equality:
     replicas = _replicas(cluster, image, topic, partition)
-    copies = [await _bounds_of(replica) for replica in replicas]
+    copies = await _settled_copies(replicas)
     start, end = bounds(copies)
     batches = {replica.name: await _fingerprints(replica, start, end) for replica in replicas}
     return compare(topic.name, partition.tp.partition, copies, batches)
@@ -122,6 +127,20 @@ def _replica(
         partition=partition.tp.partition,
         channel=cluster.channels.to(node.client_endpoint),
     )
+
+
+async def _settled_copies(replicas: list[Replica]) -> list[Copy]:
+    """The replicas' bounds, once all know the HW that one of them knew first, or as they are after a while.
+
+    A follower learns the HW with its next fetch, so that right after a produce it still knows an older one.
+    """
+    copies = [await _bounds_of(replica) for replica in replicas]
+    wanted = max(copy.high_watermark for copy in copies)
+    deadline_s = time.monotonic() + _SETTLE_S
+    while min(copy.high_watermark for copy in copies) < wanted and time.monotonic() < deadline_s:
+        await asyncio.sleep(_LOOK_AGAIN_S)
+        copies = [await _bounds_of(replica) for replica in replicas]
+    return copies
 
 
 async def _bounds_of(replica: Replica) -> Copy:

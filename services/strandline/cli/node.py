@@ -1,6 +1,7 @@
-"""`strandline node ...`: list the data nodes, and ask one to leave in good order.
+"""`strandline node ...`: list the data nodes, ask one to leave in good order, remove one that is gone for good.
 
-Invariant: `shutdown` is the controlled way (leaders move first); nothing here kills a process.
+Invariant: `shutdown` is the controlled way (leaders move first); nothing here kills a process. Whether a node may be
+removed is the controller's decision alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, MaybeBootstrap, Output
 from strandline.cli.output import Column, Format, duration_text, show
@@ -17,7 +19,9 @@ from strandline.cli.over_tls import over_tls
 if TYPE_CHECKING:
     from strandline.core.messages import Endpoint, MetadataImage, NodeImage
 
-app = typer.Typer(help="List the data nodes; ask one to leave in good order.", no_args_is_help=True)
+app = typer.Typer(
+    help="List the data nodes; ask one to leave in good order; remove one for good.", no_args_is_help=True
+)
 
 _COLUMNS = [
     Column("node_id", "node", number=True),
@@ -60,6 +64,27 @@ async def _list(bootstrap: str, form: Format) -> None:
 
 @app.command()
 @over_tls
+def remove(
+    node_id: Annotated[int, typer.Argument(metavar="NODE", help="The node's id.")],
+    bootstrap: Bootstrap,
+) -> None:
+    """Remove a node that is gone for good from the cluster.
+
+    Refused while its session lives, and while partitions are assigned to it. Its id may register again, as a new node.
+    """
+    perform(_remove(bootstrap, node_id))
+
+
+async def _remove(bootstrap: str, node_id: int) -> None:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        await admin.unregister_node(node_id)
+    typer.echo(f"removed node {node_id}")
+
+
+@app.command()
+@over_tls
 def shutdown(
     node_id: Annotated[int | None, typer.Argument(metavar="[NODE]", help="The node's id.")] = None,
     bootstrap: MaybeBootstrap = "",
@@ -69,9 +94,9 @@ def shutdown(
             "--self", help="The node on this machine whose settings stand in STRANDLINE_ variables; wait for it."
         ),
     ] = False,
-    deadline_s: Annotated[
-        float, typer.Option("--deadline-s", min=0.1, metavar="SECONDS", help="With --self: the longest wait.")
-    ] = 30.0,
+    deadline: Annotated[
+        Duration, duration_option("--deadline", help="With --self: the longest wait.", least="100ms")
+    ] = read_duration("30s"),
 ) -> None:
     """Ask a node to hand over its leaderships and end (controlled shutdown)."""
     if itself == (node_id is not None):
@@ -79,7 +104,7 @@ def shutdown(
     if itself:
         from strandline.cli.node_self import leave
 
-        typer.echo(perform(leave(deadline_s)))
+        typer.echo(perform(leave(deadline.s)))
         return
     assert node_id is not None
     if not bootstrap:

@@ -90,8 +90,17 @@ def cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple | set | frozenset):
-        return ",".join(str(entry) for entry in value) or "-"
-    return str(value)
+        return printable(",".join(str(entry) for entry in value)) or "-"
+    return printable(str(value))
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Text that says nothing to a terminal: what cannot be printed, unless it is in ``keep``, is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def console(*, stderr: bool = False) -> Console:

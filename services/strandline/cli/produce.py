@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import CommandFailed, perform
 from strandline.cli.line_source import lines_of, open_source, split_line
 from strandline.cli.options import Bootstrap, Topic, addresses
@@ -82,15 +83,18 @@ def produce(
     topic: Topic,
     bootstrap: Bootstrap,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Read here; stdin when left out.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every line.")] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-k", metavar="TEXT", help="What parts a line's key from its value."),
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="What separates a line's key from its value."),
     ] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all lines there.")] = None,
     acks: Annotated[AcksName, typer.Option(help="Wait for no copy, the leader's, or all in-sync ones.")] = AcksName.ALL,
     compression: Annotated[CompressionName, typer.Option(help="Codec of the batches.")] = CompressionName.NONE,
     idempotent: Annotated[bool, typer.Option(help="Let no retry write a line twice.")] = True,
-    linger_ms: Annotated[float, typer.Option(min=0, help="How long a batch waits for more lines.")] = 5.0,
+    linger: Annotated[
+        Duration, duration_option("--linger", help="How long a batch waits for more lines.")
+    ] = read_duration("5ms"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no figures.")] = False,
 ) -> None:
     """Send the lines of a file or of stdin to a topic, one record per line."""
@@ -98,16 +102,43 @@ def produce(
         "acks": acks.value,
         "compression": compression.value,
         "idempotent": idempotent and acks is AcksName.ALL,
-        "linger_ms": linger_ms,
+        "linger_ms": linger.ms,
     }
-    perform(_produce(bootstrap, topic, file, key_separator, partition, options, quiet))
+    keys = keys_of(key, key_separator)
+    perform(_produce(bootstrap, topic, file, keys, partition, options, quiet))
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The key of a line: always the same, or what comes before the separator; none without either."""
+
+    key: bytes | None
+    separator: bytes | None
+
+    def split(self, line: bytes) -> tuple[bytes | None, bytes]:
+        """A line's key and value."""
+        return split_line(line, self.separator) if self.key is None else (self.key, line)
+
+
+def keys_of(key: str | None, separator: str | None) -> Keys:
+    """The keys that the options ask for.
+
+    Raises:
+        typer.BadParameter: both are given, or what was given as the key looks like a separator.
+    """
+    if key is not None and separator is not None:
+        raise typer.BadParameter("give --key for the same key everywhere, or --key-separator, and not both")
+    if key is not None and len(key) <= 2 and not any(letter.isalnum() for letter in key):
+        # It was the separator's letter once; taken as a key it would put every line into one partition, unsplit.
+        raise typer.BadParameter(f"-k is the key of every line, and {key!r} looks like a separator: that is -K")
+    return Keys(None if key is None else key.encode(), None if separator is None else separator.encode())
 
 
 async def _produce(
     bootstrap: str,
     topic: str,
     file: Path | None,
-    key_separator: str | None,
+    keys: Keys,
     partition: int | None,
     options: dict[str, Any],
     quiet: bool,
@@ -116,7 +147,6 @@ async def _produce(
     from strandline.client import Producer
 
     tally = Tally()
-    separator = None if key_separator is None else key_separator.encode()
     with open_source(file) as source, _progress(file, quiet) as progress:
         async with Producer(addresses(bootstrap), on_delivery=tally.note, **tls_options(), **options) as producer:
             async with known_topic(topic):
@@ -124,7 +154,7 @@ async def _produce(
             showing = asyncio.create_task(_show(progress, tally))
             try:
                 async for line in lines_of(source):
-                    key, value = split_line(line, separator)
+                    key, value = keys.split(line)
                     await producer.send(topic, value, key, partition=partition)
                     tally.sent += 1
                     tally.sent_bytes += len(line)

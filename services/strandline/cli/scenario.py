@@ -1,11 +1,12 @@
 """`strandline scenario ...`: stories of replication, played by the production cores and compared line by line.
 
 Invariant: exit code 0 means that every file came true; 1 that one did not, and the line says where, what was
-expected and what is; 2 that a file cannot be read or written.
+expected and what is; 2 that a file cannot be read, as text or as a scenario, or written.
 """
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated
 
@@ -34,9 +35,10 @@ def run(
 ) -> None:
     """Run scenario files on the production cores and a virtual clock. No cluster, no network, no waiting."""
     worst = 0
-    for file in files:
+    folders = _folders(export, files) if export is not None else [None] * len(files)
+    for file, folder in zip(files, folders, strict=True):
         try:
-            typer.echo(_run(file, rewrite=rewrite, trace=trace, export=export, several=len(files) > 1))
+            typer.echo(_run(file, rewrite=rewrite, trace=trace, export=folder))
         except CommandFailed as failure:
             worst = max(worst, fail(failure).exit_code)
     raise typer.Exit(worst)
@@ -61,18 +63,31 @@ def play(
         raise fail(failure) from failure
 
 
-def _run(file: Path, *, rewrite: bool, trace: bool, export: Path | None, several: bool) -> str:
+def _folders(export: Path, files: list[Path]) -> list[Path]:
+    """A folder for each file, below ``export`` whatever the files are called; equal names are numbered."""
+    if len(files) == 1:
+        return [export]
+    folders: list[Path] = []
+    for file in files:
+        name = file.name if file.stem in ("", ".", "..") else file.stem
+        choices = (export / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
+        folders.append(next(folder for folder in choices if folder not in folders))
+    return folders
+
+
+def _run(file: Path, *, rewrite: bool, trace: bool, export: Path | None) -> str:
     """Run one file. Returns the line that says how it went.
 
     Raises:
         CommandFailed: it did not come true, or cannot be read or written.
     """
-    from strandline.sim.scenario.language import ScenarioFailed
+    from strandline.sim.scenario.language import NotReadable, ScenarioFailed
     from strandline.sim.scenario.run import run_file
 
-    directory = export / file.stem if export is not None and several else export
     try:
-        transcript = run_file(file, rewrite=rewrite, export=directory, trace=typer.echo if trace else None)
+        transcript = run_file(file, rewrite=rewrite, export=export, trace=typer.echo if trace else None)
+    except NotReadable as failed:
+        raise CommandFailed(str(failed), EXIT_UNREACHABLE) from failed
     except ScenarioFailed as failed:
         raise CommandFailed(str(failed), EXIT_REFUSED) from failed
     except OSError as error:

@@ -44,13 +44,13 @@ def play_file(file: Path, *, text: bool, svg: Path | None, step: int | None, wid
 
 
 def _film(file: Path) -> Film:
-    from strandline.sim.scenario.language import ScenarioFailed
+    from strandline.sim.scenario.language import NotReadable
     from strandline.sim.scenario.picture_taking import film
 
     try:
         return film(file.read_text(encoding="utf-8"), str(file))
-    except ScenarioFailed as failed:
-        raise CommandFailed(str(failed), EXIT_REFUSED) from failed
+    except NotReadable as failed:
+        raise CommandFailed(str(failed), EXIT_UNREACHABLE) from failed
     except OSError as error:
         raise explain(error) or CommandFailed(f"{file}: {error.strerror}", EXIT_UNREACHABLE) from error
     except UnicodeDecodeError as error:

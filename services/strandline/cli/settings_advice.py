@@ -79,6 +79,7 @@ CONTROLLER: dict[str, str] = SHARED | {
     "leader_imbalance_check_interval_ms": "Larger, if moving back at once disturbs.",
     "default_partitions": "To what most topics of yours have.",
     "default_replication_factor": "To what most topics of yours have; 3 loses nothing when one machine dies for good.",
+    "unclean_recovery_timeout_ms": "Only where being available matters more than acknowledged records.",
     "watch_backlog": "Larger if watchers are cut off while many topics are created at once.",
     "probe_deadline_ms": "Rarely; a suspected node that answers later than this is suspected on.",
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.output import Column, Format, show
 from strandline.export.encoding import ExportFormat
@@ -38,15 +39,15 @@ def run(
     seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not including, B.")],
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = 1,
     profile: Profile = "swarm",
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.1, help="Begin no more seeds after so long.")
+    budget: Annotated[
+        Duration | None, duration_option("--time", help="Begin no more seeds after so long.", least="1s")
     ] = None,
     table: Annotated[bool, typer.Option("--table/--no-table", help="Show how often each thing happened.")] = True,
 ) -> None:
     """Run many seeds; the exit code says whether every invariant held and everything promised was seen."""
     span = _span(seeds)
     _check_profile(profile)
-    campaign, elapsed_s = _run(span, jobs, profile, minutes)
+    campaign, elapsed_s = _run(span, jobs, profile, None if budget is None else budget.s)
     if table:
         rows = [{"what": what, "times": times} for what, times in sorted(campaign.counts.items())]
         show(rows, [Column("what", "what"), Column("times", "times", number=True)], Format.TABLE)
@@ -55,7 +56,7 @@ def run(
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _run(span: range, jobs: int, profile: str, minutes: float | None) -> tuple[Campaign, float]:
+def _run(span: range, jobs: int, profile: str, budget_s: float | None) -> tuple[Campaign, float]:
     """Every seed that there is time for, with a progress bar that shows the rate; and how long it took."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -67,7 +68,7 @@ def _run(span: range, jobs: int, profile: str, minutes: float | None) -> tuple[C
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
     with Progress(*columns, console=console(stderr=True)) as progress:
         task = progress.add_task(profile, total=len(span), rate="")
-        until_s = float("inf") if minutes is None else began_s + 60 * minutes
+        until_s = float("inf") if budget_s is None else began_s + budget_s
         seeds = (seed for seed in span if time.monotonic() < until_s)
         for outcome in outcomes(seeds, profile, jobs):
             campaign.take(outcome)
@@ -100,8 +101,8 @@ def replay(
     seed: Annotated[int, typer.Argument(help="The seed to run again.")],
     profile: Profile = "swarm",
     everything: Annotated[bool, typer.Option("--all", help="Every event of every core.")] = False,
-    last_ms: Annotated[
-        int | None, typer.Option("--last", metavar="MS", min=1, help="Only so many ms before the end.")
+    last: Annotated[
+        Duration | None, duration_option("--last", help="Only so long before the end.", least="1us")
     ] = None,
     offset: Annotated[
         str | None, typer.Option("--offset", metavar="[PARTITION/]OFFSET", help="The life of this offset.")
@@ -126,7 +127,7 @@ def replay(
     trace.watch(world)
     outcome = run_world(world)
     trace.close()
-    shown_from_us = 0 if last_ms is None else outcome.simulated_us - last_ms * 1000
+    shown_from_us = 0 if last is None else outcome.simulated_us - last.us
     for line in trace.lines:
         if line.at_us >= shown_from_us:
             typer.echo(str(line))
@@ -149,7 +150,9 @@ def _exporting_trace(root: Path, kind: ExportFormat, everything: bool) -> Trace:
 def shrink(
     seed: Annotated[int, typer.Argument(help="A seed that breaks something.")],
     profile: Profile = "swarm",
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Time for each of the two parts.")] = 60.0,
+    budget: Annotated[
+        Duration, duration_option("--time", help="Time for each of the two parts.", least="1s")
+    ] = read_duration("60s"),
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Where the scenario goes; PROFILE-SEED.scenario.")
     ] = None,
@@ -160,13 +163,13 @@ def shrink(
     from strandline.sim.shrink import Shrinker
 
     _check_profile(profile)
-    shrinker = Shrinker(draw_shape(seed, PROFILES[profile]), seconds=seconds, clock=time.monotonic)
+    shrinker = Shrinker(draw_shape(seed, PROFILES[profile]), seconds=budget.s, clock=time.monotonic)
     if shrinker.first.violation is None:
         raise fail(CommandFailed(f"seed {seed} of {profile} breaks nothing: nothing to make small", EXIT_REFUSED))
     _say_run("broken", shrinker.first, shrinker.shape)
     shrunk = shrinker.shrink()
     _say_run(f"{shrunk.tries} tries", shrunk.outcome, shrunk.shape)
-    told = _tell(shrunk, seconds)
+    told = _tell(shrunk, budget.s)
     if told is None:
         raise fail(CommandFailed("what is left cannot be told as a scenario; replay the seed", EXIT_REFUSED))
     file = out or Path(f"{profile}-{seed}.scenario")

@@ -1,4 +1,4 @@
-"""`strandline topic ...`: create, list, describe, alter and delete topics.
+"""`strandline topic ...`: create, list, describe, alter and delete topics, and what else is asked of one.
 
 Invariant: names and settings are judged by the controller alone; the command only asks and shows the answer.
 """
@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.failures import CommandFailed, perform
+from strandline.cli.failures import CommandFailed, fail, perform
 from strandline.cli.options import Bootstrap, Output, Topic, key_values
 from strandline.cli.output import Column, Format, console, show, show_one
 from strandline.cli.over_tls import over_tls
+from strandline.cli.topic_elect import elect
+from strandline.cli.topic_offsets import offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from strandline.core.messages import PartitionImage, TopicImage
+    from strandline.core.messages import MetadataImage, PartitionImage, TopicImage
 
-app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, describe, alter and delete topics; offsets and elections.", no_args_is_help=True)
 
 Configs = Annotated[
     list[str] | None,
@@ -103,10 +105,14 @@ def describe(
     unavailable: Annotated[
         bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")
     ] = False,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="One row per replica instead: its LEO, HW, lag and state.")
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Show the partitions of one topic or of all: leader, epoch, replicas, ISR."""
-    perform(_describe(bootstrap, topic, _filters(under_replicated, under_min_isr, unavailable), output))
+    tests = _filters(under_replicated, under_min_isr, unavailable)
+    perform((_describe_replicas if replicas else _describe)(bootstrap, topic, tests, output))
 
 
 def _filters(under_replicated: bool, under_min_isr: bool, unavailable: bool) -> list[Callable[[PartitionImage], bool]]:
@@ -127,9 +133,7 @@ async def _describe(
 
     async with open_admin(bootstrap) as admin:
         image = await admin.metadata()
-    topics = [topic for topic in image.topics if name in (None, topic.name)]
-    if name is not None and not topics:
-        raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: no topic is named {name!r}; see `strandline topic list`")
+    topics = _chosen(image, name)
     rows = [
         partition_row(topic.name, partition)
         for topic in sorted(topics, key=lambda topic: topic.name)
@@ -139,6 +143,38 @@ async def _describe(
     if form is Format.TABLE and name is not None and not tests:
         _print_heading(topics[0])
     show(rows, _PARTITION_COLUMNS, form, empty="no such partitions")
+
+
+async def _describe_replicas(
+    bootstrap: str, name: str | None, tests: list[Callable[[PartitionImage], bool]], form: Format
+) -> None:
+    from strandline.cli.connect import open_admin
+    from strandline.cli.topic_replicas import COLUMNS, replica_rows
+
+    names = [] if name is None else [name]
+    async with open_admin(bootstrap) as admin:
+        image = await admin.metadata()
+        chosen = {topic.name for topic in _chosen(image, name)}
+        led = await admin.describe_partitions(names)
+        held = await admin.describe_replicas(names)
+    rows = list(
+        replica_rows(image, led, held, lambda topic, part: topic in chosen and all(test(part) for test in tests))
+    )
+    if form is not Format.TABLE:
+        rows = [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]
+    show(rows, COLUMNS, form, empty="no such partitions")
+
+
+def _chosen(image: MetadataImage, name: str | None) -> list[TopicImage]:
+    """The topic of this name, or all.
+
+    Raises:
+        CommandFailed: there is none of this name.
+    """
+    topics = [topic for topic in image.topics if name in (None, topic.name)]
+    if name is not None and not topics:
+        raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: no topic is named {name!r}; see `strandline topic list`")
+    return topics
 
 
 def _print_heading(topic: TopicImage) -> None:
@@ -187,8 +223,22 @@ def delete(
 ) -> None:
     """Delete a topic and all its records."""
     if not yes:
-        typer.confirm(f"delete topic {topic} and all its records?", abort=True)
+        _confirm(topic)
     perform(_delete(bootstrap, topic))
+
+
+def _confirm(topic: str) -> None:
+    """Ask for confirmation.
+
+    Raises:
+        typer.Exit: it was not given.
+    """
+    try:
+        agreed = typer.confirm(f"delete topic {topic} and all its records?")
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        raise fail(CommandFailed(f"topic {topic} is not deleted: it was not confirmed; answer y, or give --yes"))
 
 
 async def _delete(bootstrap: str, name: str) -> None:
@@ -197,6 +247,10 @@ async def _delete(bootstrap: str, name: str) -> None:
     async with open_admin(bootstrap) as admin:
         await admin.delete_topic(name)
     typer.echo(f"deleted {name}")
+
+
+app.command("offsets")(offsets)
+app.command("elect")(elect)
 
 
 def topic_row(topic: TopicImage) -> dict[str, Any]:

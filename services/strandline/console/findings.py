@@ -158,7 +158,8 @@ def _fenced(picture: Picture) -> Iterator[Finding]:
             sentence=f"{_nodes_text(found).capitalize()} {'are' if many else 'is'} fenced: no heartbeats reach the "
             f"controller, so {'they lead' if many else 'it leads'} nothing and no new write waits for "
             f"{'them' if many else 'it'}.",
-            remedy="Start the process, or look at its output and at its way to the controller.",
+            remedy="Start the process, or look at its output and at its way to the controller; "
+            "`strandline node remove` is for a node that is gone for good.",
             nodes=found,
         )
 

@@ -20,7 +20,7 @@ from strandline.core.types import NodeId, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """One change. ``kind``: leader, shrink, expand, fence, unfence, topic. ``tp`` is None for what concerns a node."""
+    """One change. ``kind``: leader, shrink, expand, fence, unfence, remove, topic. ``tp`` is None for nodes."""
 
     at_wall_ms: int
     kind: str
@@ -88,6 +88,8 @@ def _of_nodes(known: MetadataImage, after: MetadataImage, wall_ms: int) -> Itera
         else:
             continue
         yield Transition(at_wall_ms=wall_ms, kind=kind, sentence=said, node_id=node.node_id)
+    for node_id in sorted(nodes.keys() - {node.node_id for node in after.nodes}):
+        yield Transition(at_wall_ms=wall_ms, kind="remove", sentence=f"node {node_id} removed", node_id=node_id)
 
 
 def _of_partition(

@@ -47,7 +47,7 @@ async def make_report(where: Path, story: Story, screen: Screen, scene: Scene) -
     screen.tell("report", "Spark reads what the services exported, and computes what happened")
     job = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "strandline_analytics.report", "--small", "--steps", "0",
-        "--input", str(where / "export"), "--output", str(where / PAGE), "--figures", str(where / FIGURES),
+        "--input", str(where / "export"), "--out", str(where / PAGE), "--figures", str(where / FIGURES),
         "--from-us", str(first_us), "--to-us", str(last_us),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip

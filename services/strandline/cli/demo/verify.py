@@ -92,7 +92,7 @@ def joined_hash(corpus: Corpus, spools: list[Path]) -> str:
 def logs_equal(evidence: Evidence) -> list[Check]:
     """Every partition's logs are byte-equal up to the HW, and the HW has reached every record."""
     results = verify_files(evidence.data_directories, evidence.topic)
-    different = [f"{result.topic}-{result.partition}: {result.difference}" for result in results if not result.equal]
+    different = [f"{result.topic}-{result.partition}: {result.verdict}" for result in results if not result.equal]
     copies = {len(result.replicas) for result in results}
     complete = len(results) == evidence.corpus.partitions and copies == {len(evidence.data_directories)}
     shown = (

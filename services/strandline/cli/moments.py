@@ -1,0 +1,57 @@
+"""Decides how a moment is written on the command line, and that it is UTC where nothing else is said.
+
+Invariant: the same words are the same moment in every command and on every machine; every command says on stderr which
+moment it understood.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import typer
+
+from strandline.cli.durations import read_duration
+
+FORMS = "RFC 3339 (UTC without a zone), ms since 1970, or -2h before now"
+"""For the help of an option that takes a moment."""
+
+
+def read_moment_us(text: str, option: str) -> int:
+    """A moment in microseconds since 1970, and a line on stderr that repeats it.
+
+    Raises:
+        typer.BadParameter: it is no moment.
+    """
+    us = _read(text, option)
+    typer.echo(f"strandline: {option} is {time_text(us)}", err=True)
+    return us
+
+
+def time_text(us: int) -> str:
+    """A moment as RFC 3339 in UTC, with as many digits as it needs."""
+    moment = datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    below = us % 1_000_000
+    return f"{moment}.{below:06d}".rstrip("0") + "Z" if below else f"{moment}Z"
+
+
+def _read(text: str, option: str) -> int:
+    try:
+        if text.startswith("-"):
+            return time.time_ns() // 1_000 - read_duration(text[1:]).us
+        if text.isdigit():
+            return _checked(int(text) * 1_000)
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{option}: {text!r} is no time; write 2026-11-21T14:00:00Z, milliseconds since 1970, or -2h"
+        ) from None
+
+
+def _checked(us: int) -> int:
+    """The moment, if it has a date."""
+    datetime.fromtimestamp(us // 1_000_000, UTC)
+    return us

@@ -1,0 +1,109 @@
+"""Lengths of time on the command line: one spelling, in every option."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from strandline.cli.app import app
+from strandline.cli.durations import Duration, read_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("250ms", 250_000),
+        ("10s", 10_000_000),
+        ("1.5s", 1_500_000),
+        ("5m", 300_000_000),
+        ("1h30m", 5_400_000_000),
+        ("2d", 172_800_000_000),
+        ("7us", 7),
+        ("0s", 0),
+    ],
+)
+def test_a_duration_is_numbers_with_units(text: str, us: int) -> None:
+    """Units may be combined from large to small."""
+    assert read_duration(text) == Duration(us)
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5m1h", "1h1h", "1m30", "5min", "1:30"])
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    """A number without a unit above all: nobody can know whether seconds or minutes were meant."""
+    with pytest.raises(ValueError, match=r"is no duration; .*1h30m"):
+        read_duration(text)
+
+
+@given(st.integers(0, 10**15))
+def test_a_duration_is_shown_as_it_may_be_written(us: int) -> None:
+    """What help shows as a default can be typed."""
+    assert read_duration(str(Duration(us))) == Duration(us)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cluster", "status", "--bootstrap", "a:1", "--interval", "2"], "'2' is no duration"),
+        (["cluster", "status", "--bootstrap", "a:1", "--interval", "10ms"], "10ms is too short; give 200ms or more"),
+        (["certs", "renew", ".", "--valid-for", "36h"], "36h is no multiple of 1d"),
+        (["certs", "renew", ".", "--valid-for", "9999d"], "9999d is too long; give 3650d or less"),
+    ],
+)
+def test_a_wrong_duration_names_its_option(words: list[str], said: str) -> None:
+    """What cannot be meant ends with exit code 2, the option's name and the bound."""
+    ran = CliRunner().invoke(app, words)
+
+    assert ran.exit_code == 2
+    assert f"Invalid value for '{words[-2]}'" in ran.stderr
+    assert said in ran.stderr
+
+
+def options() -> list[tuple[str, typer.core.TyperOption]]:
+    """Every option of every command, with the command's words."""
+    found: list[tuple[str, typer.core.TyperOption]] = []
+    waiting = [("strandline", typer.main.get_command(app))]
+    while waiting:
+        words, command = waiting.pop()
+        waiting += [(f"{words} {name}", inner) for name, inner in getattr(command, "commands", {}).items()]
+        found += [(words, each) for each in command.params if isinstance(each, typer.core.TyperOption)]
+    return found
+
+
+def test_no_option_has_a_unit_of_its_own() -> None:
+    """No option is named or described by a unit of time: all of them read the same spelling."""
+    units = ("-s", "-ms", "-us", "-seconds", "-minutes", "-hours", "-days")
+    odd = {
+        f"{words} {name}"
+        for words, option in options()
+        for name in option.opts
+        if name.endswith(units) or name.removeprefix("--") in ("seconds", "minutes", "hours", "days")
+        or option.metavar in ("SECONDS", "MINUTES", "HOURS", "DAYS", "MS", "LENGTH")
+    }  # fmt: skip
+
+    assert len(options()) > 150
+    assert odd == set()
+
+
+def test_o_is_the_form_of_the_output_everywhere() -> None:
+    """-o and --output choose a format in every command that has them; a destination is --out."""
+    named = [(words, option) for words, option in options() if {"-o", "--output"} & set(option.opts)]
+    wrong = {
+        f"{words} {option.opts}"
+        for words, option in named
+        if set(option.opts) != {"-o", "--output"} or "json" not in forms_of(option)
+    }
+
+    assert len(named) > 10
+    assert wrong == set()
+
+
+def forms_of(option: typer.core.TyperOption) -> set[str]:
+    """The words that an option may have as its value; none if it may have any."""
+    annotation = option.type_descriptor.annotation
+    is_closed = isinstance(annotation, type) and issubclass(annotation, Enum)
+    return {member.value for member in annotation} if is_closed else set()
