@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos test-kubernetes mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page grpcurl-page settings-page requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos test-kubernetes mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page grpcurl-page runbooks settings-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +100,13 @@ requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	  $(BIN)/uv pip compile pyproject.toml --extra fast --extra export --extra console $${set#$${set%% *}} --quiet \
 	    --constraint requirements/dev.txt --python-platform linux --python-version 3.11 --no-emit-index-url --no-emit-find-links \
 	    --no-annotate --custom-compile-command "make requirements" --output-file requirements/$${set%% *}.txt || exit 1; \
+	done
+
+runbooks: ## write where docs/ALERTS.md can be read into the alert rules [URL=https://...]
+	@$(if $(URL),echo "$(URL)" > deploy/monitoring/runbooks.url)
+	@url=$$(cat deploy/monitoring/runbooks.url); for file in alerts alerts_test; do \
+	  sed "s|runbook_url: .*#|runbook_url: $$url#|" deploy/monitoring/$$file.yaml > .venv/$$file.yaml \
+	  && mv .venv/$$file.yaml deploy/monitoring/$$file.yaml || exit 1; \
 	done
 
 clean: ## remove what the tools left, the environment included; data directories stay

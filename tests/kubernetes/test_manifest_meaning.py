@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from strandline import __version__
 from strandline.cli.app import app
+from strandline.cli.durations import read_duration
 from strandline.console.settings import ConsoleSettings
 from strandline.controller.settings import ControllerSettings
 from strandline.replica.settings import ReplicaSettings
@@ -156,7 +157,7 @@ def test_a_pod_has_time_to_leave(name: str) -> None:
     """The grace period holds the hook's longest wait, the farewell and the last flush, with something to spare."""
     (box,) = [box for role, box in _services(name) if role == "replica"]
     words = box["lifecycle"]["preStop"]["exec"]["command"]
-    hook_s = float(words[words.index("--deadline-s") + 1])
+    hook_s = read_duration(words[words.index("--deadline") + 1]).s
     farewell_s = int(variables(name, box)["STRANDLINE_SHUTDOWN_DEADLINE_MS"]) / 1000
     flush_s = 10.0
     spec = one(name, "StatefulSet", "strandline-replica")["spec"]["template"]["spec"]

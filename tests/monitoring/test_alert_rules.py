@@ -60,12 +60,15 @@ def test_every_rule_has_a_unit_test() -> None:
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
 def test_an_alert_is_explained(rule: dict[str, object]) -> None:
-    """Severity, summary, description, and a heading of its own in the page that its link names."""
+    """Severity, summary, description, and an absolute link to a heading of its own in docs/ALERTS.md."""
     labels, annotations = rule["labels"], rule["annotations"]
     assert isinstance(labels, dict) and isinstance(annotations, dict)
     page, _, anchor = annotations["runbook_url"].partition("#")
-    headings = re.findall(r"^## (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+    headings = re.findall(r"^## (\w+)$", (ROOT / "docs" / "ALERTS.md").read_text(), re.MULTILINE)
 
+    assert page == (MONITORING / "runbooks.url").read_text().strip()
+    assert page.startswith("https://")
+    assert page.endswith("/docs/ALERTS.md")
     assert labels["severity"] in ("critical", "warning")
     assert annotations["summary"] and annotations["description"]
     assert anchor == str(rule["alert"]).lower()

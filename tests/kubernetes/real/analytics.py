@@ -12,7 +12,7 @@ from machine import HOME_LABEL
 from yaml import safe_dump
 
 JOB = "analytics-once"
-_WORDS = ["analytics", "report", "--input", "/exports/state", "--output", "/exports/report.html", "--memory", "1g"]
+_WORDS = ["analytics", "report", "--input", "/exports/state", "--out", "/exports/report.html", "--memory", "1g"]
 
 
 def run_job(timeout_s: float = 600.0) -> str:

@@ -156,6 +156,9 @@ class Run:
 
     def gather_evidence(self) -> None:
         """What there is to see when something failed, before it is torn down."""
+        if not self.cluster.evidence(self.directory):
+            self.note(f"the cluster has no API server to ask; what its programs printed is in {self.directory}")
+            return
         questions = {
             "pods.txt": ["get", "pods", "-o", "wide"],
             "events.txt": ["get", "events", "--sort-by=.lastTimestamp"],

@@ -18,7 +18,7 @@ ETCD=127.0.0.1:23790
 ETCD_PEER=127.0.0.1:23800
 CGROUP=strandline-node
 
-export PATH=$CACHE/bin:$PATH:/usr/sbin:/sbin
+export PATH=$CACHE/bin:$PATH${STRANDLINE_KUBERNETES_SYSTEM_PATH-:/usr/sbin:/sbin}
 export KUBECONFIG=$STATE/admin.conf
 
 nodes() { seq 0 $((NODES - 1)); }
