@@ -14,7 +14,7 @@ from strandline.sim.scenario.stage import Stage
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.scenario"))
 SCENE = (
     "strandline-scenario 1\nnodes A B C\ntopic lines replicas=A,B,C min-isr=2\n"
-    "produce A m0\nproduce A m1 acks=1\ndeliver B->A A->B\ncrash C\nproduce B m2\n"
+    "produce A m0\nproduce A m1 acks=1\ndeliver B->A A->B\ncrash C\nproduce B m2\nfetch A as=B label=all\n"
 )
 """A leads m0 m1, B has both, C is down; m0 waits, m1 is acked, m2 was refused."""
 
@@ -24,6 +24,8 @@ CASES = [
     ("expect-log C empty", "the log of C"),
     ("expect-log A m1@0 from=1", "the log of A"),
     ("expect-log A = B", "the log of"),
+    ("expect-log-start A=0 B=0", "the log start of"),
+    ("expect-read all m0@0 m1@0", "what was read from all"),
     ("expect-hw A=0 B=0", "the hw of"),
     ("expect-leo A=2 B=2", "the leo of"),
     ("expect-remote A B=0 C=none", "the remote leo of"),
@@ -43,6 +45,10 @@ TWISTS = {
     "expect-log C empty": ["expect-log C m0@0"],
     "expect-log A m1@0 from=1": ["expect-log A m1@0 from=0", "expect-log A m1@0 from=2"],
     "expect-log A = B": ["expect-log A = C", "expect-log A = B = C"],
+    "expect-log-start A=0 B=0": ["expect-log-start A=1", "expect-log-start A=0 B=1"],
+    "expect-read all m0@0 m1@0": [
+        "expect-read all m0@0", "expect-read all empty", "expect-read all m0..m1@1", "expect-read all UNKNOWN_TOPIC_ID",
+    ],
     "expect-hw A=0 B=0": ["expect-hw A=1", "expect-hw A=0 B=1"],
     "expect-leo A=2 B=2": ["expect-leo A=1", "expect-leo A=2 B=3"],
     "expect-remote A B=0 C=none": ["expect-remote A B=2", "expect-remote A C=0", "expect-remote A B=none"],
@@ -70,19 +76,19 @@ def test_every_claim_verb_is_here() -> None:
 @pytest.mark.parametrize(("claim", "about"), CASES)
 def test_a_claim_holds_and_its_twists_fail(claim: str, about: str) -> None:
     """What is true passes and prints nothing; what is not fails at its line, with what was expected and what is."""
-    assert run_text(SCENE + claim + "\n", "scene", compare=False).outputs[9] == []
+    assert run_text(SCENE + claim + "\n", "scene", compare=False).outputs[10] == []
     for twisted in TWISTS[claim]:
         with pytest.raises(ScenarioFailed) as caught:
             run_text(SCENE + twisted + "\n", "scene", compare=False)
         failed = caught.value
-        assert (failed.line, failed.expected.startswith(about)) == (9, True)
+        assert (failed.line, failed.expected.startswith(about)) == (10, True)
         assert failed.actual != failed.expected
         assert str(failed).splitlines()[2].strip() == "^"
 
 
 def test_all_hold_fails_when_a_property_is_broken() -> None:
     """The first sentence of each break is in the message; the property alone can be claimed broken, and only it."""
-    broken = SCENE + "fetch A as=B offset=2\nfetch A as=C offset=2\n"
+    broken = SCENE + "fetch A as=B offset=2\nfetch A as=C\nfetch A as=C offset=2\n"
     with pytest.raises(ScenarioFailed) as caught:
         run_text(broken + "expect-invariant all hold\n", "scene", compare=False)
 
@@ -102,6 +108,8 @@ def twisted(claim: str) -> str:
     verb, *words = claim.split("#")[0].split()
     if verb == "expect-log" and "=" in words:
         return f"expect-log {words[0]} nothing-like-this@99"
+    if verb == "expect-read":
+        return f"{verb} {words[0]} {'m99@99' if words[1] != 'm99@99' else 'empty'}"
     if verb in ("expect-log", "expect-epochs"):
         kept = [word for word in words if word != "empty"]
         options = [word for word in kept if word.startswith("from=")]

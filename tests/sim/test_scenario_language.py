@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from strandline.sim.scenario.language import ScenarioFailed, parse, rewritten
+from strandline.sim.scenario.language import NotReadable, ScenarioFailed, parse, rewritten
 from strandline.sim.scenario.run import VERBS, run_text
 
 HEAD = "strandline-scenario 1\n"
@@ -79,6 +79,14 @@ def test_an_unknown_verb() -> None:
     assert (failed.name, failed.line, failed.actual) == ("incident.scenario", 4, "'delivr'")
     assert "deliver" in failed.expected
     assert str(failed).splitlines()[1:3] == ["    delivr B->A", "    ^"]
+
+
+def test_a_wrong_verb_is_found_before_anything_is_played() -> None:
+    """Late in a file, behind output that differs and a claim that does not hold."""
+    failed = failure(SCENE + "expect-leo A=7\n  never printed\n\ndelivr B->A\n")
+
+    assert isinstance(failed, NotReadable)
+    assert (failed.line, failed.actual) == (7, "'delivr'")
 
 
 def test_a_missing_node() -> None:
@@ -152,6 +160,19 @@ def test_output_that_is_missing_or_too_much() -> None:
         ("deliver B->A fetch twice", "nothing more"),
         ("drop B->A fetch loudly", "nothing more"),
         ("expect-log A =", "a node whose log shall be equal"),
+        ("produce A m0..m999999999", "at most 100,000 records in one word"),
+        ("expect-log A m0..m999999999@0", "at most 100,000 records in one word"),
+        ("produce A m0..m99999999999999999999", "a record (letters, digits, - and _)"),
+        ("produce A m0 sequence=3", "producer= beside a sequence"),
+        ("tick 999999999m", "a duration of 1440m at most"),
+        ("delete-records B before=1", "a node that leads"),
+        ("delete-records A", "before=, the first offset that is kept"),
+        ("delete-records A 1", "nothing more"),
+        ("retention A", "bytes="),
+        ("retention B bytes=0", "a node that leads"),
+        ("expect-read A empty", "a node that was consumed from"),
+        ("expect-log-start A=x", "a number"),
+        ("expect-log-start A", "a node and its log start"),
     ],
 )
 def test_what_is_wrong_is_named(command: str, expected: str) -> None:
@@ -160,6 +181,93 @@ def test_what_is_wrong_is_named(command: str, expected: str) -> None:
 
     assert failed.line == 4
     assert expected in failed.expected
+
+
+@pytest.mark.parametrize(
+    ("commands", "expected"),
+    [
+        ("nodes A\npreload A e0x999999999", "at most 100,000 records in one word"),
+        ("nodes A\npreload A m0..m999999999@0", "at most 100,000 records in one word"),
+        ("nodes A\ntopic lines replicas=A epoch=999999999", "an epoch of 10,000 at most"),
+        ("nodes A B\ntopic lines replicas=A\nelect B unclean", "a node with a replica (A)"),
+    ],
+)
+def test_what_is_wrong_in_a_scene_is_named(commands: str, expected: str) -> None:
+    """Absurd numbers are refused before they cost memory or time, and so is an election without effect."""
+    assert expected in failure(HEAD + commands + "\n", compare=False).expected
+
+
+def test_a_producer_counts_on() -> None:
+    """Without sequence= its records go on behind the last ones, from 0 at the beginning."""
+    text = run_text(
+        SCENE
+        + "produce A a b producer=P\nproduce A c producer=P sequence=2 as=again\nproduce A d producer=P\n"
+        "produce A x producer=Q\nproduce A e producer=P sequence=9\nexpect-log A a..b@0 c@0 d@0 x@0\n".replace(
+            "a..b@0", "a@0 b@0"
+        ),
+        "f",
+        compare=False,
+    ).text()
+
+    assert text.count("OUT_OF_ORDER_SEQUENCE_NUMBER") == 1
+
+
+READ = SCENE + "produce A m0..m3\nstabilize\n"
+
+
+def test_old_records_are_deleted_up_to_the_high_watermark() -> None:
+    """The leader moves its log start, followers learn it with their next fetch, readers below it are out of range."""
+    text = run_text(
+        READ + "hold B->A\nproduce A m4\ndelete-records A before=9\nexpect-log-start A=4 B=0\nexpect-log A m4@0\n"
+        "consume A offset=3\nexpect-read A OFFSET_OUT_OF_RANGE\nrelease B->A\nstabilize 1s\n"
+        "expect-log-start A=4 B=4\nexpect-log B m4@0\nexpect-invariant all hold\n",
+        "f",
+        compare=False,
+    ).text()
+
+    assert "  A: log start 0->4\n" in text
+
+
+@pytest.mark.parametrize(
+    ("left", "start"), [(0, 3), (99, 3), (100, 3), (101, 2), (250, 1), (399, 0), (400, 0), (900, 0)]
+)
+def test_retention_leaves_what_it_shall(left: int, start: int) -> None:
+    """Whole batches go as long as the rest still holds so many bytes, and never the newest one."""
+    run_text(READ + f"retention A bytes={left}\nexpect-log-start A={start}\n", "f", compare=False)
+
+
+def test_retention_deletes_nothing_above_the_high_watermark() -> None:
+    """What is not committed stays, however much there is of it."""
+    run_text(READ + "hold B->A\nproduce A m4..m7\nretention A bytes=0\nexpect-log-start A=4\n", "f", compare=False)
+
+
+def test_what_a_consumer_read_is_claimed_from_its_offset_on() -> None:
+    """Though it is given whole batches; a fetch is claimed by its label, and one that waits as waiting."""
+    run_text(
+        SCENE + "produce A m0..m4 batch=5\nstabilize\nconsume A offset=3\nexpect-read A m3@0 m4@0\n"
+        "consume A offset=5\nexpect-read A empty\nfetch A offset=5 wait=9s label=late\n"
+        "produce A m5\nstabilize 1s\nexpect-read late m5@0\n",
+        "f",
+        compare=False,
+    )
+    waiting = failure(SCENE + "fetch A wait=9s label=late\nexpect-read late m0@0\n", compare=False)
+
+    assert waiting.actual == "what was read from late is waiting"
+
+
+def test_a_loss_that_an_unclean_election_explains_is_told_and_one_that_acks_1_promised_is_not() -> None:
+    """I11 and I16 say what was lost and not whose fault it is; acks=1 promised nothing that they count."""
+    story = (
+        HEAD + "nodes A B\ntopic lines replicas=A,B{isr} unclean=on\nhold B->A\nproduce A m0 acks={acks}\ncrash A\n"
+        "elect B unclean\nmetadata-to B\nproduce B x\nrelease *\nrestart A\nstabilize 3s\nexpect-log A x@1\n"
+    )
+    told = run_text(story.format(isr=" isr=A", acks="all"), "f", compare=False).text()
+    untold = run_text(story.format(isr="", acks="1"), "f", compare=False).text()
+
+    assert "!! I11 is broken: A truncates m0@0" in told
+    assert "!! I16 is broken: m0, acked at offset 0, is in no log" in told
+    assert "m0: acked at 0" in untold
+    assert "!!" not in untold
 
 
 def test_no_batch_is_left_half() -> None:

@@ -79,7 +79,7 @@ def test_the_phrases_can_be_played(row: str) -> None:
 def test_every_scenario_file_is_on_the_page() -> None:
     """The table lists the files that are there, each once, and no other."""
     table = PAGE.partition("## Scenarios to read")[2].partition("\n## ")[0]
-    listed = re.findall(r"`((?:table|tr\d|e_t)\w+)`", table)
+    listed = re.findall(r"`((?:table|tr\d|e_[mt]\d)\w+)`", table)
     there = [path.stem for path in (ROOT / "tests" / "scenarios").glob("*.scenario")]
 
     assert sorted(listed) == sorted(there)

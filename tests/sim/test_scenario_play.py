@@ -76,13 +76,13 @@ def test_a_frame_as_svg(story: Path, tmp_path: Path) -> None:
     ("text", "code", "message"),
     [
         (STORY.replace("A=1", "A=7"), 1, "expected: the hw of A is 7"),
-        ("nodes A\n", 1, "the first line 'strandline-scenario 1'"),
+        ("nodes A\n", 2, "the first line 'strandline-scenario 1'"),
         ("strandline-scenario 1\nnodes A\n", 1, "nothing to see"),
         ("strandline-scenario 1\nnodes A\ncrash X\n", 1, "a node (A)"),
     ],
 )
 def test_what_goes_wrong_is_said(story: Path, text: str, code: int, message: str) -> None:
-    """As `run` says it, on stderr, with the exit code of a check that failed."""
+    """As `run` says it, on stderr, with the exit code of a check that failed or of a file that cannot be read."""
     story.write_text(text)
     result = play(story)
 

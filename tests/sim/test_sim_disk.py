@@ -87,8 +87,8 @@ def test_a_log_that_lost_all_above_its_log_start_begins_anew_there() -> None:
     log.begin_flush()
     log.end_flush()
     log.log_start = 4
-    log.cut(2)
-    log.synced = 5
+    log.recovery_point = 5
+    log.lose_from(2)
     missed = log.recover()
 
     assert missed

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.sim.profiles import PROFILES
+from strandline.sim.profiles import AIMED_KINDS, LOSSES, PROFILES
 from strandline.sim.run import Outcome, run_world
 from strandline.sim.shape import Fault, Shape, draw_shape
 from strandline.sim.world import World
@@ -37,14 +37,16 @@ def test_who_is_struck_while_it_joins_is_refused(other: int, how: str) -> None:
 
 
 def test_aimed_faults_leave_other_seeds_as_they_were() -> None:
-    """A seed without an aimed fault has the very shape that it has where the profile knows none."""
+    """A seed without aimed faults and losses has the very shape that it has where the profile knows none of them."""
     swarm, blind = PROFILES["swarm"], replace(PROFILES["swarm"], aimed=())
+    apart = {*AIMED_KINDS, *LOSSES}
 
     def unaimed(shape: Shape) -> Shape:
         return replace(shape, profile=blind)
 
     pairs = [(draw_shape(seed, swarm), draw_shape(seed, blind)) for seed in range(40)]
-    aimed = [one for one, _ in pairs if "joiner" in one.kinds]
+    aimed = [one for one, _ in pairs if apart & set(one.kinds)]
 
     assert 0 < len(aimed) < len(pairs)
-    assert all(unaimed(one) == other for one, other in pairs if "joiner" not in one.kinds)
+    assert {kind for one in aimed for kind in one.kinds} >= apart
+    assert all(unaimed(one) == other for one, other in pairs if not apart & set(one.kinds))

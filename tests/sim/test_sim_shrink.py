@@ -79,7 +79,7 @@ def test_a_run_with_one_fault_less_draws_the_same_for_the_rest() -> None:
 def test_a_failing_seed_becomes_a_scenario_that_fails_alone(tmp_path: Path) -> None:
     """The written file plays and shows the loss; under the rule in force it plays as well, and nothing is lost."""
     file = tmp_path / "found.scenario"
-    ran = CliRunner().invoke(app, ["shrink", str(SEED), "--profile", PROFILE, "--seconds", "40", "--out", str(file)])
+    ran = CliRunner().invoke(app, ["shrink", str(SEED), "--profile", PROFILE, "--time", "40s", "--out", str(file)])
     text = file.read_text()
     run_file(file)
     safe = text.replace("truncation=high-watermark", "truncation=leader-epoch")

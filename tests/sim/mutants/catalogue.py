@@ -14,6 +14,9 @@ from mutants import (
     m24_min_isr_lowered,
     m25_duplicate_answered,
     m26_same_epoch_after_restart,
+    m120_deletes_above_the_hw,
+    m121_proposal_of_an_old_epoch,
+    m122_woken_consumer,
     r01_truncate_to_hw,
     r02_kip_101_lookup,
     r03_majority,
@@ -53,7 +56,12 @@ MUTANTS: tuple[Mutant, ...] = (
     *m24_min_isr_lowered.MUTANTS,
     *m25_duplicate_answered.MUTANTS,
     *m26_same_epoch_after_restart.MUTANTS,
+    *m120_deletes_above_the_hw.MUTANTS,
+    *m121_proposal_of_an_old_epoch.MUTANTS,
+    *m122_woken_consumer.MUTANTS,
 )
-"""``R1`` to ``R12``, then 13 to 26. The pairs that prove a mask stand with the mutant that is masked."""
+"""``R1`` to ``R12``, then 13 to 26, and from 120 on those that others invented.
+
+The pairs that prove a mask stand with the mutant that is masked."""
 
 REQUIRED = tuple(f"R{number}" for number in range(1, 13))

@@ -12,15 +12,18 @@ from typing import TypeVar
 
 from strandline.sim.scenario.language import Command, Misuse, Word
 from strandline.sim.scenario.nodes import Actor
-from strandline.sim.scenario.records import expand
+from strandline.sim.scenario.records import MOST_RECORDS, count_of, expand
 from strandline.sim.scenario.stage import Stage
 from strandline.sim.scenario.wire import CONTROLLER, Link
 
 _OPTION = re.compile(r"^([a-z][a-z.-]*)=(.*)$")
 _RECORD = re.compile(r"^[\w-]+$")
-_DURATION = re.compile(r"^(\d+)(ms|s|m)$")
+_DURATION = re.compile(r"^(\d{1,12})(ms|s|m)$")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 E = TypeVar("E", bound=StrEnum)
+
+MOST_MS = 24 * 60 * 60_000
+"""A day: the clock moves in steps, and a story that needs more has a typing mistake."""
 
 
 class Call:
@@ -118,9 +121,17 @@ class Call:
             return [place for place in (*self.stage.actors, CONTROLLER) if place != other]
         return [self.place(word)]
 
+    def expanded(self, word: Word, text: str | None = None) -> list[str]:
+        """The records that a word stands for; ``text`` is the part of it that names them."""
+        text = word.text if text is None else text
+        count = count_of(text)
+        if count > MOST_RECORDS:
+            raise self.wrong(word, f"at most {MOST_RECORDS:,} records in one word", f"{count:,}")
+        return expand(text)
+
     def records(self, word: Word) -> list[str]:
         """One record, or several: ``m0..m3``."""
-        found = expand(word.text)
+        found = self.expanded(word)
         if not all(_RECORD.match(value) for value in found):
             raise self.wrong(word, "a record (letters, digits, - and _), several (m0..m3), or an option of this verb")
         return found
@@ -136,7 +147,10 @@ class Call:
         found = _DURATION.match(word.text)
         if found is None:
             raise self.wrong(word, "a duration such as 500ms or 2s")
-        return int(found[1]) * _UNIT_MS[found[2]]
+        duration_ms = int(found[1]) * _UNIT_MS[found[2]]
+        if duration_ms > MOST_MS:
+            raise self.wrong(word, f"a duration of {MOST_MS // 60_000}m at most")
+        return duration_ms
 
     def choice(self, word: Word, among: type[E]) -> E:
         """One of a closed list."""

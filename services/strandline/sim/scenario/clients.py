@@ -31,6 +31,11 @@ WAITING = "waiting"
 NO_ANSWER = "no answer"
 
 
+def consumer_of(node: str) -> str:
+    """Under which name a consumer of a node is known."""
+    return f"consumer of {node}"
+
+
 @dataclass(slots=True)
 class Call:
     """One request of a caller. ``text`` is what became of it, as told."""
@@ -43,6 +48,8 @@ class Call:
     code: ErrorCode | None = None
     """The error answered; NONE for success, None while nothing was answered."""
     received: FetchedPartition | None = None
+    start: int | None = None
+    """The offset that a fetch asked for; None for any other call."""
     offset: int | None = None
 
     def offset_of(self, name: str) -> int | None:
@@ -60,6 +67,8 @@ class Clients:
         self.calls: dict[str, Call] = {}
         self._open: dict[int, Call] = {}
         self._producers: dict[str, int] = {}
+        # The sequence of the next record of each producer.
+        self.next_sequence: dict[str, int] = {}
 
     def producer_id(self, name: str) -> int:
         """The id behind a producer's name."""
@@ -93,7 +102,7 @@ class Clients:
         at_follower: bool,
     ) -> Call:
         """Send one fetch."""
-        call, request_id = self._begin(Call(label, actor.name))
+        call, request_id = self._begin(Call(label, actor.name, start=part.fetch_offset))
         request = FetchRequest((part,), replica, max_wait_ms=wait_ms, min_bytes=min_bytes)
         arrived = events.FetchArrived(self._stage.now_ms, request_id, request, None, at_follower)
         self._stage.step(actor, arrived)

@@ -27,7 +27,7 @@ from strandline.core.controller_messages import (
     WatchMetadata,
 )
 from strandline.core.controller_state import ClusterState
-from strandline.core.errors import Refusal
+from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -39,6 +39,8 @@ from strandline.core.messages import (
     NodeRegistered,
     PartitionImage,
     RegisterNode,
+    ReplicaLogsReported,
+    ReportReplicaLogs,
 )
 from strandline.core.types import NodeEpoch
 from strandline.sim.scenario import telling
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from strandline.sim.scenario.stage import Stage
 
 CLUSTER_ID = "scenario"
+SECRET = "5c" * 32
 _NOWHERE = Endpoint("127.0.0.1", 1)
 A = TypeVar("A")
 
@@ -108,7 +111,7 @@ class Control:
         stage = self._stage
         self._reigns += 1
         self.core = StagedController(self._stored, stage.rules, stage.controller_timings)
-        self.step(ControllerStarted(stage.now_ms, CLUSTER_ID))
+        self.step(ControllerStarted(stage.now_ms, CLUSTER_ID, SECRET))
         for actor in stage.running():
             self.watch(actor)
 
@@ -145,7 +148,7 @@ class Control:
                 case want.Commit():
                     self._commit()
                 case want.Publish():
-                    self._publish(effect.image)
+                    self._publish(effect)
                 case want.Answer():
                     self._answers[effect.request_id] = effect.answer
                 case want.RefuseCall():
@@ -198,6 +201,8 @@ class Control:
             unclean=actor.disk.is_unclean,
             controller_epoch_seen=seen.controller_epoch if seen else None,
             epochs_seen=_epochs_in(seen) if seen else (),
+            known_incarnations=actor.disk.begin_incarnation(actor.incarnation_id),
+            position=seen.position if seen else None,
         )
         try:
             answer = self.ask(request, NodeRegistered)
@@ -207,6 +212,7 @@ class Control:
             code = answer.refusal.code.name if answer.refusal else "no epoch"
             self._stage.tell(f"{actor.name}: registration refused, {code}")
             return None
+        actor.disk.confirm_incarnation(actor.incarnation_id)
         unclean = ", unclean" if actor.disk.is_unclean else ""
         self._stage.tell(f"{actor.name}: registered with node epoch {answer.node_epoch}{unclean}")
         return events.Registered(0, answer.cluster_id, answer.node_epoch, answer.controller_epoch)
@@ -230,6 +236,7 @@ class Control:
             metadata_offset=actor.disk.seen.metadata_offset if actor.disk.seen else 0,
             want_fence=actor.wants_fence,
             want_shut_down=wants_shut_down,
+            position=actor.disk.seen.position if actor.disk.seen else None,
         )
         try:
             answer = self.ask(request, HeartbeatAnswer)
@@ -283,11 +290,12 @@ class Control:
         self._watchers[actor.name] = effect.node_epoch
         self._send_metadata(actor, effect.snapshot)
 
-    def _publish(self, image: MetadataImage) -> None:
+    def _publish(self, effect: want.Publish) -> None:
         for actor in self._stage.running():
             node_epoch = self._watchers.get(actor.name)
             if node_epoch is not None:
-                self._send_metadata(actor, replace(image, to_node_epoch=node_epoch))
+                position = effect.position_for(actor.node_id, node_epoch)
+                self._send_metadata(actor, replace(effect.image, to_node_epoch=node_epoch, position=position))
 
     def _send_metadata(self, actor: Actor, image: MetadataImage) -> None:
         stage, life = self._stage, actor.life
@@ -313,6 +321,19 @@ class Control:
     def forget(self, actor: Actor) -> None:
         """A node's process ended, and its watch with it."""
         self._watchers.pop(actor.name, None)
+
+    # --- reports of logs ------------------------------------------------------------------------------
+
+    def report(self, actor: Actor, request: ReportReplicaLogs) -> Refusal | None:
+        """Let the controller hear what a node's log holds, at once. Returns why it did not."""
+        if self._is_cut_off(actor):
+            return Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller cannot be reached")
+        (info,) = request.logs
+        self._stage.tell(f"{actor.name}: {telling.report_text(info)}")
+        try:
+            return self.ask(request, ReplicaLogsReported).refusal
+        except CallRefused as error:
+            return error.refusal
 
     # --- AlterPartition -------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from strandline.core.alter_partition import Attempts, alter_partitions
 from strandline.core.controller import ControllerCore
 from strandline.core.controller_effects import ControllerEffect
-from strandline.core.draft import Draft
 from strandline.core.election import Elected, ElectionType
 from strandline.core.leadership import fence, install
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, PartitionImage
@@ -23,32 +22,32 @@ class StagedController(ControllerCore):
 
     def place_leader(self, tp: TopicPartition, node_id: NodeId, *, unclean: bool) -> list[ControllerEffect]:
         """Elect this very node: from ISR or ELR, or unclean."""
-        draft = Draft(self.state)
+        draft = self._draft()
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         install(draft, self._partition(tp), Elected(node_id, kind), "scenario")
         return self._commit(draft)
 
     def drop_leader(self, tp: TopicPartition) -> list[ControllerEffect]:
         """Leave the partition without a leader, in a new epoch."""
-        draft = Draft(self.state)
+        draft = self._draft()
         draft.put_partition(replace(self._partition(tp), leader=None), cause="scenario", new_reign=True)
         return self._commit(draft)
 
     def put_isr(self, tp: TopicPartition, isr: tuple[NodeId, ...], elr: tuple[NodeId, ...]) -> list[ControllerEffect]:
         """Set the committed ISR and ELR, as earlier AlterPartitions may have left them."""
-        draft = Draft(self.state)
+        draft = self._draft()
         draft.put_partition(replace(self._partition(tp), isr=isr, elr=elr), cause="scenario")
         return self._commit(draft)
 
     def alter_by_hand(self, request: AlterPartitionRequest) -> tuple[list[ControllerEffect], AlterPartitionAnswer]:
         """Decide a proposal that no node sent: every check but the one of the attempt's number."""
-        draft = Draft(self.state)
+        draft = self._draft()
         answer = alter_partitions(draft, Attempts(), request)
         return self._commit(draft), answer
 
     def fence_now(self, node_id: NodeId) -> list[ControllerEffect]:
         """End a node's session."""
-        draft = Draft(self.state)
+        draft = self._draft()
         self._sessions.end(node_id)
         fence(draft, [node_id], "scenario", {})
         return self._commit(draft)

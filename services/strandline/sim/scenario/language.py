@@ -68,16 +68,20 @@ class ScenarioFailed(Exception):
         )
 
 
+class NotReadable(ScenarioFailed):
+    """The file is no scenario of this language, so nothing of it was played."""
+
+
 def parse(text: str, name: str) -> Script:
     """Read a file.
 
     Raises:
-        ScenarioFailed: it is no scenario, or output stands under no command.
+        NotReadable: it is no scenario, or output stands under no command.
     """
     lines = text.splitlines()
     first = lines[0] if lines else ""
     if first.rstrip() != FIRST_LINE:
-        raise ScenarioFailed(name, 1, first, 0, f"the first line {FIRST_LINE!r}", repr(first))
+        raise NotReadable(name, 1, first, 0, f"the first line {FIRST_LINE!r}", repr(first))
     commands: list[Command] = []
     for number, line in enumerate(lines[1:], 2):
         words = split(line)
@@ -87,7 +91,7 @@ def parse(text: str, name: str) -> Script:
         elif line.strip():
             above = commands[-1] if commands else None
             if above is None or above.line + len(above.expected) != number - 1:
-                raise ScenarioFailed(name, number, line, _margin(line), "a command at the margin", "indented text")
+                raise NotReadable(name, number, line, _margin(line), "a command at the margin", "indented text")
             commands[-1] = replace(above, expected=(*above.expected, line.strip()))
     return Script(name, tuple(lines), tuple(commands))
 

@@ -25,6 +25,8 @@ class Actor:
         self.timings = timings
         self.roles = frozenset({Role.FOLLOWER}) if observer else frozenset({Role.LEADER, Role.FOLLOWER})
         self.disk = Disk(node_id)
+        # What `copy-disk` kept, for `restore-disk`.
+        self.backup: Disk | None = None
         self.core: NodeCore | None = None
         self.life = 0
         self.next_beat_ms = 0

@@ -59,7 +59,8 @@ def _nothing(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Eve
 def _open(stage: Stage, actor: Actor, effect: want.OpenLog) -> list[events.Event]:
     log = actor.log
     start, leo, hw = Offset(log.log_start), Offset(log.leo), Offset(log.hw_cached)
-    return [events.LogOpened(stage.now_ms, effect.tp, start, leo, hw, log.epochs, log.producers())]
+    found = (start, leo, hw, log.epochs, log.producers(), log.reconciled)
+    return [events.LogOpened(stage.now_ms, effect.tp, *found)]
 
 
 def _append(stage: Stage, actor: Actor, effect: want.Append) -> list[events.Event]:
@@ -102,7 +103,14 @@ def _save_epochs(stage: Stage, actor: Actor, effect: want.SaveEpochs) -> list[ev
 
 
 def _save_hw(stage: Stage, actor: Actor, effect: want.SaveHighWatermarks) -> list[events.Event]:
-    actor.log.hw_cached = actor.log.hw_durable = effect.high_watermarks[TP]
+    log = actor.log
+    log.hw_cached = log.hw_durable = effect.high_watermarks.get(TP, log.hw_cached)
+    log.recovery_point = log.recovery_point_durable = log.synced
+    return []
+
+
+def _save_reconciled(stage: Stage, actor: Actor, effect: want.SaveReconciledEpochs) -> list[events.Event]:
+    actor.log.reconciled = effect.epochs[TP]
     return []
 
 
@@ -279,6 +287,11 @@ def _send_alter(stage: Stage, actor: Actor, effect: want.SendAlterPartition) -> 
     return []
 
 
+def _send_logs(stage: Stage, actor: Actor, effect: want.SendReplicaLogs) -> list[events.Event]:
+    refusal = stage.control.report(actor, effect.request)
+    return [events.ReplicaLogsAnswered(stage.now_ms, effect.report_id, refusal)]
+
+
 def _refresh(stage: Stage, actor: Actor, effect: want.RefreshMetadata) -> list[events.Event]:
     stage.control.watch(actor)
     return []
@@ -311,6 +324,7 @@ _PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
     want.ApplyRetention: _nothing,
     want.SaveEpochs: _save_epochs,
     want.SaveHighWatermarks: _save_hw,
+    want.SaveReconciledEpochs: _save_reconciled,
     want.SaveProducers: _nothing,
     want.SaveMetadata: _save_metadata,
     want.Flush: _flush,
@@ -319,6 +333,7 @@ _PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
     want.SendEpochEnds: _send_epoch_ends,
     want.SendListOffsets: _send_offsets,
     want.SendAlterPartition: _send_alter,
+    want.SendReplicaLogs: _send_logs,
     want.RefreshMetadata: _refresh,
     want.AnswerProduce: _answer_produce,
     want.AnswerFetch: _answer_fetch,

@@ -11,11 +11,11 @@ from dataclasses import replace
 from strandline.core.errors import ErrorCode
 from strandline.core.types import Acks
 from strandline.sim.scenario.clients import WAITING, Call
-from strandline.sim.scenario.language import Command, ScenarioFailed, Script, parse
+from strandline.sim.scenario.language import Command, ScenarioFailed, Script
 from strandline.sim.scenario.nodes import Actor
 from strandline.sim.scenario.picture import Answer, Cell, Claim, Fate, Film, Flight, Frame, Lane, Sent
 from strandline.sim.scenario.records import records_of
-from strandline.sim.scenario.run import carry_out
+from strandline.sim.scenario.run import carry_out, read
 from strandline.sim.scenario.stage import Moment, Observers, Stage
 from strandline.sim.scenario.telling import Sight, number, partition_text, sight_of
 from strandline.sim.scenario.wire import Envelope
@@ -29,9 +29,9 @@ def film(text: str, name: str) -> Film:
     """Run a scenario and keep its frames. Expected output is not compared; a claim that fails ends the film.
 
     Raises:
-        ScenarioFailed: the text is no scenario at all.
+        NotReadable: the text is no scenario at all.
     """
-    script = parse(text, name)
+    script = read(text, name)
     camera = Camera(script)
     failure = ""
     for command in script.commands:

@@ -12,8 +12,11 @@ from typing import NamedTuple
 from strandline.core.types import BatchHeader, EpochEntry, Offset
 from strandline.sim.disk import LogFile
 
-_RANGE = re.compile(r"^([a-zA-Z_-]*)(\d+)\.\.([a-zA-Z_-]*)(\d+)$")
+_RANGE = re.compile(r"^([a-zA-Z_-]*)(\d{1,12})\.\.([a-zA-Z_-]*)(\d{1,12})$")
 EMPTY = "empty"
+
+MOST_RECORDS = 100_000
+"""What one word of a command may stand for."""
 
 
 class Record(NamedTuple):
@@ -25,6 +28,14 @@ class Record(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.value}@{self.epoch}"
+
+
+def count_of(word: str) -> int:
+    """How many records `expand` makes of a word."""
+    found = _RANGE.match(word)
+    if found is None or found[1] != found[3] or int(found[4]) < int(found[2]):
+        return 1
+    return int(found[4]) - int(found[2]) + 1
 
 
 def expand(word: str) -> list[str]:

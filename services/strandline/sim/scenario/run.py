@@ -10,17 +10,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strandline.sim.scenario import verbs_clients, verbs_controller, verbs_expect, verbs_nodes, verbs_scene, verbs_wire
+from strandline.sim.scenario import (
+    verbs_clients,
+    verbs_controller,
+    verbs_expect,
+    verbs_nodes,
+    verbs_records,
+    verbs_scene,
+    verbs_wire,
+)
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.control import CallRefused
 from strandline.sim.scenario.exporting import Exports
-from strandline.sim.scenario.language import Command, Misuse, ScenarioFailed, Script, parse, rewritten
+from strandline.sim.scenario.language import Command, Misuse, NotReadable, ScenarioFailed, Script, parse, rewritten
 from strandline.sim.scenario.stage import Observers, Sink, Stage
 from strandline.sim.scenario.verb import Verb
 
 VERBS: dict[str, Verb] = {
     verb.name: verb
-    for family in (verbs_scene, verbs_controller, verbs_nodes, verbs_wire, verbs_clients, verbs_expect)
+    for family in (verbs_scene, verbs_controller, verbs_nodes, verbs_wire, verbs_clients, verbs_records, verbs_expect)
     for verb in family.VERBS
 }
 """Every verb of the language."""
@@ -44,9 +52,10 @@ def run_text(
     """Run a scenario. ``compare`` False takes the output as it comes; claims must hold all the same.
 
     Raises:
+        NotReadable: it is no scenario, or has a verb that there is not; nothing was played.
         ScenarioFailed: with file, line, what was expected and what is.
     """
-    script = parse(text, name)
+    script = read(text, name)
     transcript = Transcript(script)
     stage = stage or Stage(observers)
     for command in script.commands:
@@ -54,6 +63,21 @@ def run_text(
         if compare:
             _compare(script, command, printed)
     return transcript
+
+
+def read(text: str, name: str) -> Script:
+    """Read a whole file before anything of it is played: its form, and whether there is each of its verbs.
+
+    Raises:
+        NotReadable: it is no scenario of this language.
+    """
+    script = parse(text, name)
+    for command in script.commands:
+        word = command.words[0]
+        if word.text not in VERBS:
+            expected = f"a verb ({_nearest(word.text)})"
+            raise NotReadable(name, command.line, command.text, word.column, expected, repr(word.text))
+    return script
 
 
 def carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
@@ -64,10 +88,7 @@ def carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
     """
     stage.lines, stage.tells_messages = [], True
     try:
-        word = command.words[0]
-        verb = VERBS.get(word.text)
-        if verb is None:
-            raise Misuse(word.column, f"a verb ({_nearest(word.text)})", repr(word.text))
+        verb = VERBS[command.words[0].text]
         verb.run(Call(stage, command, verb.options))
     except Misuse as wrong:
         raise ScenarioFailed(

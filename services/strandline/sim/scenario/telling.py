@@ -21,6 +21,7 @@ from strandline.core.messages import (
     MetadataImage,
     PartitionImage,
     ProduceResult,
+    ReplicaLogInfo,
 )
 from strandline.core.node import NodeCore
 from strandline.sim.scenario.nodes import TP, Names
@@ -113,7 +114,17 @@ def partition_text(partition: PartitionImage, names: Names) -> str:
     words = [f"leader={names.name(partition.leader)} epoch={partition.leader_epoch} isr={names.shown(partition.isr)}"]
     if partition.elr:
         words.append(f"elr={names.shown(partition.elr)}")
+    if partition.unproven:
+        words.append(f"unproven={names.shown(partition.unproven)}")
     return " ".join([*words, f"version={partition.partition_epoch}"])
+
+
+def report_text(info: ReplicaLogInfo) -> str:
+    """What a node tells the controller of its log."""
+    words = [f"reports leo {info.leo}, epoch {info.leader_epoch}, reconciled {number(info.reconciled_epoch)}"]
+    if info.refused_cut_to is not None:
+        words.append(f"refuses to cut to {info.refused_cut_to} below hw {info.high_watermark}")
+    return ", ".join(words)
 
 
 def partition_in(image: MetadataImage) -> PartitionImage | None:

@@ -122,15 +122,15 @@ class Truth:
 
     def _weak_isr(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
         for r in replicas:
-            members = r.leader.isr.committed if r.leader else ()
+            # Of a member that the leader has not counted yet nothing is claimed (M64).
+            members = set(r.leader.isr.committed) - r.leader.isr.unproven if r.leader else set()
             yield from self._behind(r, [f for f in replicas if f.actor.node_id in members], f"the ISR of {r.name}")
 
     def _strong_isr(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
         for r in replicas:
             if r.leader is not None:
-                yield from self._behind(
-                    r, [f for f in replicas if f.actor.node_id in partition.isr], "the committed ISR"
-                )
+                proven = set(partition.isr) - set(partition.unproven)
+                yield from self._behind(r, [f for f in replicas if f.actor.node_id in proven], "the committed ISR")
 
     def _behind(self, leader: _Replica, members: list[_Replica], where: str) -> Iterator[tuple[str, str]]:
         for f in members:
@@ -140,7 +140,8 @@ class Truth:
                 yield f.name, f"{f.name}, in {where}, has {has} at offset {at}, below the hw of {leader.name}"
 
     def _complete(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
-        electable = {*partition.isr, *partition.elr}
+        # A member that is not proven leads only if it reports the most complete of enough logs: I8 looks at that.
+        electable = {*partition.isr, *partition.elr} - set(partition.unproven)
         for r in replicas:
             if r.actor.node_id not in electable or not r.actor.is_running:
                 continue

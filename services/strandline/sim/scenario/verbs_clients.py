@@ -5,6 +5,7 @@ from __future__ import annotations
 from strandline.core.messages import EARLIEST, LATEST, FetchPartition, OffsetQuestion, ReplicaState
 from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, Offset
 from strandline.sim.scenario.call import Call
+from strandline.sim.scenario.clients import consumer_of
 from strandline.sim.scenario.nodes import TP, Actor
 from strandline.sim.scenario.records import EMPTY, header, in_batches, named, records_of, shown_epochs, shown_records
 from strandline.sim.scenario.telling import sight_of
@@ -31,6 +32,10 @@ def _produce(call: Call, acks: Acks) -> None:
     call.word(1, "a record")
     records = [(value, word) for word in call.words[1:] for value in call.records(word)]
     producer, sequence = call.options.get("producer"), call.maybe_integer("sequence")
+    if producer is None and sequence is not None:
+        raise call.wrong(call.options["sequence"], "producer= beside a sequence")
+    if producer is not None and sequence is None:
+        sequence = stage.clients.next_sequence.get(producer.text, 0)
     for values in in_batches([value for value, _ in records], call.positive_option("batch", 1)):
         label = call.text_option("as", named(values))
         again = next((v for v in (label, *values[1:]) if v in stage.clients.calls), None)
@@ -45,7 +50,9 @@ def _produce(call: Call, acks: Acks) -> None:
         )
         timeout_ms = call.duration_option("timeout", 30_000)
         stage.clients.produce(actor, batch, values, label=label, acks=acks, timeout_ms=timeout_ms)
-        sequence = None if sequence is None else sequence + len(values)
+        if producer is not None and sequence is not None:
+            sequence += len(values)
+            stage.clients.next_sequence[producer.text] = sequence
 
 
 def fetch(call: Call) -> None:
@@ -108,7 +115,7 @@ def consume(call: Call) -> None:
     follows = TP in actor.core.state.followers
     start = actor.log.log_start
     part = FetchPartition(TP, Offset(call.integer_option("offset", start)), max_bytes=_max_bytes(call))
-    label = f"consumer of {actor.name}"
+    label = consumer_of(actor.name)
     stage.clients.fetch(actor, part, label=label, replica=None, wait_ms=0, min_bytes=1, at_follower=follows)
 
 

@@ -34,6 +34,9 @@ def elect(call: Call) -> None:
         call.stage.control.perform(core.drop_leader(TP))
         return
     actor = call.node(who)
+    if actor.node_id not in partition.replicas:
+        replicas = call.stage.names.shown(partition.replicas)
+        raise call.wrong(who, f"a node with a replica ({replicas})", f"{actor.name}, which has none")
     image = core.state.nodes[actor.node_id].image
     if image.fenced or image.shutting_down or image.is_observer:
         raise call.wrong(who, "a node that may lead", f"{actor.name}, which is fenced, stopping or an observer")

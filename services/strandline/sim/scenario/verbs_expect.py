@@ -7,10 +7,11 @@ from collections.abc import Callable
 from strandline.core.errors import ErrorCode
 from strandline.core.node import NodeCore
 from strandline.sim.scenario.call import Call
-from strandline.sim.scenario.clients import NO_ANSWER, WAITING
+from strandline.sim.scenario.clients import NO_ANSWER, WAITING, consumer_of
+from strandline.sim.scenario.clients import Call as Asked
 from strandline.sim.scenario.language import Misuse, Word
 from strandline.sim.scenario.nodes import TP, Actor
-from strandline.sim.scenario.records import EMPTY, expand, records_of, shown_epochs
+from strandline.sim.scenario.records import EMPTY, records_in, records_of, shown_epochs
 from strandline.sim.scenario.telling import number, sight_of
 from strandline.sim.scenario.truth import CHECKED
 from strandline.sim.scenario.verb import Verb
@@ -43,7 +44,7 @@ def _expected_records(call: Call, word: Word) -> list[str]:
     value, at, epoch = word.text.rpartition("@")
     if not at or not epoch.isdecimal():
         raise call.wrong(word, "a record and its epoch, such as m0@0")
-    return [f"{one}@{epoch}" for one in expand(value)]
+    return [f"{one}@{epoch}" for one in call.expanded(word, value)]
 
 
 def _equal_logs(call: Call, first: Word) -> None:
@@ -54,6 +55,34 @@ def _equal_logs(call: Call, first: Word) -> None:
     for word in words[1:]:
         actor = call.node(word)
         _claim(word, f"the log of {actor.name}", wanted, " ".join(map(str, records_of(actor.log))) or EMPTY)
+
+
+def expect_read(call: Call) -> None:
+    """`expect-read`: what a consumer got from a node, or a fetch by its label: records, ``empty``, or an error."""
+    word = call.word(0, "a node that was consumed from, or the label of a fetch")
+    calls = call.stage.clients.calls
+    found = calls.get(word.text) or calls.get(consumer_of(word.text))
+    if found is None or found.start is None:
+        raise call.wrong(word, "a node that was consumed from, or the label of a fetch")
+    first = call.word(1, "records such as m0@0, empty, or an error")
+    if first.text in ErrorCode.__members__:
+        call.no_more(2)
+        wanted = first.text
+    else:
+        wanted = " ".join(shown for each in call.words[1:] for shown in _expected_records(call, each)) or EMPTY
+    _claim(first, f"what was read from {word.text}", wanted, _read(found))
+
+
+def _read(found: Asked) -> str:
+    if found.received is None:
+        return found.text
+    if found.code is not None and found.code is not ErrorCode.NONE:
+        return found.code.name
+    assert found.start is not None
+    payloads = found.received.payload if isinstance(found.received.payload, tuple) else ()
+    batches = zip(found.received.batches, payloads, strict=True)
+    records = [record for batch, payload in batches for record in records_in(batch, payload)]
+    return " ".join(str(record) for record in records if record.offset >= found.start) or EMPTY
 
 
 def _core(call: Call, word: Word) -> tuple[Actor, NodeCore]:
@@ -74,6 +103,7 @@ def _numbers(what: str, look: Callable[[NodeCore], int]) -> Callable[[Call], Non
 
 
 expect_hw = _numbers("hw", lambda core: core.state.logs[TP].hw)
+expect_log_start = _numbers("log start", lambda core: core.state.logs[TP].log_start_offset)
 expect_leo = _numbers("leo", lambda core: core.state.logs[TP].leo)
 
 
@@ -203,6 +233,8 @@ def expect_invariant(call: Call) -> None:
 
 VERBS = (
     Verb("expect-log", expect_log, ("from",)),
+    Verb("expect-log-start", expect_log_start),
+    Verb("expect-read", expect_read),
     Verb("expect-hw", expect_hw),
     Verb("expect-leo", expect_leo),
     Verb("expect-remote", expect_remote),

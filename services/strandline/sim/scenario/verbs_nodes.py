@@ -1,4 +1,4 @@
-"""The verbs that happen to processes and disks: crash, power-off, restart, shutdown, wipe, cut-log, tick."""
+"""The verbs that happen to processes and disks, and the one that lets time pass."""
 
 from __future__ import annotations
 
@@ -110,11 +110,28 @@ def cut_log(call: Call) -> None:
     if not log.log_start <= to <= log.leo:
         raise call.wrong(call.options["to"], f"an offset from {log.log_start} to {log.leo}")
     _whole_batches(call, "to", actor, to)
-    durable, leo = log.synced, log.leo
-    log.cut(to)
-    # The disk once said that more was durable; recovery will miss it (M58).
-    log.synced = durable
+    leo = log.leo
+    # Recovery misses what lies below its checkpoints (M58); what was written since then it cannot know of.
+    log.lose_from(to)
     call.stage.tell(f"{actor.name}: log {leo}->{to} on the disk")
+
+
+def copy_disk(call: Call) -> None:
+    """`copy-disk`: a backup of a node's whole directory, as it is now."""
+    actor = call.node(call.word(0, "a node"))
+    call.no_more(1)
+    actor.backup = actor.disk.copied()
+
+
+def restore_disk(call: Call) -> None:
+    """`restore-disk`: the backup takes the place of the directory of a node that is down."""
+    word = call.word(0, "a node that is down")
+    actor = call.stopped(word)
+    call.no_more(1)
+    if actor.backup is None:
+        raise call.wrong(word, "a node whose directory was copied before", "no copy-disk for this node")
+    leo, actor.disk = actor.log.leo, actor.backup.copied()
+    call.stage.tell(f"{actor.name}: log {leo}->{actor.log.leo} on the disk, as it was copied")
 
 
 def tick(call: Call) -> None:
@@ -131,5 +148,7 @@ VERBS = (
     Verb("shutdown", shutdown),
     Verb("wipe", wipe),
     Verb("cut-log", cut_log, ("to",)),
+    Verb("copy-disk", copy_disk),
+    Verb("restore-disk", restore_disk),
     Verb("tick", tick),
 )

@@ -14,13 +14,15 @@ from strandline.sim.scenario.control import CLUSTER_ID
 from strandline.sim.scenario.language import Word
 from strandline.sim.scenario.nodes import TP, Actor
 from strandline.sim.scenario.performing import write
-from strandline.sim.scenario.records import expand, header, in_batches
+from strandline.sim.scenario.records import header, in_batches
 from strandline.sim.scenario.telling import partition_text
 from strandline.sim.scenario.verb import Verb
 from strandline.sim.scenario.wire import CONTROLLER, Envelope, Link
 
 _RULES = {"truncation": Truncation, "fetch-hw": FetchHw, "isr-join": IsrJoin, "durability": Durability}
 _TIMINGS = {field.name.replace("_", "-"): field.name for field in fields(NodeTimings)}
+_MOST_EPOCHS = 10_000
+"""Each of them is an election by the controller."""
 _BYTES = ("bytes", "entries", "limit")
 
 
@@ -133,7 +135,10 @@ def _create(call: Call, name: Word, replicas: list[Actor]) -> None:
 def _age(call: Call, replicas: list[Actor]) -> None:
     """Bring a new partition to the epoch and the ISR with which the story begins."""
     control = call.stage.control
-    for _ in range(call.integer_option("epoch", 0)):
+    epoch = call.integer_option("epoch", 0)
+    if epoch > _MOST_EPOCHS:
+        raise call.wrong(call.options["epoch"], f"an epoch of {_MOST_EPOCHS:,} at most")
+    for _ in range(epoch):
         control.perform(control.serving.place_leader(TP, replicas[0].node_id, unclean=False))
     if "isr" in call.options or "elr" in call.options:
         isr = call.nodes(call.options["isr"]) if "isr" in call.options else replicas
@@ -178,11 +183,11 @@ def _span(call: Call, word: Word, offset: int) -> tuple[int, list[str]]:
     """``e3x5``: five records of epoch 3, named after their offsets; ``m7@3``: the record m7 of epoch 3."""
     if word.text.startswith("e") and "x" in word.text:
         epoch, _, count = word.text[1:].partition("x")
-        if epoch.isdecimal() and count.isdecimal():
-            return int(epoch), [f"r{number}" for number in range(offset, offset + int(count))]
+        if epoch.isdecimal() and count.isdecimal() and len(count) <= 12:
+            return int(epoch), call.expanded(word, f"r{offset}..r{offset + int(count) - 1}") if int(count) else []
     value, at, epoch = word.text.rpartition("@")
     if at and epoch.isdecimal() and value:
-        return int(epoch), expand(value)
+        return int(epoch), call.expanded(word, value)
     raise call.wrong(word, "records such as e0x2 (two of epoch 0) or m1@0")
 
 

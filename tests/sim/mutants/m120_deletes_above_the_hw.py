@@ -1,0 +1,31 @@
+"""120: records above the high watermark that an operator may delete."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, Real, Swap
+
+from strandline.core.effects import AdvanceLogStart, Effect
+from strandline.core.replica_log import ReplicaLog
+from strandline.core.types import Offset
+
+
+def _up_to_the_leo(real: Real, self: ReplicaLog, offset: Offset, out: list[Effect]) -> None:
+    target = min(offset, self.leo)
+    if target <= self.hw:
+        real(self, offset, out)
+        return
+    real.differs()
+    self.log_start_offset = self.hw = target
+    out.append(AdvanceLogStart(self.tp, target))
+
+
+MUTANTS = (
+    Mutant(
+        number="120",
+        name="DeleteRecords above the high watermark",
+        broken="A leader deletes records that are not committed, and takes its new log start for committed.",
+        source="M10",
+        profiles=("trim", "swarm"),
+        swaps=(Swap(ReplicaLog, "advance_log_start", _up_to_the_leo, pure=False),),
+    ),
+)
