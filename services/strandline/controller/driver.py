@@ -25,7 +25,7 @@ from strandline.core.controller_effects import (
     RefuseCall,
     StopServing,
 )
-from strandline.core.controller_events import ControllerEvent, RequestArrived, WatchArrived
+from strandline.core.controller_events import ControllerEvent, ControllerStarted, RequestArrived, WatchArrived
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.types import TopicPartition
@@ -66,6 +66,11 @@ class ControllerDriver:
         self._pending: list[ControllerEffect] = []
         self._work = asyncio.Event()
         self._performing = False
+
+    def begin(self, core: ControllerCore, started: ControllerStarted) -> None:
+        """Go on with another core, whose reign begins here; what was asked of the last one was refused."""
+        self.core = core
+        self.step(started)
 
     # --- in -------------------------------------------------------------------------------------------
 
@@ -149,7 +154,7 @@ class ControllerDriver:
                 case OpenWatch():
                     self._open_watch(effect)
                 case Publish():
-                    self.watches.publish(effect.image)
+                    self.watches.publish(effect)
                 case Emit():
                     self._sink.take(effect.event_type, effect.tp, effect.fields)
                 case StopServing():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import uuid
 from collections.abc import Coroutine
@@ -72,7 +73,7 @@ class ControllerProcess:
         self._store = TimedStore(store or SqliteStore(settings.data_dir), self._seen.counts)
         self._stop_process = stop
         self._tasks: list[asyncio.Task[None]] = []
-        self._health_changes: set[asyncio.Task[None]] = set()
+        self._store_in_doubt = asyncio.Event()
 
     async def start(self) -> None:
         """Open the store, begin a reign, serve.
@@ -110,15 +111,16 @@ class ControllerProcess:
             topic_name=self._topic_name,
             begun=False,
         )
+        core = ControllerCore(state, rules, settings.timings())
         self.driver = ControllerDriver(
-            ControllerCore(state, rules, settings.timings()),
+            core,
             self._store,
             clock=monotonic_ms,
             sink=CountedSink(self.sink, self._seen.counts),
             watches=Watches(settings.watch_backlog),
             stop=self._stop_process,
         )
-        self.driver.on_stop_serving = self._unhealthy
+        self.driver.on_stop_serving = self._store_in_doubt.set
         self.driver.on_refusal = self._seen.refused
         self.prober = Prober(self.driver, settings.probe_deadline_ms)
         servicer = ControllerServicer(
@@ -126,16 +128,12 @@ class ControllerProcess:
         )
         for server in self._servers:
             servicer.add_to(server)
-        self.driver.step(ControllerStarted(self.driver.clock(), self._id_of_a_new_cluster()))
-        await self.driver.perform_pending()
-        header = self.driver.core.state.header
-        self.sink.know(controller_epoch=header.controller_epoch)
-        self.sink.begin(header.cluster_id, header.controller_epoch)
-        self._tell_state()
+        await self._begin_reign(core)
         self.metrics_address = self._seen.open(self.driver, self.sink)
         self._own(self.driver.perform_forever())
         self._own(tick_forever(self.driver, settings.tick_ms))
         self._own(at_each_hour(self._tell_state))
+        self._own(self._recover_forever())
         self._own(self._seen.refusals.tell_forever())
         for server in self._servers:
             await server.start()
@@ -143,6 +141,32 @@ class ControllerProcess:
         await self.health.set_ready(True)
         self._write_endpoint()
         _log.info("serving", address=target(self._bound), controller=repr(self.driver.core))
+
+    async def _begin_reign(self, core: ControllerCore) -> None:
+        """The next controller epoch, durable before anything is served in it."""
+        self.driver.begin(
+            core, ControllerStarted(self.driver.clock(), self._id_of_a_new_cluster(), secrets.token_hex(32))
+        )
+        await self.driver.perform_pending()
+        header = core.state.header
+        self.sink.know(controller_epoch=header.controller_epoch)
+        self.sink.begin(header.cluster_id, header.controller_epoch)
+        self._tell_state()
+
+    async def _recover_forever(self) -> None:
+        """A store that is older than the cluster is closed, for `recover` to replace; then a reign begins from it."""
+        while True:
+            await self._store_in_doubt.wait()
+            self._store_in_doubt.clear()
+            await self.health.set_serving(False)
+            await self.driver.perform_pending()
+            state = await self._store.reopened()
+            rules = self.settings.rules(state.header.rules if state else None)
+            if state is not None:
+                _refuse_newer(state)
+            await self._begin_reign(ControllerCore(state, rules, self.settings.timings()))
+            await self.health.set_serving(True)
+            _log.info("serving again", controller=repr(self.driver.core))
 
     def _tell_state(self) -> None:
         for snapshot in cluster_snapshots(self.driver.core.state):
@@ -199,11 +223,6 @@ class ControllerProcess:
             content["metrics"] = self.metrics_address
         _replace_text(self.settings.data_dir / ENDPOINT_NAME, json.dumps(content) + "\n")
 
-    def _unhealthy(self) -> None:
-        change = asyncio.get_running_loop().create_task(self.health.set_serving(False))
-        self._health_changes.add(change)
-        change.add_done_callback(self._health_changes.discard)
-
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a background task; its end by an exception is the process's end."""
         task = asyncio.get_running_loop().create_task(work)
@@ -219,6 +238,9 @@ class ControllerProcess:
 
     async def copy_store(self) -> None:
         """Write a copy of the store into its directory; a failure is told and nothing more."""
+        if not self.driver.core.serves:
+            _log.warning("store not copied", reason="it is older than the cluster")
+            return
         try:
             await self._store.copy_to(self.settings.data_dir / COPY_NAME)
         except StoreFailed as error:
@@ -234,7 +256,7 @@ class ControllerProcess:
         await asyncio.gather(*(server.stop(_SERVER_GRACE_S) for server in self._servers))
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._health_changes, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.driver.perform_pending()
         await self._store.close()
         self.sink.close()

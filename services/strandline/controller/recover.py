@@ -68,7 +68,12 @@ def main(arguments: Sequence[str]) -> ExitCode:
         prog="strandline controller recover",
         description="Replace a lost or too old metadata store by what the nodes' data directories know.",
     )
-    parser.add_argument("--data-dir", type=Path, required=True, help="the controller's directory; it must not run")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        required=True,
+        help="directory of a controller that is stopped, or that serves nobody because its store is too old",
+    )
     parser.add_argument("node_dirs", type=Path, nargs="+", metavar="NODE_DIR", help="data directory of a node")
     given = parser.parse_args(arguments)
     try:

@@ -55,6 +55,10 @@ class TimedStore:
         """See `MetadataStore.copy_to`."""
         await self._store.copy_to(path)
 
+    async def reopened(self) -> ClusterState | None:
+        """See `MetadataStore.reopened`."""
+        return await self._store.reopened()
+
     async def close(self) -> None:
         """See `MetadataStore.close`."""
         await self._store.close()
@@ -96,6 +100,7 @@ class Seen:
         def read() -> Iterator[Figure]:
             yield from controller_figures(driver.core.state)
             yield from self.counts.figures()
+            yield Figure(f.UNPROVEN_CLAIMS, driver.core.unproven_claims)
             yield from refusal_figures(self.refusals)
             yield Figure(f.WATCHERS, len(driver.watches))
 

@@ -16,9 +16,10 @@ from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch
 from strandline.core import controller_messages as messages
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered
+from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
 from strandline.rpc import convert_admin as admin
 from strandline.rpc import convert_controller as convert
+from strandline.rpc import convert_reports as reports
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
@@ -60,10 +61,21 @@ class ControllerServicer:
         answer = await self._driver.ask(convert.read_alter_partition(request), AlterPartitionAnswer)
         return convert.write_alter_partition_answer(answer)
 
+    async def ReportReplicaLogs(
+        self, request: pb.ReportReplicaLogsRequest, context: Context
+    ) -> pb.ReportReplicaLogsResponse:
+        """Takes what a node reports of its logs."""
+        return reports.write_reported(await self._driver.ask(reports.read_report(request), ReplicaLogsReported))
+
     async def ShutdownNode(self, request: pb.ShutdownNodeRequest, context: Context) -> pb.ShutdownNodeResponse:
         """Begins a controlled shutdown."""
         answer = await self._driver.ask(admin.read_shutdown_node(request), messages.NodeShutdownBegun)
         return admin.write_shutdown_begun(answer)
+
+    async def UnregisterNode(self, request: pb.UnregisterNodeRequest, context: Context) -> pb.UnregisterNodeResponse:
+        """Removes a node that is gone for good."""
+        answer = await self._driver.ask(admin.read_unregister_node(request), messages.NodeUnregistered)
+        return admin.write_unregistered(answer)
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
         """Lists the nodes."""

@@ -69,6 +69,13 @@ class ControllerSettings(ServiceSettings):
     default_partitions: int = Field(1, ge=1, description="partitions of a topic that names no number")
     default_replication_factor: int = Field(3, ge=1, description="replicas likewise, at most one per node")
 
+    unclean_recovery_timeout_ms: int = Field(
+        -1,
+        ge=-1,
+        description="wait for replicas' logs before an unclean election, for topics that set no "
+        "unclean.recovery.timeout.ms; a finite value ends promise P1 there; -1: for ever",
+    )
+
     watch_backlog: int = Field(1_000, ge=1, description="changes a slow watcher may be behind before it is cut off")
     probe_deadline_ms: int = Field(1_000, ge=10, description="longest wait of a probe of a suspected node")
     ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
@@ -98,6 +105,9 @@ class ControllerSettings(ServiceSettings):
             leader_imbalance_check_interval_ms=self.leader_imbalance_check_interval_ms,
             default_partitions=self.default_partitions,
             default_replication_factor=self.default_replication_factor,
+            unclean_recovery_timeout_ms=(
+                None if self.unclean_recovery_timeout_ms < 0 else self.unclean_recovery_timeout_ms
+            ),
         )
 
     def rules(self, stored: Rules | None) -> Rules:

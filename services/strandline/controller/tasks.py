@@ -24,6 +24,9 @@ _LOOKS = 5
 _LOOK_EVERY_S = 0.05
 """A dying process closes its connections before or after its ports, so one look is not enough."""
 
+_WAIT_FOR_OTHERS_S = 0.25
+"""How long a node that is gone waits for others that are looked at: those that died together are fenced together."""
+
 
 async def tick_forever(driver: ControllerDriver, tick_ms: int) -> None:
     """Tell the core that time passes, until cancelled."""
@@ -39,6 +42,9 @@ class Prober:
         self._driver = driver
         self._deadline_s = deadline_ms / 1000
         self._looking: dict[NodeId, asyncio.Task[None]] = {}
+        # Nodes that refused a connection and are not reported yet.
+        self._refused: dict[NodeId, NodeEpoch] = {}
+        self._reporting: asyncio.TimerHandle | None = None
         self._closed = False
 
     def suspect(self, watch: Watch) -> None:
@@ -50,6 +56,8 @@ class Prober:
     async def close(self) -> None:
         """Look no more."""
         self._closed = True
+        if self._reporting is not None:
+            self._reporting.cancel()
         tasks = list(self._looking.values())
         for task in tasks:
             task.cancel()
@@ -58,7 +66,24 @@ class Prober:
     def _spawn(self, node_id: NodeId, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._looking[node_id] = task
-        task.add_done_callback(lambda _: self._looking.pop(node_id, None))
+        task.add_done_callback(lambda _: self._looked(node_id))
+
+    def _looked(self, node_id: NodeId) -> None:
+        """A look ended. Whoever is gone is reported once nobody else is looked at, or after a short wait."""
+        self._looking.pop(node_id, None)
+        if not self._refused or self._closed:
+            return
+        if not self._looking:
+            self._report()
+        elif self._reporting is None:
+            self._reporting = asyncio.get_running_loop().call_later(_WAIT_FOR_OTHERS_S, self._report)
+
+    def _report(self) -> None:
+        if self._reporting is not None:
+            self._reporting.cancel()
+            self._reporting = None
+        refused, self._refused = self._refused, {}
+        self._driver.step(ConnectionRefused(self._driver.clock(), tuple(refused.items())))
 
     async def _look(self, node_id: NodeId, node_epoch: NodeEpoch) -> None:
         for _ in range(_LOOKS):
@@ -69,7 +94,7 @@ class Prober:
                 return
             if await self._is_refused(record.image.internal_endpoint):
                 _log.warning("node refuses connections", node_id=node_id, node_epoch=node_epoch)
-                self._driver.step(ConnectionRefused(self._driver.clock(), node_id, node_epoch))
+                self._refused[node_id] = node_epoch
                 return
             await asyncio.sleep(_LOOK_EVERY_S)
 

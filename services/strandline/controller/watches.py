@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from strandline.core.controller_effects import OpenWatch
+from strandline.core.controller_effects import OpenWatch, Publish
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import MetadataImage
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.convert_metadata import write_image, write_watch_answer
 from strandline.v1 import controller_service_pb2 as pb
@@ -79,15 +78,21 @@ class Watches:
         """The watcher is gone."""
         self._open.discard(watch)
 
-    def publish(self, image: MetadataImage) -> None:
+    def publish(self, change: Publish) -> None:
         """Send a change to everybody, encoded once; end the watches of superseded processes."""
-        current = {node.node_id: node.node_epoch for node in image.nodes}
-        metadata = write_image(image)
+        current = {node.node_id: node.node_epoch for node in change.image.nodes}
+        metadata = write_image(change.image)
         for watch in self._open:
+            if watch.node_id in change.image.removed_node_ids:
+                watch.end(Refusal(ErrorCode.STALE_BROKER_EPOCH, f"node {watch.node_id} was removed from the cluster"))
+                continue
             if watch.node_id in current and watch.node_epoch != current[watch.node_id]:
                 watch.end(Refusal(ErrorCode.STALE_BROKER_EPOCH, f"a newer process registered as node {watch.node_id}"))
                 continue
-            message = pb.WatchMetadataResponse(node_epoch=watch.node_epoch, metadata=metadata)
+            position = change.position_for(watch.node_id, watch.node_epoch)
+            message = pb.WatchMetadataResponse(
+                node_epoch=watch.node_epoch, metadata=metadata, position_mac=position.mac if position else None
+            )
             watch.put(message)
 
     def end_all(self, refusal: Refusal) -> None:

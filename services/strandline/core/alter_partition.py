@@ -21,33 +21,48 @@ from strandline.core.messages import (
     PartitionImage,
     ProposedIsr,
 )
+from strandline.core.removed_nodes import why_unknown
 from strandline.core.store_age import is_of_a_lost_reign
 from strandline.core.types import NodeEpoch, NodeId
 
+MAX_AHEAD = 1 << 31
+"""How far a sequence may be ahead of the last one. An honest node counts by ones; without the limit one forged request
+could use up all sequences that its node epoch has."""
+
 
 class Attempts:
-    """The latest attempt of every node epoch, with its answer. Volatile: a new reign refuses old attempts anyway."""
+    """The latest attempt of every node epoch, with its answer. Volatile: a new reign refuses old attempts anyway.
+
+    An attempt is refused by its sequence only with the sequence to exceed, so a leader whose count fell behind a
+    stranger's goes on at once (M71).
+    """
 
     def __init__(self) -> None:
-        self._latest: dict[NodeId, tuple[NodeEpoch, int, AlterPartitionAnswer]] = {}
+        self._latest: dict[NodeId, tuple[AlterPartitionRequest, AlterPartitionAnswer]] = {}
 
     def answer_again(self, request: AlterPartitionRequest) -> AlterPartitionAnswer | None:
-        """The stored answer for an equal sequence, INVALID_REQUEST for a lower one, None for a new attempt."""
-        node_epoch, sequence, answer = self._latest.get(request.node_id, (None, 0, AlterPartitionAnswer()))
-        if node_epoch != request.node_epoch or request.request_sequence > sequence:
-            return None
-        if request.request_sequence == sequence:
+        """The stored answer for a copy of the last attempt, INVALID_REQUEST for a sequence that is not the next, None
+        for a new attempt."""
+        latest, answer = self._latest.get(request.node_id, (None, AlterPartitionAnswer()))
+        if latest is None or latest.node_epoch != request.node_epoch:
+            return _out_of_sequence(request, 0) if request.request_sequence > MAX_AHEAD else None
+        if request == latest:
             return answer
-        return AlterPartitionAnswer(
-            refusal=Refusal(
-                ErrorCode.INVALID_REQUEST,
-                f"request_sequence {request.request_sequence} is not above {sequence}, the last of this node epoch",
-            )
-        )
+        ahead = request.request_sequence - latest.request_sequence
+        return None if 0 < ahead <= MAX_AHEAD else _out_of_sequence(request, latest.request_sequence)
 
     def remember(self, request: AlterPartitionRequest, answer: AlterPartitionAnswer) -> None:
         """Keep what this attempt was answered."""
-        self._latest[request.node_id] = (request.node_epoch, request.request_sequence, answer)
+        self._latest[request.node_id] = (request, answer)
+
+
+def _out_of_sequence(request: AlterPartitionRequest, last: int) -> AlterPartitionAnswer:
+    refusal = Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"request_sequence {request.request_sequence} is not the next after {last}, the last of node epoch "
+        f"{request.node_epoch}; send the proposal again with {last + 1}",
+    )
+    return AlterPartitionAnswer(refusal=refusal, last_sequence=last)
 
 
 def alter_partitions(draft: Draft, attempts: Attempts, request: AlterPartitionRequest) -> AlterPartitionAnswer:
@@ -78,7 +93,7 @@ def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by
     """Refuse a process that is not the current incarnation of its node; ``by_itself``: it says so, not an operator."""
     record = draft.node(node_id)
     if record is None:
-        return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {node_id} is not registered; register it first")
+        return why_unknown(draft, node_id, node_epoch)
     if by_itself and is_of_a_lost_reign(record, node_epoch, draft.header.next_node_epoch):
         return Refusal(
             ErrorCode.STALE_BROKER_EPOCH,
@@ -93,10 +108,14 @@ def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by
             f"which is older than the cluster",
         )
     if record.image.node_epoch != node_epoch:
+        remedy = (
+            "a newer process registered, this one must stop"
+            if by_itself
+            else "give that one, or leave node_epoch out to mean the process that runs"
+        )
         return Refusal(
             ErrorCode.STALE_BROKER_EPOCH,
-            f"node_epoch {node_epoch} of node {node_id} is not the current {record.image.node_epoch}; "
-            f"a newer process registered, this one must stop",
+            f"node_epoch {node_epoch} of node {node_id} is not the current {record.image.node_epoch}; {remedy}",
         )
     return None
 
@@ -165,8 +184,10 @@ def _check_members(draft: Draft, partition: PartitionImage, members: tuple[IsrMe
     for member in members:
         if not draft.is_active(member.node_id):
             return _ineligible(member, "is fenced or shutting down")
-        # Only added members: checking all would block a shrink while another member restarts (1.10).
-        if member.node_id in partition.isr:
+        # Only added members, and those to be proven: checking all would block a shrink while another member
+        # restarts (1.10).
+        proves = member.node_id in partition.unproven and member.node_epoch is not None
+        if member.node_id in partition.isr and not proves:
             continue
         record = draft.node(member.node_id)
         if record is None or member.node_epoch != record.image.node_epoch:
@@ -176,10 +197,18 @@ def _check_members(draft: Draft, partition: PartitionImage, members: tuple[IsrMe
 
 def _apply(draft: Draft, partition: PartitionImage, proposal: ProposedIsr) -> PartitionImage:
     new_isr = in_assignment_order(partition, (member.node_id for member in proposal.new_isr))
-    changed = replace(partition, isr=new_isr, elr=elr_after(partition, new_isr), recovering=proposal.recovering)
+    # The members that the leader counted in their present process (M64); `_check_members` compared their epochs.
+    counted = {member.node_id for member in proposal.new_isr if member.node_epoch is not None}
+    changed = replace(
+        partition,
+        isr=new_isr,
+        elr=elr_after(partition, new_isr),
+        unproven=tuple(node_id for node_id in partition.unproven if node_id not in counted),
+        recovering=proposal.recovering,
+    )
     if changed == partition:
         return partition
-    cause = "catch_up" if set(new_isr) > set(partition.isr) else "lag"
+    cause = "catch_up" if set(new_isr) >= set(partition.isr) else "lag"
     return draft.put_partition(changed, cause=cause, initiator="leader")
 
 
@@ -191,6 +220,7 @@ def _decision(partition: PartitionImage) -> IsrDecision:
         isr=partition.isr,
         partition_epoch=partition.partition_epoch,
         recovering=partition.recovering,
+        unproven=partition.unproven,
     )
 
 

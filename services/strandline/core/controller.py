@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from strandline.core.alter_partition import Attempts, alter_partitions, check_node_epoch
 from strandline.core.clock_samples import ClockSamples
-from strandline.core.controller_effects import Answer, ControllerEffect, OpenWatch, RefuseCall, StopServing
+from strandline.core.controller_effects import (
+    Answer,
+    Commit,
+    ControllerEffect,
+    OpenWatch,
+    Publish,
+    RefuseCall,
+    StopServing,
+)
 from strandline.core.controller_events import (
     ConnectionRefused,
     ControllerEvent,
@@ -37,13 +45,14 @@ from strandline.core.controller_messages import (
     NodeShutdownBegun,
     NodesListed,
     ShutdownNode,
+    UnregisterNode,
     WatchMetadata,
 )
 from strandline.core.controller_state import ClusterHeader, ClusterState, ControllerTimings
 from strandline.core.draft import Draft
 from strandline.core.elect_leaders import elect_leaders, rebalance
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.leadership import begin_shutdown, fence, unfence
+from strandline.core.leadership import RECOVERY_TIMED_OUT, begin_shutdown, elect_if_possible, fence, held_back, unfence
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -51,12 +60,18 @@ from strandline.core.messages import (
     HeartbeatAnswer,
     NodeRegistered,
     RegisterNode,
+    ReplicaLogsReported,
+    ReportReplicaLogs,
     TopicImage,
 )
 from strandline.core.producer_ids import ProducerIds
 from strandline.core.registration import register
+from strandline.core.removed_nodes import unregister
+from strandline.core.replica_reports import ReplicaReports
+from strandline.core.report_intake import take_reports
 from strandline.core.sessions import Sessions
-from strandline.core.store_age import why_empty, why_too_old
+from strandline.core.store_age import unproven_claim, why_empty, why_too_old
+from strandline.core.topic_configs import allows_unclean, recovery_timeout_ms
 from strandline.core.topics import alter_configs, create_partitions, create_topics, delete_topics, describe_topics
 from strandline.core.types import NodeId, Rules
 
@@ -70,10 +85,14 @@ class ControllerCore:
         self._timings = timings
         self._sessions = Sessions(timings.session_timeout_ms, timings.heartbeat_interval_ms)
         self._attempts = Attempts()
+        self._reports = ReplicaReports()
         self._clocks = ClockSamples()
         self._producer_ids = ProducerIds()
         self._next_rebalance_ms = 0
+        self._now_ms = 0
         self._too_old: Refusal | None = None
+        self.unproven_claims = 0
+        """How many requests claimed more than the store holds and had no valid proof of it (M72)."""
 
     @property
     def state(self) -> ClusterState:
@@ -88,6 +107,7 @@ class ControllerCore:
 
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
         """Take one event; what it wants done comes back in the order in which it must be done."""
+        self._now_ms = event.now_ms
         match event:
             case ControllerTicked() | ConnectionRefused() if self._too_old is not None:
                 # A store that is not served from is not written to either: nothing may bring it forward.
@@ -103,8 +123,16 @@ class ControllerCore:
             case ConnectionRefused():
                 return self._connection_refused(event)
 
+    def _draft(self) -> Draft:
+        return Draft(self.state, self._reports)
+
     def _commit(self, draft: Draft) -> list[ControllerEffect]:
         self._state, effects = draft.finish()
+        for effect in effects:
+            if isinstance(effect, Commit):
+                self._reports.follow(effect.transaction.partitions, self._now_ms)
+                for topic_id in effect.transaction.deleted_topic_ids:
+                    self._reports.forget_topic(topic_id)
         return effects
 
     # --- the reign, time, suspicion -----------------------------------------------------------------------
@@ -113,8 +141,13 @@ class ControllerCore:
         """Begin a reign: the next controller epoch, and one full session for every node that had one (M59)."""
         if self._state is None:
             self._state = ClusterState(header=ClusterHeader(cluster_id=event.new_cluster_id, rules=self._rules))
-        draft = Draft(self.state)
-        draft.header = replace(draft.header, controller_epoch=draft.header.controller_epoch + 1)
+        self._reports.follow(self.state.partitions(), event.now_ms)
+        draft = self._draft()
+        draft.header = replace(
+            draft.header,
+            controller_epoch=draft.header.controller_epoch + 1,
+            secret=draft.header.secret or event.new_secret,
+        )
         for record in draft.nodes():
             if not record.image.fenced:
                 self._sessions.grant(record.image.node_id, event.now_ms)
@@ -122,25 +155,48 @@ class ControllerCore:
         return self._commit(draft)
 
     def _tick(self, now_ms: int) -> list[ControllerEffect]:
-        draft = Draft(self.state)
+        draft = self._draft()
         due = self._sessions.tick(now_ms)
-        stopped = [n for n in due if (record := draft.node(n)) and record.image.shutting_down]
-        fence(draft, [n for n in due if n not in stopped], "session_timeout", due)
-        fence(draft, stopped, "controlled_shutdown", due)
+        held = held_back(draft, due.keys(), self._sessions.silent(now_ms))
+        ended = {node_id: last_ms for node_id, last_ms in due.items() if node_id not in held}
+        for node_id in ended:
+            self._sessions.end(node_id)
+        stopped = [n for n in ended if (record := draft.node(n)) and record.image.shutting_down]
+        fence(draft, [n for n in ended if n not in stopped], "session_timeout", ended)
+        fence(draft, stopped, "controlled_shutdown", ended)
+        self._end_waits(draft, now_ms)
         if self._timings.auto_leader_rebalance and now_ms >= self._next_rebalance_ms:
             self._next_rebalance_ms = now_ms + self._timings.leader_imbalance_check_interval_ms
             rebalance(draft, self._timings.preferred_elections_per_check)
         return self._commit(draft)
 
+    def _end_waits(self, draft: Draft, now_ms: int) -> None:
+        """Elect without the reports that are still missing, where the operator put a limit to the wait (M65)."""
+        for tp, since_ms in self._reports.waiting().items():
+            partition = draft.partition(tp)
+            limit_ms = self._wait_limit_ms(draft.configs(tp.topic_id))
+            if partition is not None and limit_ms is not None and now_ms - since_ms >= limit_ms:
+                self._reports.end_wait(tp)
+                elect_if_possible(draft, partition, cause=RECOVERY_TIMED_OUT)
+
+    def _wait_limit_ms(self, configs: tuple[tuple[str, str], ...]) -> int | None:
+        limit_ms = recovery_timeout_ms(configs, self._timings.unclean_recovery_timeout_ms)
+        if not allows_unclean(configs):
+            return limit_ms
+        # Availability first: a node that lives and reports nothing is waited for no longer than a silent one.
+        session_ms = self._timings.session_timeout_ms
+        return session_ms if limit_ms is None else min(limit_ms, session_ms)
+
     def _connection_refused(self, event: ConnectionRefused) -> list[ControllerEffect]:
-        draft = Draft(self.state)
-        record = draft.node(event.node_id)
-        # The word is about one incarnation; a newer one has its own session.
-        if record is None or record.image.node_epoch != event.node_epoch or record.image.fenced:
-            return []
-        last = self._sessions.last_heartbeat_ms(event.node_id)
-        self._sessions.end(event.node_id)
-        fence(draft, [event.node_id], "connection_refused", {event.node_id: last})
+        draft = self._draft()
+        gone: dict[NodeId, int | None] = {}
+        for node_id, node_epoch in event.nodes:
+            record = draft.node(node_id)
+            # The word is about one incarnation; a newer one has its own session.
+            if record is not None and record.image.node_epoch == node_epoch and not record.image.fenced:
+                gone[node_id] = self._sessions.last_heartbeat_ms(node_id)
+                self._sessions.end(node_id)
+        fence(draft, list(gone), "connection_refused", gone)
         return self._commit(draft)
 
     # --- requests -----------------------------------------------------------------------------------------
@@ -149,10 +205,10 @@ class ControllerCore:
         if self._too_old is None and (why := self._why_too_old(event.request)):
             self._too_old = Refusal(ErrorCode.NOT_CONTROLLER, why)
             return [StopServing(why), RefuseCall(event.request_id, self._too_old)]
-        refusal = self._too_old or self._other_cluster(event.request)
+        refusal = self._too_old or self._other_cluster(event.request) or self._unproven_claim(event.request)
         if refusal is not None:
             return [RefuseCall(event.request_id, refusal)]
-        draft = Draft(self.state)
+        draft = self._draft()
         answer = self._handler(event.request)(draft, event)
         effects = self._commit(draft)
         return [*effects, Answer(event.request_id, answer)]
@@ -164,6 +220,13 @@ class ControllerCore:
         if request.cluster_id not in (None, self.state.header.cluster_id):
             return why_empty(self.state, request.node_id, request.cluster_id)
         return why_too_old(self.state, request) if isinstance(request, RegisterNode | Heartbeat) else None
+
+    def _unproven_claim(self, request: ControllerRequest) -> Refusal | None:
+        if not isinstance(request, RegisterNode | Heartbeat):
+            return None
+        refusal = unproven_claim(self.state, request)
+        self.unproven_claims += refusal is not None
+        return refusal
 
     def _other_cluster(self, request: ControllerRequest | WatchMetadata) -> Refusal | None:
         ours = self.state.header.cluster_id
@@ -183,6 +246,8 @@ class ControllerCore:
                 return lambda draft, event: self._heartbeat(draft, request, event.now_ms)
             case AlterPartitionRequest():
                 return lambda draft, _: self._alter_partition(draft, request)
+            case ReportReplicaLogs():
+                return lambda draft, _: self._take_reports(draft, request)
             case CreateTopics():
                 return lambda draft, _: create_topics(draft, self._timings, request)
             case DeleteTopics():
@@ -201,6 +266,8 @@ class ControllerCore:
                 return lambda draft, event: self._list_nodes(draft, event.now_ms)
             case ShutdownNode():
                 return lambda draft, _: self._shut_down(draft, request)
+            case UnregisterNode():
+                return lambda draft, _: unregister(draft, self._sessions, request)
             case GetMetadata():
                 return lambda draft, _: self._tell(draft, request)
 
@@ -274,6 +341,12 @@ class ControllerCore:
 
     # --- partitions and metadata --------------------------------------------------------------------------
 
+    def _take_reports(self, draft: Draft, request: ReportReplicaLogs) -> ReplicaLogsReported:
+        refusal = check_node_epoch(draft, request.node_id, request.node_epoch)
+        if refusal is None:
+            take_reports(draft, self._reports, request)
+        return ReplicaLogsReported(refusal=refusal)
+
     def _alter_partition(self, draft: Draft, request: AlterPartitionRequest) -> AlterPartitionAnswer:
         answer = alter_partitions(draft, self._attempts, request)
         for decision in answer.partitions:
@@ -296,7 +369,9 @@ class ControllerCore:
         refusal = self._too_old or self._other_cluster(request) or self._check_watcher(request)
         if refusal is not None:
             return [RefuseCall(event.request_id, refusal)]
-        snapshot = replace(self.state.snapshot(), to_node_epoch=request.node_epoch)
+        whole = Publish(self.state.snapshot(), self.state.header.secret)
+        position = whole.position_for(request.node_id, request.node_epoch)
+        snapshot = replace(whole.image, to_node_epoch=request.node_epoch, position=position)
         return [OpenWatch(event.request_id, snapshot, request.node_id, request.node_epoch)]
 
     def _check_watcher(self, request: WatchMetadata) -> Refusal | None:
@@ -308,7 +383,7 @@ class ControllerCore:
             )
         if request.cluster_id is None:
             return Refusal(ErrorCode.INVALID_REQUEST, "cluster_id is absent; a node must give it")
-        return check_node_epoch(Draft(self.state), request.node_id, request.node_epoch)
+        return check_node_epoch(self._draft(), request.node_id, request.node_epoch)
 
     def __repr__(self) -> str:
         header = self.state.header

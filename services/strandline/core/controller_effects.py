@@ -12,7 +12,8 @@ from strandline.core.controller_messages import ControllerAnswer
 from strandline.core.controller_state import Transaction
 from strandline.core.effects import Emit
 from strandline.core.errors import Refusal
-from strandline.core.messages import MetadataImage
+from strandline.core.messages import MetadataImage, PositionProof
+from strandline.core.position_proof import prove
 from strandline.core.types import NodeEpoch, NodeId
 
 
@@ -28,6 +29,19 @@ class Publish:
     """Send a change to every open watch, each addressed to its own node epoch (TR15)."""
 
     image: MetadataImage
+    secret: str
+
+    def position_for(self, node_id: NodeId | None, node_epoch: NodeEpoch | None) -> PositionProof | None:
+        """The proof that goes with the change to one process; None to a client (M72)."""
+        if node_id is None or node_epoch is None:
+            return None
+        return prove(
+            self.secret,
+            node_id=node_id,
+            node_epoch=node_epoch,
+            controller_epoch=self.image.controller_epoch,
+            metadata_offset=self.image.metadata_offset,
+        )
 
 
 @dataclass(frozen=True, slots=True)

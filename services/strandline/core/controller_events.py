@@ -14,10 +14,12 @@ from strandline.core.types import NodeEpoch, NodeId
 
 @dataclass(frozen=True, slots=True)
 class ControllerStarted:
-    """The store was read. ``new_cluster_id`` names the cluster if the store was empty."""
+    """The store was read. ``new_cluster_id`` names the cluster if the store was empty, and ``new_secret``, 64
+    random hexadecimal digits, is taken if the store has no secret yet."""
 
     now_ms: int
     new_cluster_id: str
+    new_secret: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,14 @@ class WatchArrived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """The controller itself was refused a connection by this incarnation of a node: its process is gone.
+    """The controller itself was refused a connection by these incarnations of nodes: their processes are gone.
 
-    Raised by the controller's own probe only; a third party's word is a reason to look, never to fence.
+    Raised by the controller's own probe only; a third party's word is a reason to look, never to fence. Nodes that
+    went at the same time come in one event.
     """
 
     now_ms: int
-    node_id: NodeId
-    node_epoch: NodeEpoch
+    nodes: tuple[tuple[NodeId, NodeEpoch], ...]
 
 
 ControllerEvent = ControllerStarted | ControllerTicked | RequestArrived | WatchArrived | ConnectionRefused

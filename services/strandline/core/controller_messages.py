@@ -20,6 +20,8 @@ from strandline.core.messages import (
     NodeImage,
     NodeRegistered,
     RegisterNode,
+    ReplicaLogsReported,
+    ReportReplicaLogs,
     TopicImage,
 )
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
@@ -139,7 +141,7 @@ class InitProducerId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListNodes:
-    """A question for every node that ever registered."""
+    """A question for every registered node."""
 
     cluster_id: str | None = None
 
@@ -151,6 +153,14 @@ class ShutdownNode:
     cluster_id: str | None = None
     node_id: NodeId
     node_epoch: NodeEpoch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterNode:
+    """Remove a node that is gone for good (C85)."""
+
+    cluster_id: str | None = None
+    node_id: NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +184,7 @@ ControllerRequest = (
     RegisterNode
     | Heartbeat
     | AlterPartitionRequest
+    | ReportReplicaLogs
     | CreateTopics
     | DeleteTopics
     | DescribeTopics
@@ -183,6 +194,7 @@ ControllerRequest = (
     | InitProducerId
     | ListNodes
     | ShutdownNode
+    | UnregisterNode
     | GetMetadata
 )
 
@@ -290,6 +302,13 @@ class NodeShutdownBegun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUnregistered:
+    """Answer to UnregisterNode."""
+
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataTold:
     """Answer to GetMetadata."""
 
@@ -307,5 +326,7 @@ ControllerAnswer = (
     | ProducerIdGiven
     | NodesListed
     | NodeShutdownBegun
+    | NodeUnregistered
     | MetadataTold
+    | ReplicaLogsReported
 )

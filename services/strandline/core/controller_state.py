@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.types import NodeId, Rules, TopicPartition
+from strandline.core.types import NodeEpoch, NodeId, Rules, TopicPartition
 
 PRODUCER_ID_BLOCK = 1_000
 """Producer ids reserved by one transaction (M61)."""
@@ -29,6 +29,8 @@ class ControllerTimings:
     default_replication_factor: int = 3
     """Used with at most as many replicas as there are nodes, when a request names no number."""
     max_partitions_per_topic: int = 10_000
+    unclean_recovery_timeout_ms: int | None = None
+    """How long a partition without a proven member waits for reports before an unclean election; None: for ever."""
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
@@ -50,6 +52,8 @@ class ClusterHeader:
     next_node_epoch: int = 1
     next_producer_id: int = 0
     """First producer id that no block reserved yet."""
+    secret: str = ""
+    """What proofs of positions are made with, in hexadecimal digits; never leaves the store (M72)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,16 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedNode:
+    """What is kept for ever of a node that was removed (C85)."""
+
+    node_id: NodeId
+    node_epoch: NodeEpoch
+    """Its last one: a process of this or an earlier epoch must stop."""
+    directory_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
     """A topic without its partitions."""
 
@@ -79,6 +93,8 @@ class Transaction:
     """Everything one step changes; all of it becomes durable, or nothing."""
 
     header: ClusterHeader
+    removed_nodes: tuple[RemovedNode, ...] = ()
+    """Taken away before ``nodes`` are put."""
     nodes: tuple[NodeRecord, ...] = ()
     topics: tuple[TopicRecord, ...] = ()
     partitions: tuple[PartitionImage, ...] = ()
@@ -95,6 +111,8 @@ class ClusterState:
     """By topic id."""
     deleted_topic_ids: frozenset[str] = frozenset()
     """Kept for ever: they tell a topic that was deleted from one that an old store never knew (TR18)."""
+    removed_nodes: Mapping[NodeId, RemovedNode] = field(default_factory=dict)
+    """Kept for ever, also when the id has registered again."""
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         """The committed state of one partition."""
@@ -119,17 +137,20 @@ class ClusterState:
             feature_level=self.header.feature_level,
             nodes=tuple(node.image for node in self.nodes.values()),
             topics=tuple(self.topics.values()),
+            removed_node_ids=tuple(sorted(self.removed_nodes.keys() - self.nodes.keys())),
         )
 
     def apply(self, transaction: Transaction) -> ClusterState:
         """The state after a transaction. Stores use it too, so replaying equals running."""
-        nodes = dict(self.nodes)
+        removed = {gone.node_id: gone for gone in transaction.removed_nodes}
+        nodes = {node_id: node for node_id, node in self.nodes.items() if node_id not in removed}
         nodes.update((node.image.node_id, node) for node in transaction.nodes)
         return ClusterState(
             header=transaction.header,
             nodes=nodes,
             topics=_topics_after(self.topics, transaction),
             deleted_topic_ids=self.deleted_topic_ids.union(transaction.deleted_topic_ids),
+            removed_nodes={**self.removed_nodes, **removed},
         )
 
 

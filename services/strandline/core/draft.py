@@ -11,14 +11,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from strandline.core import feature_levels
 from strandline.core.controller_effects import Commit, ControllerEffect, Emit, Publish
 from strandline.core.controller_messages import TopicRef
-from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord, TopicRecord, Transaction
-from strandline.core.election import ElectionType, eligible_set
+from strandline.core.controller_state import (
+    ClusterHeader,
+    ClusterState,
+    NodeRecord,
+    RemovedNode,
+    TopicRecord,
+    Transaction,
+)
+from strandline.core.election import ElectionType, Reports, eligible_set
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.replica_reports import ReplicaReports
 from strandline.core.snapshots import partition_snapshot
-from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
+from strandline.core.truncation import rule_for
+from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 
 
 class _Reason(NamedTuple):
@@ -30,10 +40,13 @@ class _Reason(NamedTuple):
 class Draft:
     """The state as it will be if this step is committed; reads see the step's own changes."""
 
-    def __init__(self, base: ClusterState) -> None:
+    def __init__(self, base: ClusterState, reports: ReplicaReports | None = None) -> None:
+        """``reports``: what nodes reported of their logs in this reign; none are known without it."""
         self.base = base
+        self._reports = reports or ReplicaReports()
         self.header: ClusterHeader = base.header
         self._nodes: dict[NodeId, NodeRecord] = {}
+        self._removed: dict[NodeId, RemovedNode] = {}
         self._topics: dict[str, TopicRecord] = {}
         self._partitions: dict[TopicPartition, PartitionImage] = {}
         self._deleted: list[str] = []
@@ -44,11 +57,14 @@ class Draft:
 
     def node(self, node_id: NodeId) -> NodeRecord | None:
         """One node."""
+        if node_id in self._removed:
+            return None
         return self._nodes.get(node_id) or self.base.nodes.get(node_id)
 
     def nodes(self) -> list[NodeRecord]:
         """All nodes in the order of their ids."""
-        return [record for _, record in sorted({**self.base.nodes, **self._nodes}.items())]
+        known = {**self.base.nodes, **self._nodes}
+        return [record for node_id, record in sorted(known.items()) if node_id not in self._removed]
 
     def is_active(self, node_id: NodeId) -> bool:
         """Whether this node may be in an ISR and lead."""
@@ -56,6 +72,39 @@ class Draft:
         if record is None:
             return False
         return not (record.image.fenced or record.image.shutting_down or record.image.is_observer)
+
+    @property
+    def proves_members(self) -> bool:
+        """Whether a new process has to be counted by a leader before it is complete again (M64).
+
+        The historic rules trusted every process that came back.
+        """
+        return rule_for(self.header.rules.truncation).proves_members
+
+    @property
+    def compares_logs(self) -> bool:
+        """Whether an election among unproven members waits for reports of their logs (M65).
+
+        Not while a live node runs a release that cannot report.
+        """
+        return self.proves_members and self.header.feature_level >= feature_levels.REPORTED_ELECTIONS
+
+    def reports_of(self, partition: PartitionImage) -> Reports:
+        """What active replicas' present processes reported of their logs, while the partition has no leader."""
+        found = self._reports.of(partition)
+        return {
+            node_id: info
+            for node_id, (node_epoch, info) in found.items()
+            if self.is_active(node_id) and self._is_current(node_id, node_epoch)
+        }
+
+    def has_waited(self, partition: PartitionImage) -> bool:
+        """Whether the time that this partition waits for reports is over."""
+        return self._reports.is_over(partition)
+
+    def _is_current(self, node_id: NodeId, node_epoch: NodeEpoch) -> bool:
+        record = self.node(node_id)
+        return record is not None and record.image.node_epoch == node_epoch
 
     def observers(self) -> tuple[NodeId, ...]:
         """Every registered observer (M60)."""
@@ -109,6 +158,11 @@ class Draft:
         """Add or replace a node."""
         self._nodes[record.image.node_id] = record
 
+    def remove_node(self, removed: RemovedNode) -> None:
+        """Take a node away and keep its tombstone."""
+        self._nodes.pop(removed.node_id, None)
+        self._removed[removed.node_id] = removed
+
     def put_topic(self, record: TopicRecord) -> None:
         """Add a topic, or replace everything but its partitions."""
         self._topics[record.topic_id] = record
@@ -144,7 +198,9 @@ class Draft:
         bumped = new_reign or current.leader_epoch > before.leader_epoch or changed.leader != before.leader
         leader_epoch = LeaderEpoch(before.leader_epoch + 1) if bumped else before.leader_epoch
         epoch = PartitionEpoch(before.partition_epoch + 1)
-        self._partitions[tp] = replace(changed, leader_epoch=leader_epoch, partition_epoch=epoch)
+        members = {*changed.isr, *changed.elr}
+        unproven = tuple(node_id for node_id in changed.unproven if node_id in members)
+        self._partitions[tp] = replace(changed, leader_epoch=leader_epoch, partition_epoch=epoch, unproven=unproven)
         self._reasons[tp] = _Reason(cause, initiator, election)
         return self._partitions[tp]
 
@@ -158,18 +214,25 @@ class Draft:
         """The state after this step, and what must be made durable, published and reported for it."""
         partitions = tuple(p for p in self._partitions.values() if self._is_news(p))
         nodes = tuple(n for n in self._nodes.values() if self.base.nodes.get(n.image.node_id) != n)
-        if not (partitions or nodes or self._topics or self._deleted) and self.header == self.base.header:
+        if (
+            not (partitions or nodes or self._removed or self._topics or self._deleted)
+            and self.header == self.base.header
+        ):
             return self.base, list(self._emits)
         self.header = replace(self.header, metadata_offset=self.base.header.metadata_offset + 1)
         transaction = Transaction(
             header=self.header,
+            removed_nodes=tuple(self._removed.values()),
             nodes=nodes,
             topics=tuple(self._topics.values()),
             partitions=partitions,
             deleted_topic_ids=tuple(self._deleted),
         )
         after = self.base.apply(transaction)
-        effects: list[ControllerEffect] = [Commit(transaction), Publish(_change_image(after, transaction))]
+        effects: list[ControllerEffect] = [
+            Commit(transaction),
+            Publish(_change_image(after, transaction), after.header.secret),
+        ]
         effects += [replace(emit, fields=self._stamped(emit)) for emit in self._emits]
         for partition in partitions:
             effects += self._partition_events(partition)
@@ -232,4 +295,5 @@ def _change_image(after: ClusterState, transaction: Transaction) -> MetadataImag
         nodes=nodes,
         topics=tuple(topic for topic_id, topic in after.topics.items() if topic_id in touched),
         deleted_topic_ids=transaction.deleted_topic_ids,
+        removed_node_ids=tuple(removed.node_id for removed in transaction.removed_nodes),
     )

@@ -22,6 +22,7 @@ from strandline.core.messages import (
     OffsetAnswer,
     OffsetQuestion,
     ProduceResult,
+    ReportReplicaLogs,
 )
 from strandline.core.types import (
     BatchHeader,
@@ -124,6 +125,13 @@ class SaveHighWatermarks:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveReconciledEpochs:
+    """Write `reconciled-epoch-checkpoint`, durably: these logs agree with the leaders of these epochs (M66)."""
+
+    epochs: Mapping[TopicPartition, LeaderEpoch]
+
+
+@dataclass(frozen=True, slots=True)
 class SaveProducers:
     """Write the producer state as of ``offset`` (the LEO), so that recovery need not read far (M61)."""
 
@@ -189,6 +197,14 @@ class SendAlterPartition:
     """Propose ISRs to the controller. Ends in `AlterPartitionAnswered` or `AlterPartitionFailed`."""
 
     request: AlterPartitionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SendReplicaLogs:
+    """Report logs to the controller (M65). Ends in `ReplicaLogsAnswered`."""
+
+    report_id: int
+    request: ReportReplicaLogs
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +285,7 @@ Effect = (
     | ApplyRetention
     | SaveEpochs
     | SaveHighWatermarks
+    | SaveReconciledEpochs
     | SaveProducers
     | SaveMetadata
     | Flush
@@ -277,6 +294,7 @@ Effect = (
     | SendEpochEnds
     | SendListOffsets
     | SendAlterPartition
+    | SendReplicaLogs
     | RefreshMetadata
     | AnswerProduce
     | AnswerFetch

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from strandline.core.controller_messages import ElectionKind, ElectionResult, ElectLeaders, LeadersElected, TopicRef
 from strandline.core.draft import Draft
-from strandline.core.election import Elected, elect, elect_preferred
+from strandline.core.election import Elected, elect_preferred
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.leadership import install
+from strandline.core.leadership import choose_clean, choose_unclean, install
 from strandline.core.messages import PartitionImage
 from strandline.core.types import TopicPartition
 
@@ -71,9 +71,13 @@ def _preferred(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
 def _unclean(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
     if partition.leader is not None:
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, f"node {partition.leader} leads; nothing is gained unclean")
-    return elect(partition, draft.is_active, unclean_allowed=True) or Refusal(
-        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-        f"none of the replicas {list(partition.replicas)} is active; start one",
+    return (
+        choose_clean(draft, partition)
+        or choose_unclean(draft, partition)
+        or Refusal(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"none of the replicas {list(partition.replicas)} is active; start one",
+        )
     )
 
 

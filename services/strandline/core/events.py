@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from strandline.core.errors import Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
     EpochEndAnswer,
@@ -20,7 +21,16 @@ from strandline.core.messages import (
     ProducePartition,
     ReplicaState,
 )
-from strandline.core.types import Acks, EpochEntry, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
+from strandline.core.types import (
+    Acks,
+    EpochEntry,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    Offset,
+    ProducerBatch,
+    TopicPartition,
+)
 from strandline.core.values import value
 
 # --- time, identity, metadata -----------------------------------------------------------------------
@@ -66,6 +76,10 @@ class LogOpened:
     """The checkpointed one, 0 if there was none; the core clamps it."""
     epochs: tuple[EpochEntry, ...] = ()
     producers: tuple[ProducerBatch, ...] = ()
+    reconciled_epoch: LeaderEpoch | None = None
+    """The last leader epoch in which this log led or passed the divergence check; None if no file says (M66)."""
+    stopped_cleanly: bool = False
+    """Whether the high watermark was written when the last process stopped; else it may be of some time before."""
 
 
 @value
@@ -273,6 +287,15 @@ class AlterPartitionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaLogsAnswered:
+    """The controller answered the report ``report_id``, or nothing is known of it (a refusal that says so)."""
+
+    now_ms: int
+    report_id: int
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """The process is about to stop cleanly: save what makes the next start short."""
 
@@ -304,5 +327,6 @@ Event = (
     | OffsetsFailed
     | AlterPartitionAnswered
     | AlterPartitionFailed
+    | ReplicaLogsAnswered
     | StopRequested
 )

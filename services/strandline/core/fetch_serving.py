@@ -81,6 +81,8 @@ class FetchServing:
             self._replica_refused(part.tp, replica.node_id, result.refusal.code)
         if replica is None or leader is None or result.refusal is not None or result.diverging is not None:
             return result
+        if leader.only_reconciles(replica):
+            return result._replace(confirms_lineage=True)
         changed = leader.observe_fetch(part, replica, now_ms)
         self._acknowledged(leader, replica.node_id, changed, now_ms, out)
         return result._replace(high_watermark=leader.log.hw) if self._updated_hw else result
@@ -101,15 +103,19 @@ class FetchServing:
             refusal = leader.check_replica(part, replica) if fresh else leader.check_assigned(part.tp, replica.node_id)
             if refusal is not None:
                 return self._refused(part.tp, refusal)
-        return self._look_at_leader(part, leader, replica)
+        return self._look_at_leader(part, leader, replica, fresh=fresh)
 
-    def _look_at_leader(self, part: FetchPartition, leader: LeaderReplica, replica: ReplicaState | None) -> FetchResult:
+    def _look_at_leader(
+        self, part: FetchPartition, leader: LeaderReplica, replica: ReplicaState | None, *, fresh: bool
+    ) -> FetchResult:
         log = leader.log
         found = leader.diverging(part, by_replica=replica is not None)
         if isinstance(found, Refusal):
             return self._refused(part.tp, found)
         if found is not None:
             return FetchResult(part.tp, log.hw, log.log_start_offset, diverging=found)
+        if replica is not None and fresh and (refusal := leader.check_claim(part, replica.node_id)):
+            return self._refused(part.tp, refusal)
         end = log.hw if replica is None else log.leo
         return FetchResult(part.tp, log.hw, log.log_start_offset, self._range(part, end))
 
@@ -123,7 +129,16 @@ class FetchServing:
                     f"fetch_offset {part.fetch_offset} is below the log start {log.log_start_offset}; ask ListOffsets",
                 ),
             )
-        if part.fetch_offset > log.hw:
+        shown = log.expose_hw()
+        if shown is None:
+            return self._refused(
+                part.tp,
+                Refusal(
+                    ErrorCode.OFFSET_NOT_AVAILABLE,
+                    f"this follower's HW {log.hw} is below the {log.exposed_hw} it has shown; wait, or ask the leader",
+                ),
+            )
+        if part.fetch_offset > shown:
             return self._refused(
                 part.tp,
                 Refusal(
@@ -131,7 +146,7 @@ class FetchServing:
                     f"fetch_offset {part.fetch_offset} is above this follower's HW {log.hw}; wait, or ask the leader",
                 ),
             )
-        return FetchResult(part.tp, log.expose_hw(), log.log_start_offset, self._range(part, log.hw))
+        return FetchResult(part.tp, shown, log.log_start_offset, self._range(part, shown))
 
     def _range(self, part: FetchPartition, end: Offset) -> ReadRange | None:
         if part.fetch_offset >= end:
@@ -185,8 +200,8 @@ class FetchServing:
         found = list(results)
         if fetch.min_bytes <= 0:
             return found
-        ripe = [r for r in found if r.read is not None or r.refusal is not None or r.diverging is not None]
-        only_bytes = all(r.read is not None for r in ripe)
+        ripe = [r for r in found if r.read is not None or _is_news(r)]
+        only_bytes = not any(map(_is_news, ripe))
         if not ripe or (only_bytes and fetch.min_bytes > 1 and self._bytes(ripe) < fetch.min_bytes):
             return []
         return ripe if fetch.stream_id is not None else found
@@ -286,6 +301,11 @@ class FetchServing:
         fetch = self.parked.get(request_id)
         if fetch is not None:
             self.parked.remove(fetch, tuple(fetch.partitions))
+
+
+def _is_news(result: FetchResult) -> bool:
+    """Whether the asker has to hear this even without records."""
+    return result.refusal is not None or result.diverging is not None or result.confirms_lineage
 
 
 def _invalid(message: str) -> Refusal:

@@ -68,8 +68,16 @@ class Fetcher:
                 by_kind[follower.state, follower.leader].append(follower)
             elif follower.outstanding is None and follower.retry_at_ms > now_ms:
                 self._backing_off[tp] = None
+        for (kind, _), followers in by_kind.items():
+            if kind is FetchState.FETCHING:
+                self._reconcile(f for f in followers if f.agrees_before_fetching)
+        self._state.save_reconciled(out)
         for (kind, leader), followers in by_kind.items():
             self._send(kind, leader, followers, now_ms, out)
+
+    def _reconcile(self, followers: Iterable[FollowerReplica]) -> None:
+        for follower in followers:
+            self._state.reconcile(follower.log.tp, follower.leader_epoch)
 
     def _send(
         self, kind: FetchState, leader: NodeId, followers: list[FollowerReplica], now_ms: int, out: list[Effect]
@@ -118,13 +126,16 @@ class Fetcher:
 
     def fetched(self, event: FetchAnswered, out: list[Effect]) -> None:
         """Hand out a fetch answer; each partition counts only if this is the question it has under way."""
-        for answer in event.partitions:
-            follower = self._asker(answer.tp, event.correlation_id, FetchState.FETCHING)
+        asked = [(a, self._asker(a.tp, event.correlation_id, FetchState.FETCHING)) for a in event.partitions]
+        # An answer without divergence is the leader's word that the logs agree; durable before the first append.
+        self._reconcile(f for answer, f in asked if f is not None and answer.says_that_logs_agree)
+        self._state.save_reconciled(out)
+        for answer, follower in asked:
             if follower is None:
                 continue
             if follower.on_fetched(answer, event.now_ms, out):
                 self._hw_moved(answer.tp)
-            self.consider(answer.tp)
+            self._answered(follower)
 
     def fetch_failed(self, event: FetchFailed) -> None:
         """No answer; a broken stream fails every question that was under way on it."""
@@ -144,7 +155,7 @@ class Fetcher:
             follower = self._asker(answer.tp, event.correlation_id, FetchState.TRUNCATING)
             if follower is not None:
                 follower.on_epoch_end(answer, event.now_ms, out)
-                self.consider(answer.tp)
+                self._answered(follower)
 
     def offsets(self, event: OffsetsAnswered, out: list[Effect]) -> None:
         """Hand out answers to ListOffsets: for each partition the latest, then the earliest."""
@@ -152,7 +163,12 @@ class Fetcher:
             follower = self._asker(latest.tp, event.correlation_id, FetchState.OUT_OF_RANGE)
             if follower is not None:
                 follower.on_offsets(latest, earliest, event.now_ms, out)
-                self.consider(latest.tp)
+                self._answered(follower)
+
+    def _answered(self, follower: FollowerReplica) -> None:
+        self.consider(follower.log.tp)
+        if follower.refused_cut_to is not None:
+            self._state.unreported[follower.log.tp] = None
 
     def question_failed(self, event: EpochEndsFailed | OffsetsFailed) -> None:
         """OffsetForLeaderEpoch or ListOffsets had no answer: ask again later, cut nothing."""

@@ -47,6 +47,7 @@ class FollowerReplica:
         "log",
         "outstanding",
         "reason",
+        "refused_cut_to",
         "retry_at_ms",
         "state",
     )
@@ -58,6 +59,8 @@ class FollowerReplica:
         self._rule = rule_for(rules.truncation)
         self._forgiving = rules.durability is Durability.PAGE_CACHE or self._rule.forgiving
         self.reason = ""
+        # Where this replica refused to cut, below its own HW; None if it did not (M41, M69).
+        self.refused_cut_to: Offset | None = None
         # Correlation id of the one question under way, whatever it asks; None if none is.
         self.outstanding: int | None = None
         self.asked_at_ms = now_ms
@@ -65,6 +68,11 @@ class FollowerReplica:
         self.backoff_ms = timings.replica_fetch_backoff_ms
         self.damaged_count = 0
         self.state = FetchState.WAITING
+
+    @property
+    def agrees_before_fetching(self) -> bool:
+        """Whether a replica that fetches knows already that its log is a prefix of its leader's (M66)."""
+        return self._rule.asks_first
 
     def begin(self, out: list[Effect]) -> None:
         """Make the first move toward the leader, as the rule in force says; without a leader wait for one."""
@@ -129,6 +137,10 @@ class FollowerReplica:
 
     def _apply(self, answer: FetchedPartition, now_ms: int, out: list[Effect]) -> bool:
         log = self.log
+        if _deletes_too_much(answer):
+            what = f"log start {answer.log_start_offset} above the high watermark {answer.high_watermark}"
+            self._damaged(what, now_ms, out)
+            return False
         if answer.batches:
             self._begin_with(answer.batches[0], out)
             wrong = self._misfit(answer)
@@ -222,6 +234,7 @@ class FollowerReplica:
     def fail(self, reason: str, out: list[Effect], *, refused_to_leo: Offset | None = None) -> None:
         """Stop replicating this partition until a new leader epoch (KIP-461), perhaps for a refused cut (M41)."""
         self.state, self.reason, self.outstanding = FetchState.FAILED, reason, None
+        self.refused_cut_to = refused_to_leo
         fields: dict[str, object] = {"reason": reason, "leo": self.log.leo, "hw": self.log.hw}
         fields |= {"refused_to_leo": refused_to_leo, "leader_epoch": self.leader_epoch}
         out.append(Emit("PARTITION_FAILED", self.log.tp, fields))
@@ -243,8 +256,8 @@ class FollowerReplica:
     def _cut(self, offset: Offset, reason: str, out: list[Effect]) -> bool:
         """Truncate to ``offset``, unless that would undo what was committed (M41). Returns whether it was done."""
         log = self.log
-        if offset < log.hw and not self._may_cut_committed(offset):
-            told = f"truncating to {offset} would cut committed records below the HW {log.hw}"
+        if offset < log.committed and not self._may_cut_committed(offset):
+            told = f"truncating to {offset} would cut committed records below the HW {log.committed}"
             self.fail(told, out, refused_to_leo=offset)
             return False
         if offset < log.leo:
@@ -252,7 +265,7 @@ class FollowerReplica:
         if offset < log.log_start_offset:
             log.restart_at(offset, out)
             return True
-        hw_before, explained = log.hw, offset >= log.hw or self._may_cut_committed(offset)
+        hw_before, explained = log.hw, offset >= log.committed or self._may_cut_committed(offset)
         log.truncate(offset, out)
         assert log.hw == hw_before or explained, f"I11: cut to {offset} below HW {hw_before}"
         return True
@@ -270,7 +283,7 @@ class FollowerReplica:
             "from_leo": log.leo,
             "to_leo": offset,
             "hw_before": log.hw,
-            "committed_cut": 0 if reason == "restart_at_log_start" else max(0, log.hw - offset),
+            "committed_cut": 0 if reason == "restart_at_log_start" else _committed_cut(log, offset),
             "reason": reason,
             "leader_epoch": self.leader_epoch,
         }
@@ -281,3 +294,19 @@ class FollowerReplica:
             f"<Follower {self.log.topic}-{self.log.tp.partition} epoch={self.leader_epoch} leader={self.leader} "
             f"{self.state} leo={self.log.leo} hw={self.log.hw}>"
         )
+
+
+def _deletes_too_much(answer: FetchedPartition) -> bool:
+    """Whether a leader says that it deleted what is not committed, which none does (M10)."""
+    start, hw = answer.log_start_offset, answer.high_watermark
+    return start is not None and hw is not None and start > hw
+
+
+def _committed_cut(log: ReplicaLog, offset: Offset) -> int | None:
+    """How many committed records a cut to ``offset`` takes, as far as this replica knows.
+
+    None if it does not: its HW is from a checkpoint of some time before the last process died, and shows nothing above
+    ``offset``. What was committed there, only other replicas' events can tell (F4).
+    """
+    known = max(0, log.committed - offset)
+    return known if known or log.knows_committed else None

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.core.messages import IsrMember, ProposedIsr
+from strandline.core.messages import ProposedIsr
 from strandline.core.progress import FollowerProgress
-from strandline.core.types import IsrJoin, LeaderEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
+from strandline.core.types import IsrJoin, NodeId, Offset, PartitionEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class IsrState:
     committed: tuple[NodeId, ...]
     partition_epoch: PartitionEpoch
     pending: PendingIsr | None = None
+    unproven: frozenset[NodeId] = frozenset()
+    """Members that nobody has counted since their process started (M64)."""
 
     @property
     def maximal(self) -> frozenset[NodeId]:
@@ -43,11 +45,11 @@ class IsrState:
     def proposing(self, proposal: ProposedIsr) -> IsrState:
         """This state with a change under way."""
         assert self.pending is None, "a second ISR change was proposed while one is pending"
-        return IsrState(self.committed, self.partition_epoch, PendingIsr(proposal))
+        return IsrState(self.committed, self.partition_epoch, PendingIsr(proposal), self.unproven)
 
     def reverted(self) -> IsrState:
         """The change is known not to have happened and never to happen."""
-        return IsrState(self.committed, self.partition_epoch)
+        return IsrState(self.committed, self.partition_epoch, unproven=self.unproven)
 
 
 def may_join(
@@ -69,17 +71,3 @@ def may_join(
     if leo is None or leo < hw or leo < epoch_start_offset:
         return False
     return rule is IsrJoin.HW or follower.is_caught_up(leader_leo, now_ms, lag_max_ms)
-
-
-def expansion(
-    tp: TopicPartition, leader_epoch: LeaderEpoch, state: IsrState, members: tuple[IsrMember, ...], joining: IsrMember
-) -> ProposedIsr:
-    """Propose the committed members and ``joining``, with the node epoch its own fetch carried."""
-    return ProposedIsr(tp, leader_epoch, state.partition_epoch, (*members, joining))
-
-
-def shrinkage(
-    tp: TopicPartition, leader_epoch: LeaderEpoch, state: IsrState, staying: tuple[IsrMember, ...]
-) -> ProposedIsr:
-    """Propose only those that keep pace."""
-    return ProposedIsr(tp, leader_epoch, state.partition_epoch, staying)

@@ -7,6 +7,8 @@ content of a proposal is frozen when it is made (TR10).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from strandline.core.effects import Effect, Emit, Halt, RefreshMetadata, SendAlterPartition
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.events import AlterPartitionAnswered, AlterPartitionFailed
@@ -43,6 +45,11 @@ class IsrChannel:
         self._sent_ms = 0
         self._retry_at_ms = 0
         self.failed_updates = 0
+
+    @property
+    def waiting(self) -> Mapping[TopicPartition, ProposedIsr]:
+        """What is proposed and not answered for good, by partition."""
+        return self._waiting
 
     def propose(self, proposal: ProposedIsr, out: list[Effect]) -> None:
         """Take a proposal; it is sent at the end of the step, if nothing is in flight."""
@@ -88,6 +95,11 @@ class IsrChannel:
             refusal = event.answer.refusal
             out += [self._emit("result", proposal, refusal, event.now_ms) for proposal in request.partitions]
             self._refused(event.answer.refusal, event.now_ms, out)
+            if event.answer.last_sequence is not None:
+                # Somebody else used the number. The proposal was not looked at, so it goes out again at once, with a
+                # number above any that the controller has seen; every earlier copy of it stays refused (TR16).
+                self._sequence = max(self._sequence, event.answer.last_sequence)
+                self._retry_at_ms = event.now_ms
             return []
         proposals = {p.tp: p for p in request.partitions}
         decided = [d for d in event.answer.partitions if d.tp in proposals]

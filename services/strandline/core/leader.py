@@ -34,7 +34,9 @@ class LeaderReplica:
     """
 
     __slots__ = (
+        "_asks_first",
         "_checks_lineage",
+        "_claim_limits",
         "_nodes",
         "_rules",
         "_timings",
@@ -67,17 +69,29 @@ class LeaderReplica:
         self._nodes = nodes
         self._rules = rules
         self._checks_lineage = rule_for(rules.truncation).checked
+        self._asks_first = rule_for(rules.truncation).asks_first
         self._timings = timings
         # LESO: the LEO when this epoch began. Invariant: constant for the life of this object.
         self.epoch_start_offset = log.leo
         # Highest offset that a client was told of, plus 1; what earlier leaders acknowledged counts up to the HW.
         self.acked_offset = log.hw
-        self.isr = IsrState(image.isr, image.partition_epoch)
+        self.isr = _isr_of(image)
         # A refused change is not proposed again before this time (or before new metadata).
         self.retry_isr_at_ms = now_ms
         self.progress: dict[NodeId, FollowerProgress] = {}
-        for follower in self._followers_of(image):
-            self.progress[follower] = FollowerProgress(follower, now_ms if follower in image.isr else None)
+        # Claim limits of followers that were taken off this partition, in case they return within this epoch.
+        self._claim_limits: dict[NodeId, Offset] = {}
+        self._take_followers(image, now_ms)
+
+    def _take_followers(self, image: PartitionImage, now_ms: int) -> None:
+        wanted = self._followers_of(image)
+        for gone in self.progress.keys() - set(wanted):
+            self._claim_limits[gone] = self.progress.pop(gone).claim_limit
+        for node_id in wanted:
+            if node_id not in self.progress:
+                caught_up_ms = now_ms if node_id in image.isr else None
+                limit = self._claim_limits.pop(node_id, self.epoch_start_offset)
+                self.progress[node_id] = FollowerProgress(node_id, caught_up_ms, limit)
 
     def _followers_of(self, image: PartitionImage) -> list[NodeId]:
         return [n for n in (*image.replicas, *image.observers) if n != self.node_id]
@@ -95,32 +109,34 @@ class LeaderReplica:
         newer = image.partition_epoch > self.isr.partition_epoch
         self.image = image
         if newer:
-            self.isr = IsrState(image.isr, image.partition_epoch)
+            self.isr = _isr_of(image)
             self.retry_isr_at_ms = now_ms
-        wanted = self._followers_of(image)
-        for gone in self.progress.keys() - set(wanted):
-            del self.progress[gone]
-        for follower in wanted:
-            if follower not in self.progress:
-                self.progress[follower] = FollowerProgress(follower, now_ms if follower in image.isr else None)
+        self._take_followers(image, now_ms)
         return newer
 
     # --- fetches ----------------------------------------------------------------------------------
 
     def check_replica(self, fetch: FetchPartition, replica: ReplicaState) -> Refusal | None:
-        """Whether this replica may fetch here at all: assigned, of the newest incarnation, claiming honestly."""
+        """Whether this replica may fetch here at all: assigned, and of the incarnation that the metadata names."""
         refusal = self.check_assigned(fetch.tp, replica.node_id)
         if refusal is not None:
             return refusal
-        follower = self.progress[replica.node_id]
-        if replica.node_epoch < self._highest_node_epoch(follower):
+        known = self._nodes.get(replica.node_id)
+        if known is None or replica.node_epoch == known.node_epoch:
+            return None
+        if replica.node_epoch < known.node_epoch:
             return Refusal(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"replica_epoch {replica.node_epoch} is of an older incarnation of node {replica.node_id}; "
                 "only its newest process may fetch",
             )
-        # What a follower may claim is counted from a fetch that proved its lineage; history had no such proof.
-        return self._check_claim(fetch, follower) if self._checks_lineage else None
+        # Only the controller's word makes an incarnation known: a number from the wire is never remembered,
+        # or one forged fetch would shut the real process out.
+        return Refusal(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"replica_epoch {replica.node_epoch} of node {replica.node_id} is newer than {known.node_epoch}, "
+            "which this leader knows; back off and ask again",
+        )
 
     def check_assigned(self, tp: TopicPartition, node_id: NodeId) -> Refusal | None:
         """Whether ``node_id`` is a replica or an observer of this partition (T10)."""
@@ -132,19 +148,22 @@ class LeaderReplica:
             "refresh metadata and retry",
         )
 
-    def _highest_node_epoch(self, follower: FollowerProgress) -> int:
-        known = self._nodes.get(follower.node_id)
-        return max(known.node_epoch if known else 0, follower.node_epoch or 0)
+    def check_claim(self, fetch: FetchPartition, node_id: NodeId) -> Refusal | None:
+        """Whether a replica can be where it says it is; asked of a fetch that passed the divergence check.
 
-    def _check_claim(self, fetch: FetchPartition, follower: FollowerProgress) -> Refusal | None:
+        Not before: a follower with a longer tail of another lineage is honest, and must hear where to cut.
+        """
+        if not self._checks_lineage:
+            # What a follower may claim is counted from a fetch that proved its lineage; history had no such proof.
+            return None
         restarts = fetch.last_fetched_epoch is None and fetch.fetch_offset == self.log.log_start_offset
-        limit = follower.claim_limit
-        if limit is None or restarts or fetch.fetch_offset <= limit or fetch.fetch_offset > self.log.leo:
-            return None  # beyond the LEO the divergence check gives the better answer (T8)
+        limit = self.progress[node_id].claim_limit
+        if restarts or fetch.fetch_offset <= limit:
+            return None
         return Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"fetch_offset {fetch.fetch_offset} is beyond {limit}, where node {follower.node_id} was "
-            "plus what it was sent; a replica fetches from its own LEO",
+            f"fetch_offset {fetch.fetch_offset} is beyond {limit}, the furthest that node {node_id} can be: "
+            "where it was, or this leader epoch's start, plus what it was sent; a replica fetches from its own LEO",
         )
 
     def diverging(self, fetch: FetchPartition, *, by_replica: bool = True) -> EpochEnd | Refusal | None:
@@ -179,6 +198,14 @@ class LeaderReplica:
             f"fetch_offset {fetch.fetch_offset} is not within the log start {self.log.log_start_offset} "
             f"and LEO {self.log.leo} of this lineage; ask ListOffsets",
         )
+
+    def only_reconciles(self, replica: ReplicaState) -> bool:
+        """Whether this fetch only shows that the logs agree, and counts for nothing yet (M66).
+
+        Without a question before it, the follower learns by the answer that it agrees, and writes that down before
+        its next fetch. Counted earlier, it could be forgotten by its own disk that it was counted.
+        """
+        return self.progress[replica.node_id].reconciles(replica.node_epoch) and not self._asks_first
 
     def observe_fetch(self, fetch: FetchPartition, replica: ReplicaState, now_ms: int) -> bool:
         """Count a fetch that passed all checks: the fetch offset *is* the acknowledgement. Returns whether
@@ -235,26 +262,33 @@ class LeaderReplica:
     # --- the ISR ----------------------------------------------------------------------------------
 
     def maybe_expand(self, node_id: NodeId, now_ms: int) -> ProposedIsr | None:
-        """Propose to add a follower, if its last fetch of this epoch allows it (M44)."""
+        """Propose to add a follower, or to prove one that is a member, if its last fetch of this epoch allows it (M44,
+        M64)."""
+        if self.isr.pending is not None or now_ms < self.retry_isr_at_ms:
+            return None
+        is_proven_member = node_id in self.isr.committed and node_id not in self.isr.unproven
+        if is_proven_member or node_id not in self.image.replicas or not self._may_join(node_id, now_ms):
+            return None
+        joining = () if node_id in self.isr.committed else (node_id,)
+        members = self._members((*self.isr.committed, *joining), now_ms)
+        return self._propose(ProposedIsr(self.image.tp, self.image.leader_epoch, self.isr.partition_epoch, members))
+
+    def _may_join(self, node_id: NodeId, now_ms: int) -> bool:
+        """Whether this follower's present process was counted at a place that allows it into the ISR (M44)."""
         follower = self.progress.get(node_id)
-        if follower is None or self.isr.pending is not None or now_ms < self.retry_isr_at_ms:
-            return None
-        if node_id in self.isr.committed or node_id not in self.image.replicas or not self._is_eligible(follower):
-            return None
-        joins = isr.may_join(
-            follower,
-            hw=self.log.hw,
-            leader_leo=self.log.leo,
-            epoch_start_offset=self.epoch_start_offset,
-            rule=self._rules.isr_join,
-            now_ms=now_ms,
-            lag_max_ms=self._timings.replica_lag_time_max_ms,
+        return (
+            follower is not None
+            and self._is_eligible(follower)
+            and isr.may_join(
+                follower,
+                hw=self.log.hw,
+                leader_leo=self.log.leo,
+                epoch_start_offset=self.epoch_start_offset,
+                rule=self._rules.isr_join,
+                now_ms=now_ms,
+                lag_max_ms=self._timings.replica_lag_time_max_ms,
+            )
         )
-        if not joins:
-            return None
-        joining = IsrMember(node_id, follower.node_epoch)
-        members = self._members(self.isr.committed)
-        return self._propose(isr.expansion(self.image.tp, self.image.leader_epoch, self.isr, members, joining))
 
     def maybe_shrink(self, now_ms: int) -> ProposedIsr | None:
         """Propose to drop every member that neither is at the log end nor was within the lag time (M42)."""
@@ -268,18 +302,21 @@ class LeaderReplica:
         ]
         if len(staying) == len(self.isr.committed):
             return None
-        members = self._members(tuple(staying))
-        return self._propose(isr.shrinkage(self.image.tp, self.image.leader_epoch, self.isr, members))
+        members = self._members(tuple(staying), now_ms)
+        return self._propose(ProposedIsr(self.image.tp, self.image.leader_epoch, self.isr.partition_epoch, members))
 
-    def _members(self, node_ids: tuple[NodeId, ...]) -> tuple[IsrMember, ...]:
-        """Committed members with the incarnation known of each; the controller checks added ones only."""
-        return tuple(IsrMember(n, self._member_epoch(n)) for n in node_ids)
+    def _members(self, node_ids: tuple[NodeId, ...], now_ms: int) -> tuple[IsrMember, ...]:
+        return tuple(IsrMember(n, self._member_epoch(n, now_ms)) for n in node_ids)
 
-    def _member_epoch(self, node_id: NodeId) -> NodeEpoch | None:
+    def _member_epoch(self, node_id: NodeId, now_ms: int) -> NodeEpoch | None:
+        """The incarnation known of a member; of an unproven one only if this leader has counted it, for the
+        controller takes the epoch as the proof (M64)."""
         if node_id == self.node_id:
             return self.node_epoch
-        known = self._nodes.get(node_id)
-        return known.node_epoch if known else None
+        if node_id in self.isr.committed and node_id not in self.isr.unproven:
+            known = self._nodes.get(node_id)
+            return known.node_epoch if known else None
+        return self.progress[node_id].node_epoch if self._may_join(node_id, now_ms) else None
 
     def _propose(self, proposal: ProposedIsr) -> ProposedIsr:
         proposal = proposal._replace(recovering=self.image.recovering and len(proposal.new_isr) == 1)
@@ -294,7 +331,8 @@ class LeaderReplica:
         """The controller committed a state; take it over if it is newer. Returns whether it was."""
         if decision.partition_epoch <= self.isr.partition_epoch:
             return False
-        self.isr = IsrState(decision.isr, PartitionEpoch(decision.partition_epoch))
+        epoch = PartitionEpoch(decision.partition_epoch)
+        self.isr = IsrState(decision.isr, epoch, unproven=frozenset(decision.unproven) & set(decision.isr))
         return True
 
     def revert_isr(self, now_ms: int, backoff_ms: int) -> None:
@@ -317,3 +355,8 @@ class LeaderReplica:
             f"<Leader {self.log.topic}-{self.log.tp.partition} epoch={self.image.leader_epoch} "
             f"leo={self.log.leo} hw={self.log.hw} isr={{{isr_members}}}>"
         )
+
+
+def _isr_of(image: PartitionImage) -> IsrState:
+    unproven = frozenset(image.unproven) & set(image.isr)
+    return IsrState(image.isr, image.partition_epoch, unproven=unproven)

@@ -6,15 +6,19 @@ the last member (I15); a partition then has a leader from ISR or ELR, or visibly
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from strandline.core.controller_state import NodeRecord
 from strandline.core.draft import Draft
-from strandline.core.election import Elected, ElectionType, elect
-from strandline.core.elr import elr_after
+from strandline.core.election import Elected, ElectionType, elect, elect_reported, elect_unclean, have_all_reported
+from strandline.core.elr import elr_after, in_assignment_order
 from strandline.core.messages import NodeImage, PartitionImage
 from strandline.core.topic_configs import allows_unclean
 from strandline.core.types import NodeId
+
+RECOVERY_TIMED_OUT = "unclean_recovery_timeout"
+"""Why an unclean election was held where a limit to the wait for reports is set (M65); leaves in LEADER_CHANGE."""
 
 
 def fence(draft: Draft, node_ids: list[NodeId], cause: str, last_heartbeats: dict[NodeId, int | None]) -> None:
@@ -23,9 +27,26 @@ def fence(draft: Draft, node_ids: list[NodeId], cause: str, last_heartbeats: dic
     for node_id in gone:
         _put(draft, node_id, fenced=True)
         _session_event(draft, node_id, "fence", cause, last_heartbeats.get(node_id))
-    for node_id in gone:
-        leave_partitions(draft, node_id, "node_fenced")
+    leave_partitions(draft, gone, "node_fenced")
     _decided(draft, "fence", f"{cause}: {', '.join(map(str, gone))}" if gone else "")
+
+
+def held_back(draft: Draft, due: Collection[NodeId], silent: Collection[NodeId]) -> set[NodeId]:
+    """The nodes among ``due`` whose sessions end a little later, with those of others that are silent as well (M64).
+
+    When all machines lose power at once, their sessions end one after the other. To end the first one alone would
+    leave the last ones as the only members that are known to be complete, and a partition would wait for these very
+    nodes although any two would do. A silent member either sends a heartbeat, or is due itself before long.
+    """
+    held: set[NodeId] = set()
+    if not due or set(due) >= set(silent):
+        return held
+    for partition in draft.partitions():
+        ending = {node_id for node_id in partition.isr if node_id in due}
+        others = set(partition.isr) - ending
+        if ending and others and others <= set(silent):
+            held |= ending
+    return held
 
 
 def unfence(draft: Draft, node_id: NodeId) -> None:
@@ -47,36 +68,56 @@ def begin_shutdown(draft: Draft, node_id: NodeId) -> None:
     if _record(draft, node_id).image.shutting_down:
         return
     _put(draft, node_id, shutting_down=True)
-    leave_partitions(draft, node_id, "controlled_shutdown")
+    leave_partitions(draft, [node_id], "controlled_shutdown")
     _decided(draft, "controlled_shutdown", f"node {node_id}")
 
 
-def leave_partitions(draft: Draft, node_id: NodeId, cause: str, *, unclean: bool = False) -> None:
-    """Take a node out of every ISR (below min ISR into the ELR, if it is clean) and give its partitions leaders."""
+def leave_partitions(draft: Draft, node_ids: Collection[NodeId], cause: str, *, unclean: bool = False) -> None:
+    """Take nodes out of every ISR (below min ISR into the ELR, if they are clean) and give their partitions leaders.
+
+    All leave at once: nodes that fell silent together leave a partition with the same records, and stay eligible
+    together. One after the other, the first to go would lose its place to others that were as dead as it was.
+    """
+    leaving = set(node_ids)
     for partition in list(draft.partitions()):
-        if node_id in partition.isr or partition.leader == node_id or (unclean and node_id in partition.elr):
-            _leave(draft, partition, node_id, cause, unclean)
+        has_a_part = {*partition.isr, partition.leader, *(partition.elr if unclean else ())}
+        if leaving & has_a_part:
+            _leave(draft, partition, leaving, cause, unclean=unclean)
 
 
-def _leave(draft: Draft, partition: PartitionImage, node_id: NodeId, cause: str, unclean: bool) -> None:
-    new_isr = tuple(member for member in partition.isr if member != node_id)
-    elr = elr_after(partition, new_isr, unclean=(node_id,) if unclean else ())
+def _leave(draft: Draft, partition: PartitionImage, leaving: set[NodeId], cause: str, *, unclean: bool) -> None:
+    new_isr = tuple(member for member in partition.isr if member not in leaving)
+    elr = elr_after(partition, new_isr, unclean=leaving if unclean else ())
     left = draft.put_partition(replace(partition, isr=new_isr, elr=elr), cause=cause)
-    if left.leader == node_id or left.leader is None:
+    if left.leader in leaving or left.leader is None:
         elect_now(draft, left, cause)
 
 
+def begin_unproven(draft: Draft, node_id: NodeId, cause: str) -> None:
+    """A new process of a node: nobody has counted its log yet, so it keeps its places but is not elected (M64).
+
+    Every partition that the node led gets a new leader epoch, even if the node is elected again (M56, TR21).
+    """
+    for partition in list(draft.partitions()):
+        if node_id not in (*partition.isr, *partition.elr):
+            continue
+        unproven = in_assignment_order(partition, (*partition.unproven, node_id))
+        marked = draft.put_partition(replace(partition, unproven=unproven), cause=cause)
+        if marked.leader in (node_id, None):
+            elect_now(draft, marked, cause)
+
+
 def reign_anew(draft: Draft, node_id: NodeId, cause: str) -> None:
-    """A new incarnation: every partition the node led gets a new leader epoch, whoever is elected (M56, TR21)."""
+    """A new incarnation, whose log is trusted: every partition it led gets a new leader epoch (M56, TR21)."""
     for partition in list(draft.partitions()):
         if partition.leader == node_id:
             elect_now(draft, partition, cause)
 
 
-def elect_if_possible(draft: Draft, partition: PartitionImage) -> None:
+def elect_if_possible(draft: Draft, partition: PartitionImage, cause: str = "election") -> None:
     """Elect for a partition without a leader; without a candidate nothing changes."""
     if _choose(draft, partition) is not None:
-        elect_now(draft, partition, "election")
+        elect_now(draft, partition, cause)
 
 
 def elect_now(draft: Draft, partition: PartitionImage, cause: str) -> PartitionImage:
@@ -92,6 +133,8 @@ def elect_now(draft: Draft, partition: PartitionImage, cause: str) -> PartitionI
 def install(draft: Draft, partition: PartitionImage, chosen: Elected, cause: str) -> PartitionImage:
     """Make the elected one leader of a new epoch. An unclean one begins a new history alone (M41, M48)."""
     leader = chosen.leader
+    # A leader is proven: the others agree with it from now on.
+    partition = replace(partition, unproven=tuple(node_id for node_id in partition.unproven if node_id != leader))
     if chosen.kind is ElectionType.UNCLEAN:
         changed = replace(
             partition,
@@ -101,7 +144,7 @@ def install(draft: Draft, partition: PartitionImage, chosen: Elected, cause: str
             recovering=True,
             last_unclean_leader_epoch=draft.next_leader_epoch(partition.tp),
         )
-        cause = "unclean_election"
+        cause = cause if cause == RECOVERY_TIMED_OUT else "unclean_election"
         _decided(draft, "unclean_election", f"{partition.tp.topic_id}-{partition.tp.partition}: node {leader}")
     else:
         isr = partition.isr if leader in partition.isr else (leader,)
@@ -109,9 +152,34 @@ def install(draft: Draft, partition: PartitionImage, chosen: Elected, cause: str
     return draft.put_partition(changed, cause=cause, election=chosen.kind, new_reign=True)
 
 
+def choose_clean(draft: Draft, partition: PartitionImage) -> Elected | None:
+    """Who may lead without a record being lost; None while that is not known of anybody."""
+    if not draft.compares_logs:
+        return elect(replace(partition, unproven=()), draft.is_active)
+    return elect(partition, draft.is_active) or elect_reported(partition, draft.reports_of(partition))
+
+
+def choose_unclean(draft: Draft, partition: PartitionImage) -> Elected | None:
+    """Who may lead where records may be lost; None if no replica is active."""
+    return elect_unclean(partition, draft.reports_of(partition), draft.is_active)
+
+
 def _choose(draft: Draft, partition: PartitionImage) -> Elected | None:
-    allowed = allows_unclean(draft.configs(partition.tp.topic_id))
-    return elect(partition, draft.is_active, unclean_allowed=allowed)
+    clean = choose_clean(draft, partition)
+    if clean is not None or not _may_lose(draft, partition):
+        return clean
+    return choose_unclean(draft, partition)
+
+
+def _may_lose(draft: Draft, partition: PartitionImage) -> bool:
+    """Whether an unclean election is allowed now: no report that could make it a better one is still to come."""
+    if draft.has_waited(partition):
+        return True
+    if not allows_unclean(draft.configs(partition.tp.topic_id)):
+        return False
+    if not draft.compares_logs:
+        return True
+    return have_all_reported(partition, draft.reports_of(partition), draft.is_active)
 
 
 def _record(draft: Draft, node_id: NodeId) -> NodeRecord:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from strandline.core import feature_levels
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.types import (
     Acks,
     BatchHeader,
     EpochEnd,
+    EpochEntry,
     LeaderEpoch,
     NodeEpoch,
     NodeId,
@@ -114,6 +116,8 @@ class FetchResult(NamedTuple):
     diverging: EpochEnd | None = None
     refusal: Refusal | None = None
     leader_hint: LeaderHint | None = None
+    confirms_lineage: bool = False
+    """Answered at once, records or not: the replica waits to hear that its log agrees before it counts (M66)."""
 
 
 class FetchedPartition(NamedTuple):
@@ -131,6 +135,11 @@ class FetchedPartition(NamedTuple):
     batches: tuple[BatchHeader, ...] = ()
     payload: object = b""
     corrupt: str | None = None
+
+    @property
+    def says_that_logs_agree(self) -> bool:
+        """Whether the leader compared the lineage and found no divergence."""
+        return self.error is None and self.diverging is None and self.corrupt is None
 
 
 # --- OffsetForLeaderEpoch, ListOffsets ------------------------------------------------------------
@@ -195,7 +204,8 @@ class OffsetAnswer(NamedTuple):
 
 class IsrMember(NamedTuple):
     """A proposed member with the incarnation that earned its place (KIP-903); frozen with the very
-    fetch that proved it, never refreshed on a re-send (TR10)."""
+    fetch that proved it, never refreshed on a re-send (TR10). Without a node epoch a member stays as it is, proven or
+    not (M64)."""
 
     node_id: NodeId
     node_epoch: NodeEpoch | None
@@ -233,6 +243,7 @@ class IsrDecision(NamedTuple):
     isr: tuple[NodeId, ...] = ()
     partition_epoch: PartitionEpoch = PartitionEpoch(0)
     recovering: bool = False
+    unproven: tuple[NodeId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +252,8 @@ class AlterPartitionAnswer:
 
     refusal: Refusal | None = None
     partitions: tuple[IsrDecision, ...] = ()
+    last_sequence: int | None = None
+    """The sequence that the next attempt must exceed, where the request's own did not (M71)."""
 
 
 # --- metadata -------------------------------------------------------------------------------------
@@ -288,6 +301,8 @@ class PartitionImage:
     recovering: bool = False
     last_unclean_leader_epoch: LeaderEpoch | None = None
     observers: tuple[NodeId, ...] = ()
+    unproven: tuple[NodeId, ...] = ()
+    """Members of ISR and ELR whose present process no leader has counted yet: their disk may lack records (M64)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +313,16 @@ class TopicImage:
     topic_id: str
     configs: tuple[tuple[str, str], ...] = ()
     partitions: tuple[PartitionImage, ...] = ()
+
+
+class PositionProof(NamedTuple):
+    """A position that the controller sent to one process of a node, and the controller's mark on it (M72)."""
+
+    node_epoch: NodeEpoch
+    controller_epoch: int
+    metadata_offset: int
+    mac: bytes
+    """Made and compared in `core/position_proof.py`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +342,11 @@ class MetadataImage:
     nodes: tuple[NodeImage, ...] = ()
     topics: tuple[TopicImage, ...] = ()
     deleted_topic_ids: tuple[str, ...] = ()
+    removed_node_ids: tuple[NodeId, ...] = ()
+    """In a change the nodes that it removed, in a snapshot all that were removed and did not register again (C85)."""
     to_node_epoch: NodeEpoch | None = None
+    position: PositionProof | None = None
+    """The proof that this position was sent to that process; None to a client (M72)."""
 
 
 # --- registration and heartbeat -------------------------------------------------------------------
@@ -329,6 +358,43 @@ class EpochsSeen(NamedTuple):
     tp: TopicPartition
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
+
+
+class ReplicaLogInfo(NamedTuple):
+    """What one replica's log holds, reported while its partition waits for an election (M65; Kafka: KIP-966's
+    GetReplicaLogInfo, asked by the controller there).
+
+    Everything below ``leo`` is durable on the reporter. ``refused_cut_to`` is set when the replica follows a leader
+    and refuses to cut to that offset, below its own high watermark (M69).
+    """
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    """The leader epoch that the reporter knows; the report counts in this epoch only."""
+    log_start_offset: Offset
+    leo: Offset
+    epochs: tuple[EpochEntry, ...] = ()
+    reconciled_epoch: LeaderEpoch | None = None
+    """The last leader epoch in which this log led or passed the divergence check; None if that is not known."""
+    high_watermark: Offset = Offset(0)
+    refused_cut_to: Offset | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportReplicaLogs:
+    """A node reports some of its logs to the controller."""
+
+    cluster_id: str
+    node_id: NodeId
+    node_epoch: NodeEpoch
+    logs: tuple[ReplicaLogInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaLogsReported:
+    """The controller's answer to a report; ``refusal`` refuses it as a whole."""
+
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,11 +410,16 @@ class RegisterNode:
     client_endpoint: Endpoint
     internal_endpoint: Endpoint
     rack: str | None = None
-    feature_min: int = 1
-    feature_max: int = 1
+    feature_min: int = feature_levels.LOWEST
+    feature_max: int = feature_levels.HIGHEST
     unclean: bool = False
     controller_epoch_seen: int | None = None
     epochs_seen: tuple[EpochsSeen, ...] = ()
+    known_incarnations: tuple[str, ...] = ()
+    """Incarnations that this directory remembers, the present one included; none: an older release, which keeps
+    no such list (M67)."""
+    position: PositionProof | None = None
+    """The newest position that this directory can prove it was sent (M72)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,6 +446,8 @@ class Heartbeat:
     clock_offset_us: int | None = None
     """The node's time of day minus the controller's, as its last answer showed; for the export alone."""
     clock_err_us: int | None = None
+    position: PositionProof | None = None
+    """The newest position that this process can prove it was sent (M72)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -473,13 +546,17 @@ __all__ = [
     "OffsetQuestion",
     "PartitionImage",
     "PartitionView",
+    "PositionProof",
     "ProducePartition",
     "ProduceResult",
     "ProposedIsr",
     "ReadRange",
     "RegisterNode",
+    "ReplicaLogInfo",
+    "ReplicaLogsReported",
     "ReplicaState",
     "ReplicaStateView",
     "ReplicaView",
+    "ReportReplicaLogs",
     "TopicImage",
 ]

@@ -2,7 +2,8 @@
 
 Invariants: nothing that is addressed to another incarnation is believed (TR15), nothing from an older
 controller, nothing that contradicts itself, and for each partition nothing of a lower leader or partition epoch
-than was seen (TR18), nor a second leader in the same one; what is believed is kept durably before it is acted upon.
+than was seen (TR18), nor a second leader or another ISR in the same one; what is believed is kept durably before it
+is acted upon.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from strandline.core.effects import Effect, SaveMetadata
 from strandline.core.follower import FollowerReplica
-from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, PositionProof, TopicImage
 from strandline.core.node_state import NodeState
+from strandline.core.position_proof import later_of
 from strandline.core.sound_metadata import metadata_fault
 from strandline.core.types import NodeId, TopicPartition
 
@@ -35,11 +37,15 @@ class MetadataFollower:
     def __init__(self, state: NodeState, seen: MetadataImage | None) -> None:
         self._state = state
         self._nodes: dict[NodeId, NodeImage] = state.nodes
+        self._removed_nodes: set[NodeId] = set()
         # Every topic of the cluster, also those this node has no part in: what is kept durably.
         self._topics: dict[str, TopicImage] = {}
         # The newest state ever seen of each partition; what is stored never falls behind it.
         self._newest: dict[TopicPartition, PartitionImage] = {}
+        # The latest position that was ever proven to this node: an older store must not make it forget (TR18).
+        self._position: PositionProof | None = None
         if seen is not None:
+            self._position = seen.position
             state.controller_epoch = seen.controller_epoch
             for topic in seen.topics:
                 self._newest.update({image.tp: image for image in topic.partitions})
@@ -52,22 +58,31 @@ class MetadataFollower:
         if image.controller_epoch < state.controller_epoch or metadata_fault(image) is not None:
             return None
         state.controller_epoch = image.controller_epoch
+        self._position = later_of(self._position, image.position)
         if image.is_snapshot:
             state.nodes.clear()
+            self._removed_nodes.clear()
             gone_ids = set(self._topics) - {t.topic_id for t in image.topics}
         else:
             gone_ids = set(image.deleted_topic_ids)
-        state.nodes.update({n.node_id: n for n in image.nodes})
+        self._take_nodes(image)
         changed = [tp for topic in image.topics for tp in self._take_topic(topic)]
         gone = [tp for topic_id in gone_ids for tp in self._drop_topic(topic_id)]
         gone += [tp for tp in changed if not self._concerns(state.images[tp])]
         for tp in gone:
             state.images.pop(tp, None)
-        if image.topics or gone_ids:
+        if image.topics or gone_ids or image.removed_node_ids:
             out.append(SaveMetadata(self._merged(image)))
         return MetadataChange(
             tuple(tp for tp in changed if tp in state.images), tuple(g for g in gone if g in state.logs)
         )
+
+    def _take_nodes(self, image: MetadataImage) -> None:
+        nodes = self._state.nodes
+        for node_id in image.removed_node_ids:
+            nodes.pop(node_id, None)
+        nodes.update({n.node_id: n for n in image.nodes})
+        self._removed_nodes = (self._removed_nodes | set(image.removed_node_ids)) - nodes.keys()
 
     def _take_topic(self, topic: TopicImage) -> list[TopicPartition]:
         """The partitions of ``topic`` whose newer state concerns this node, or no longer does."""
@@ -92,6 +107,7 @@ class MetadataFollower:
             image.leader_epoch < seen.leader_epoch
             or image.partition_epoch < seen.partition_epoch
             or _is_second_leader(image, seen)
+            or _is_second_state(image, seen)
         ):
             return False
         self._newest[image.tp] = image
@@ -123,7 +139,9 @@ class MetadataFollower:
             feature_level=image.feature_level,
             nodes=tuple(self._state.nodes.values()),
             topics=tuple(self._topics.values()),
+            removed_node_ids=tuple(sorted(self._removed_nodes)),
             to_node_epoch=image.to_node_epoch,
+            position=self._position,
         )
 
     def begin_following(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
@@ -132,6 +150,16 @@ class MetadataFollower:
         follower = FollowerReplica(state.images[tp], state.logs[tp], state.rules, state.timings, now_ms)
         state.followers[tp] = follower
         follower.begin(out)
+
+
+def _is_second_state(image: PartitionImage, seen: PartitionImage) -> bool:
+    """Whether ``image`` says something else in a partition epoch that is known: every change has an epoch of its own.
+
+    A leader that believed it would count its HW over members whose progress it had thrown away.
+    """
+    if (image.leader_epoch, image.partition_epoch) != (seen.leader_epoch, seen.partition_epoch):
+        return False
+    return (image.replicas, image.isr, image.elr) != (seen.replicas, seen.isr, seen.elr)
 
 
 def _is_second_leader(image: PartitionImage, seen: PartitionImage) -> bool:

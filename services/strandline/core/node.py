@@ -6,7 +6,7 @@ a step act: append, then HW, then whoever waited, then what is to be asked next 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,7 @@ from strandline.core.events import (
     OffsetsFailed,
     ProduceArrived,
     Registered,
+    ReplicaLogsAnswered,
     RetentionFound,
     StopRequested,
     Ticked,
@@ -50,7 +51,8 @@ from strandline.core.fetch_serving import FetchServing
 from strandline.core.fetcher import Fetcher
 from strandline.core.isr_channel import IsrChannel
 from strandline.core.leader import LeaderReplica
-from strandline.core.messages import MetadataImage, PartitionView, ReplicaStateView
+from strandline.core.log_reporter import LogReporter
+from strandline.core.messages import MetadataImage, PartitionView, ProposedIsr, ReplicaStateView
 from strandline.core.metadata_follower import MetadataFollower
 from strandline.core.node_state import NodeState
 from strandline.core.offset_serving import OffsetServing
@@ -80,9 +82,12 @@ class NodeCore:
         self._offsets = OffsetServing(self.state)
         self._fetcher = Fetcher(self.state, self._fetches.wake_consumers)
         self._isr = IsrChannel(self.state)
+        self._reporter = LogReporter(self.state)
         self._metadata = MetadataFollower(self.state, seen)
         # Logs that were asked for and have not answered with `LogOpened`, which they do before any other event.
         self._opening: set[TopicPartition] = set()
+        # Something happened after which every HW must be durable before the next event (M68).
+        self._checkpoint_now = False
         self._last_tick_ms: int | None = None
         self._next_shrink_ms = self._next_expand_ms = self._next_checkpoint_ms = self._next_retention_ms = 0
         self._handlers: dict[type[Any], Callable[[Any, list[Effect]], None]] = {
@@ -110,6 +115,7 @@ class NodeCore:
             OffsetsFailed: lambda event, _: self._fetcher.question_failed(event),
             AlterPartitionAnswered: self._alter_partition_answered,
             AlterPartitionFailed: self._isr.failed,
+            ReplicaLogsAnswered: self._reporter.answered,
             StopRequested: self._stop_requested,
         }
 
@@ -120,14 +126,28 @@ class NodeCore:
         self._fetches.complete_woken(out)
         self._isr.maybe_send(event.now_ms, out)
         if not self._opening:
-            # One message for all the logs that metadata opens, not one for each.
+            # One message and one write for all the logs that metadata opens, not one for each.
+            self._make_durable(out)
             self._fetcher.ask(event.now_ms, out)
+            self._reporter.maybe_send(event.now_ms, out)
         return out
+
+    def _make_durable(self, out: list[Effect]) -> None:
+        """What an election looks at later: which leaders these logs agreed with (M66), how far they committed (M68)."""
+        self.state.save_reconciled(out)
+        if self._checkpoint_now:
+            self._checkpoint_now = False
+            self._save_high_watermarks(out, durable=True, even_if_unmoved=True)
 
     @property
     def purgatory_full(self) -> bool:
         """Whether another produce would be refused; a stream is not read further then."""
         return self._produce.purgatory.is_full
+
+    @property
+    def proposals(self) -> Mapping[TopicPartition, ProposedIsr]:
+        """The ISR proposals that wait for an answer, by partition."""
+        return self._isr.waiting
 
     @property
     def parked(self) -> tuple[int, int]:
@@ -188,7 +208,7 @@ class NodeCore:
     ) -> None:
         """A replica's fetch was counted: perhaps it joins the ISR, perhaps the HW moves (M15)."""
         self._reports.fetched(leader, replica, now_ms)
-        if replica not in leader.isr.committed:
+        if replica not in leader.isr.committed or replica in leader.isr.unproven:
             proposal = leader.maybe_expand(replica, now_ms)
             if proposal is not None:
                 self._isr.propose(proposal, out)
@@ -227,8 +247,14 @@ class NodeCore:
     def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
         for tp in self._isr.answered(event, out):
             leader = self.state.leaders[tp]
+            self._isr_changed(leader)
             self._reports.isr_changed(leader, event.now_ms, out, initiator="leader")
             self._try_hw(leader, "isr_change", (), event.now_ms, out)
+
+    def _isr_changed(self, leader: LeaderReplica) -> None:
+        """Below min ISR the HW stands still; written down now, a loss of what it covers is noticed at once (M68)."""
+        if leader.is_under_min_isr:
+            self._checkpoint_now = True
 
     # --- metadata -------------------------------------------------------------------------------------
 
@@ -238,9 +264,12 @@ class NodeCore:
         state.controller_epoch = max(state.controller_epoch, event.controller_epoch)
 
     def _metadata_arrived(self, event: MetadataArrived, out: list[Effect]) -> None:
+        known_controller = self.state.controller_epoch
         change = self._metadata.take(event.image, out)
         if change is None:
             return
+        if self.state.controller_epoch != known_controller:
+            self._reporter.consider_all()
         for tp in change.gone:
             self._leave(tp, out)
             out.append(DeleteLog(tp))
@@ -274,6 +303,7 @@ class NodeCore:
             proposed = leader.isr.pending.members if leader.isr.pending else None
             if leader.update(image, now_ms):
                 self._isr.forget(tp)
+            self._isr_changed(leader)
             initiator = "leader" if proposed == frozenset(leader.isr.committed) else "controller"
             self._reports.isr_changed(leader, now_ms, out, initiator=initiator)
             self._try_hw(leader, cause, (), now_ms, out)
@@ -305,12 +335,16 @@ class NodeCore:
             self._fetcher.release(follower, out)
         self._fetches.wake_all(tp)
         if tp not in self.state.images:
+            self._reporter.forget(tp)
             self.state.logs.pop(tp, None)
 
     def _lead(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
         state = self.state
         image, log = state.images[tp], state.logs[tp]
         log.assign_epoch(image.leader_epoch, out)
+        state.reconcile(tp, image.leader_epoch)
+        # The HW that this log brings along becomes the leader's (M68).
+        self._checkpoint_now = True
         leader = LeaderReplica(state.identity, image, log, state.nodes, state.rules, state.timings, now_ms)
         state.leaders[tp] = leader
         self._reports.leads(leader, now_ms, out)
@@ -320,6 +354,7 @@ class NodeCore:
         self._metadata.begin_following(tp, now_ms, out)
         self._reports.follows(tp, now_ms)
         self._fetcher.consider(tp)
+        self.state.unreported[tp] = None
 
     # --- the log --------------------------------------------------------------------------------------
 
@@ -386,7 +421,7 @@ class NodeCore:
 
     def _expand_isrs(self, now_ms: int, out: list[Effect]) -> None:
         for leader in self.state.leaders.values():
-            if len(leader.isr.committed) < len(leader.image.replicas):
+            if len(leader.isr.committed) < len(leader.image.replicas) or leader.isr.unproven:
                 for node_id in leader.image.replicas:
                     proposal = leader.maybe_expand(node_id, now_ms)
                     if proposal is not None:
@@ -399,9 +434,10 @@ class NodeCore:
             if proposal is not None:
                 self._isr.propose(proposal, out)
 
-    def _save_high_watermarks(self, out: list[Effect], *, durable: bool) -> None:
+    def _save_high_watermarks(self, out: list[Effect], *, durable: bool, even_if_unmoved: bool = False) -> None:
+        """``even_if_unmoved``: the recovery points are written with them, and these may have moved."""
         moved = {tp: log.hw for tp, log in self.state.logs.items() if log.hw != log.checkpointed_hw}
-        if not moved:
+        if not moved and not even_if_unmoved:
             return
         for tp in moved:
             self.state.logs[tp].checkpointed_hw = moved[tp]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strandline.core.effects import Effect, SaveReconciledEpochs
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.follower import FollowerReplica
 from strandline.core.leader import LeaderReplica
@@ -38,6 +39,10 @@ class NodeState:
         self.logs: dict[TopicPartition, ReplicaLog] = {}
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self.followers: dict[TopicPartition, FollowerReplica] = {}
+        # Logs whose reconciled epoch is newer than the one on disk; written once at the end of the step (M66).
+        self.unsaved_reconciled: dict[TopicPartition, LeaderEpoch] = {}
+        # Logs that the controller may have to know for an election; `LogReporter` looks at them and empties this.
+        self.unreported: dict[TopicPartition, None] = {}
         self._correlations = self._count()
 
     @property
@@ -49,6 +54,18 @@ class NodeState:
     def next_correlation_id(self) -> int:
         """A number no other question of this process carries."""
         return next(self._correlations)
+
+    def reconcile(self, tp: TopicPartition, epoch: LeaderEpoch) -> None:
+        """This log leads in ``epoch``, or agrees with the log of that epoch's leader (M66)."""
+        log = self.logs[tp]
+        if log.reconciled_epoch != epoch:
+            log.reconciled_epoch = self.unsaved_reconciled[tp] = epoch
+
+    def save_reconciled(self, out: list[Effect]) -> None:
+        """One durable write for all logs that came to lead or to agree, before any of them is counted in the epoch."""
+        if self.unsaved_reconciled:
+            out.append(SaveReconciledEpochs(dict(self.unsaved_reconciled)))
+            self.unsaved_reconciled.clear()
 
     @staticmethod
     def _count() -> Iterator[int]:

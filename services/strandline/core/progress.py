@@ -19,20 +19,25 @@ class FollowerProgress:
         "last_fetch_ms",
         "node_epoch",
         "node_id",
+        "reconciled_by",
         "remote_leo",
     )
 
-    def __init__(self, node_id: NodeId, caught_up_ms: int | None) -> None:
+    def __init__(self, node_id: NodeId, caught_up_ms: int | None, claim_limit: Offset) -> None:
+        """``claim_limit``: where this follower can be at most before its first counted fetch."""
         self.node_id = node_id
         # Incarnation that sent the last counted fetch; frozen into any proposal it earns (TR10).
         self.node_epoch: NodeEpoch | None = None
+        # Incarnation whose log passed the divergence check in this leader epoch.
+        self.reconciled_by: NodeEpoch | None = None
         self.remote_leo: Offset | None = None
         self.last_fetch_ms: int | None = None
         self.last_fetch_leader_leo: Offset = Offset(0)
         # None: never in this leader epoch (Kafka: 0).
         self.last_caught_up_ms = caught_up_ms
         # Highest offset this follower can honestly fetch from next: where it was plus what it was sent.
-        self.claim_limit: Offset | None = None
+        # It begins at the start of the leader epoch: records beyond that start come from this leader alone.
+        self.claim_limit = claim_limit
 
     def fetched(self, fetch_offset: Offset, leader_leo: Offset, node_epoch: NodeEpoch, now_ms: int) -> bool:
         """Count a fetch that passed all checks. Returns whether the remote LEO changed (M15)."""
@@ -48,10 +53,15 @@ class FollowerProgress:
         self.claim_limit = fetch_offset
         return changed
 
+    def reconciles(self, node_epoch: NodeEpoch) -> bool:
+        """A fetch passed the divergence check. Returns whether it is the first of its incarnation in this epoch."""
+        is_first = self.reconciled_by != node_epoch
+        self.reconciled_by = node_epoch
+        return is_first
+
     def sent(self, end_offset: Offset) -> None:
         """An answer carried records up to ``end_offset`` (exclusive)."""
-        if self.claim_limit is None or end_offset > self.claim_limit:
-            self.claim_limit = end_offset
+        self.claim_limit = max(self.claim_limit, end_offset)
 
     def met_by_append(self, leader_leo_before: Offset, now_ms: int) -> None:
         """An append met this follower's fetch parked at the log end: it was caught up until now.

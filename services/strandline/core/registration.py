@@ -12,7 +12,7 @@ from strandline.core import feature_levels
 from strandline.core.controller_state import NodeRecord
 from strandline.core.draft import Draft
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.leadership import elect_leaderless, leave_partitions, reign_anew
+from strandline.core.leadership import begin_unproven, elect_leaderless, leave_partitions, reign_anew
 from strandline.core.messages import NodeImage, NodeRegistered, RegisterNode
 from strandline.core.sessions import Sessions
 from strandline.core.types import NodeEpoch, Role
@@ -126,9 +126,9 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
 def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: RegisterNode) -> NodeRecord:
     node_epoch = NodeEpoch(draft.header.next_node_epoch)
     draft.header = replace(draft.header, next_node_epoch=node_epoch + 1)
-    new_disk = before is not None and before.directory_id != request.directory_id
-    # Whoever is unclean begins fenced even within a live session: it has lost its places anyway.
-    stays = alive and before is not None and not before.image.fenced and not request.unclean and not new_disk
+    lost = _lost_records(before, request)
+    # A process whose disk lost records begins fenced even within a live session: it has lost its places anyway.
+    stays = alive and before is not None and not before.image.fenced and lost is None
     record = _record(before, request, node_epoch, fenced=not stays)
     draft.put_node(record)
     draft.emit(
@@ -136,12 +136,14 @@ def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: Regist
         None,
         subject_node_id=request.node_id,
         phase="register",
-        cause="unclean_restart" if request.unclean else "new_disk" if new_disk else "restart" if before else "new",
+        cause=lost or ("restart" if before else "new"),
         last_heartbeat_ms=None,
         rack=request.rack,
     )
-    if request.unclean or new_disk:
-        leave_partitions(draft, request.node_id, "new_disk" if new_disk else "unclean_restart", unclean=True)
+    if lost is not None:
+        leave_partitions(draft, [request.node_id], lost, unclean=True)
+    elif draft.proves_members:
+        begin_unproven(draft, request.node_id, "restart")
     else:
         reign_anew(draft, request.node_id, "restart")
     if stays:
@@ -149,6 +151,26 @@ def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: Regist
         elect_leaderless(draft, request.node_id)
     _observe(draft, before, record)
     return record
+
+
+def _lost_records(before: NodeRecord | None, request: RegisterNode) -> str | None:
+    """Why this directory may lack records that it held (M58), as the cause of what follows; None if nothing says so.
+
+    The first registration of a new directory says that it is unclean, too; it cannot have lost anything.
+    """
+    if before is None:
+        return None
+    if before.directory_id != request.directory_id:
+        return "new_disk"
+    if request.unclean:
+        return "unclean_restart"
+    return "directory_restored" if _is_older_copy(before, request) else None
+
+
+def _is_older_copy(before: NodeRecord, request: RegisterNode) -> bool:
+    """Whether the directory does not remember the process that registered last from it: it went back in time (M67)."""
+    known = request.known_incarnations
+    return bool(known) and bool(before.incarnation_id) and before.incarnation_id not in known
 
 
 def _record(before: NodeRecord | None, request: RegisterNode, node_epoch: NodeEpoch, *, fenced: bool) -> NodeRecord:

@@ -34,6 +34,7 @@ class ReplicaLog:
 
     __slots__ = (
         "checkpointed_hw",
+        "committed",
         "cutting",
         "durable",
         "epochs",
@@ -41,9 +42,11 @@ class ReplicaLog:
         "fenced",
         "fsync",
         "hw",
+        "knows_committed",
         "leo",
         "log_start_offset",
         "producers",
+        "reconciled_epoch",
         "sizes",
         "topic",
         "tp",
@@ -62,9 +65,15 @@ class ReplicaLog:
         self.durable = DurablePoint(opened.leo)
         self.hw = self._clamped(opened.high_watermark)
         self.checkpointed_hw = self.hw
+        # Everything below was committed. A new leader may bring a lower HW (M7); what was known before stays true.
+        self.committed = self.hw
+        # Whether `committed` is of this process's own time, or of a clean stop: a checkpoint may be seconds old.
+        self.knows_committed = opened.stopped_cleanly
         # Highest HW a consumer was shown while following; what consumers see never goes back (I13).
         self.exposed_hw = self.hw
         self.epochs = EpochCache(opened.epochs)
+        # The last leader epoch in which this log led or passed the divergence check (M66).
+        self.reconciled_epoch = opened.reconciled_epoch
         self.producers = ProducerLedger(opened.producers)
         self.sizes = SizeLedger(opened.leo)
         self.assert_sane()
@@ -166,7 +175,7 @@ class ReplicaLog:
             self.leo = leo
             self.durable.truncated(leo)
             self.sizes.truncated(leo)
-            self.hw = min(self.hw, leo)
+            self.hw, self.committed = min(self.hw, leo), min(self.committed, leo)
         if self.epochs.truncate_from_end(self.leo):
             self._save_epochs(out)
         if self.checkpointed_hw > self.leo:
@@ -176,7 +185,7 @@ class ReplicaLog:
     def restart_at(self, offset: Offset, out: list[Effect]) -> None:
         """Begin anew, empty, at the leader's higher log start (M30); not a truncation of what was committed."""
         out.append(RestartLog(self.tp, offset))
-        self.leo = self.log_start_offset = self.hw = offset
+        self.leo = self.log_start_offset = self.hw = self.committed = offset
         self.durable.restarted(offset)
         self.epochs.clear()
         self.producers = ProducerLedger()
@@ -204,18 +213,27 @@ class ReplicaLog:
         if candidate <= self.hw:
             return False
         self.hw = candidate
+        self._learned()
         return True
 
     def follow_hw(self, leader_hw: Offset) -> bool:
         """A follower's HW is min(leader's, own LEO), and may go down (M7). Returns whether it moved."""
         before = self.hw
         self.hw = self._clamped(leader_hw)
+        self._learned()
         return self.hw != before
 
-    def expose_hw(self) -> Offset:
-        """The HW a consumer of a follower is shown: never lower than one shown before (I13)."""
-        self.exposed_hw = max(self.exposed_hw, self.hw)
-        return self.exposed_hw
+    def _learned(self) -> None:
+        self.knows_committed = True
+        if self.hw > self.committed:
+            self.committed = self.hw
+
+    def expose_hw(self) -> Offset | None:
+        """The HW a consumer of a follower is shown; None while it is below one that was shown before (I13)."""
+        if self.hw < self.exposed_hw:
+            return None
+        self.exposed_hw = self.hw
+        return self.hw
 
     def _clamped(self, offset: Offset) -> Offset:
         return max(self.log_start_offset, min(offset, self.leo))

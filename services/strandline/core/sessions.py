@@ -42,12 +42,17 @@ class Sessions:
         self._sessions.pop(node_id, None)
 
     def is_alive(self, node_id: NodeId) -> bool:
-        """Whether the node's session has not ended. Only a tick ends it by silence."""
+        """Whether the node's session has not ended."""
         return node_id in self._sessions
 
     def alive(self) -> Iterable[NodeId]:
         """Every node with a session."""
         return self._sessions.keys()
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a session lasts after a heartbeat."""
+        return self._timeout_ms
 
     def last_heartbeat_ms(self, node_id: NodeId) -> int | None:
         """When the node was last heard in this session."""
@@ -59,16 +64,18 @@ class Sessions:
         session = self._sessions.get(node_id)
         return session.metadata_offset if session else None
 
+    def silent(self, now_ms: int) -> set[NodeId]:
+        """Every node with a session that has missed two heartbeats, those that are due included."""
+        quiet_ms = 2 * self._interval_ms
+        return {n for n, s in self._sessions.items() if now_ms - (s.deadline_ms - self._timeout_ms) > quiet_ms}
+
     def tick(self, now_ms: int) -> dict[NodeId, int | None]:
-        """End the sessions that are due. Returns those nodes with the time of their last heartbeat."""
+        """The sessions that are due, with the time of each node's last heartbeat. Whoever asks ends them."""
         gap_ms = 0 if self._last_tick_ms is None else now_ms - self._last_tick_ms
         self._last_tick_ms = now_ms
         if gap_ms > self._interval_ms:
             self._extend(gap_ms)
-        due = {n: s.last_heartbeat_ms for n, s in self._sessions.items() if s.deadline_ms <= now_ms}
-        for node_id in due:
-            del self._sessions[node_id]
-        return due
+        return {n: s.last_heartbeat_ms for n, s in self._sessions.items() if s.deadline_ms <= now_ms}
 
     def _extend(self, gap_ms: int) -> None:
         for session in self._sessions.values():

@@ -12,6 +12,7 @@ from strandline.core.topic_configs import check_name
 
 _NUMBERS = {
     "index.interval.bytes": range(1, 1 << 31),
+    "max.decompressed.bytes": range(1, 1 << 63),
     "max.message.bytes": range(1, 1 << 31),
     "retention.bytes": range(-1, 1 << 63),
     "retention.ms": range(-1, 1 << 63),
@@ -27,6 +28,8 @@ def metadata_fault(image: MetadataImage) -> str | None:
     topic_ids = [*(topic.topic_id for topic in image.topics), *image.deleted_topic_ids]
     if len(set(topic_ids)) < len(topic_ids):
         return "a topic is named twice, or is there and deleted"
+    if {node.node_id for node in image.nodes} & set(image.removed_node_ids):
+        return "a node is there and removed"
     return next((fault for topic in image.topics if (fault := _topic_fault(topic))), None)
 
 

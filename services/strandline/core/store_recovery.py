@@ -12,10 +12,15 @@ from dataclasses import dataclass, replace
 from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.removed_nodes import recovered_tombstones, still_removed
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
 NODE_EPOCH_MARGIN = 1_000
 """Node epochs skipped, for those given to nodes whose directory was not given."""
+
+METADATA_OFFSET_MARGIN = 1_000_000
+"""Metadata offsets skipped: a node stores a change of the nodes alone with the next one of a topic, and so may hold a
+proof of a later position than its directory shows; that must not put the recovered store in doubt again."""
 
 PRODUCER_ID_SHIFT = 40
 """No image tells producer ids; each recovery begins a range of 2**40 ids that no earlier reign reached."""
@@ -38,14 +43,16 @@ def recover(given: Sequence[GivenNode], store: ClusterState | None = None) -> Cl
     """
     images = [node.image for node in given]
     # A store that no node ever registered at was made by a start without the lost one; it knows nothing.
-    store = store if store and store.nodes else None
+    store = store if store and (store.nodes or store.removed_nodes) else None
     _check_given(given, store)
     newest = max(images, key=lambda image: (image.controller_epoch, image.metadata_offset))
     directories = {node.node_id: node.directory_id for node in given}
-    nodes = _nodes(images, directories, store)
+    known = _nodes(images, directories, store)
+    removed = still_removed(images, store)
     return ClusterState(
-        header=_header(images, newest, nodes, store),
-        nodes=nodes,
+        header=_header(images, newest, known, store),
+        nodes={node_id: record for node_id, record in known.items() if node_id not in removed},
+        removed_nodes=recovered_tombstones(removed, known, store),
         topics={topic.topic_id: _topic(topic, images, set(directories)) for topic in newest.topics},
         deleted_topic_ids=_deleted(images, newest, store),
     )
@@ -69,14 +76,16 @@ def _header(
 ) -> ClusterHeader:
     old = store.header if store else ClusterHeader(cluster_id=newest.cluster_id)
     controller_epoch = max(old.controller_epoch, *(image.controller_epoch for image in images), 0) + 1
+    highest_offset = max(old.metadata_offset, *(image.metadata_offset for image in images), 0)
     highest_node_epoch = max([old.next_node_epoch, *(record.image.node_epoch for record in nodes.values())])
     return ClusterHeader(
         cluster_id=newest.cluster_id,
         controller_epoch=controller_epoch,
-        metadata_offset=max(old.metadata_offset, *(image.metadata_offset for image in images), 0) + 1,
+        metadata_offset=highest_offset + METADATA_OFFSET_MARGIN,
         rules=newest.rules,
         feature_level=newest.feature_level,
         next_node_epoch=highest_node_epoch + NODE_EPOCH_MARGIN,
+        secret=old.secret,
         next_producer_id=max(old.next_producer_id, controller_epoch << PRODUCER_ID_SHIFT),
     )
 

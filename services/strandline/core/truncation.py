@@ -35,6 +35,10 @@ class AskedTruncation:
     """Whether a Fetch carries the last fetched epoch and is answered by a divergence (KIP-595, M31)."""
     forgiving = False
     """Whether a cut below the own HW is done and reported instead of refused (M41)."""
+    proves_members = True
+    """Whether a process that started again has to show its log before it may be elected (M64)."""
+    asks_first = True
+    """Whether a follower knows that it agrees with its leader before its first Fetch (M66)."""
 
     def first_move(self, cache: EpochCache) -> FirstMove:
         """What to do first, given the own epochs; a log that knows none is empty, there is nothing to ask."""
@@ -51,6 +55,8 @@ class AskedTruncation:
 class FetchTruncation(AskedTruncation):
     """`fetch`: no question at all; a divergence is found by the Fetch itself (Kafka since 2.7)."""
 
+    asks_first = False
+
     def first_move(self, cache: EpochCache) -> FirstMove:
         """Fetch, whatever is known."""
         return FirstMove.FETCH
@@ -65,6 +71,8 @@ class Kip279Truncation(AskedTruncation):
     fenced = False
     checked = False
     forgiving = True
+    proves_members = False
+    asks_first = True
 
     def first_move(self, cache: EpochCache) -> FirstMove:
         """Ask; without any epoch there is only the HW to go by."""

@@ -87,11 +87,18 @@ def _distinct(destination: Destination, folder: str, files: list[FoundFile]) -> 
             raise Unsound(f"{file.path} has no readable manifest; its writer may not have finished")
         if hashlib.sha256(content).hexdigest() != file.manifest.sha256:
             raise Unsound(f"{file.path} is not what its manifest says")
-        for row in read_rows(file.path, content):
+        for row in _rows(file.path, content):
             key = (row["node_id"], row["incarnation"], row["seq"])
             if rows.setdefault(key, row) != row:
                 raise Unsound(f"{file.path} contradicts another file about n{key[0]}-i{key[1]} seq {key[2]}")
     return [rows[key] for key in sorted(rows)]
+
+
+def _rows(path: str, content: bytes) -> list[Row]:
+    try:
+        return read_rows(path, content)
+    except ValueError as error:
+        raise Unsound(f"{path} cannot be read: {error}") from error
 
 
 def _write(
@@ -109,7 +116,7 @@ def _write(
     manifest = Manifest(
         path=path,
         rows=len(rows),
-        ranges=_ranges(rows),
+        ranges=ranges_of(rows),
         min_ts_wall_us=min(times),
         max_ts_wall_us=max(times),
         size_bytes=len(content),
@@ -122,7 +129,8 @@ def _write(
     return path
 
 
-def _ranges(rows: list[Row]) -> tuple[SeqRange, ...]:
+def ranges_of(rows: list[Row]) -> tuple[SeqRange, ...]:
+    """Of each emitter in ``rows`` the first and the last number."""
     seqs: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in rows:
         seqs[row["node_id"], row["incarnation"]].append(row["seq"])

@@ -133,6 +133,8 @@ def parse_lines(content: bytes) -> list[Row]:
             continue
         try:
             row = json.loads(line)
+        except RecursionError:
+            raise ValueError(f"line {number} is nested too deeply") from None
         except ValueError:
             if number == len(lines):
                 break

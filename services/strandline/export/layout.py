@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 
 VERSION_FOLDER = "v1"
@@ -85,12 +85,28 @@ class Manifest:
         Raises:
             ValueError: it is not one.
         """
-        found = json.loads(text)
         try:
+            found = json.loads(text)
             ranges = tuple(SeqRange(**part) for part in found.pop("ranges"))
-            return cls(ranges=ranges, replaces=tuple(found.pop("replaces", ())), **found)
+            manifest = cls(ranges=ranges, replaces=tuple(found.pop("replaces", ())), **found)
+        except RecursionError:
+            raise ValueError("not a manifest: it is nested too deeply") from None
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a manifest: {error!r}") from error
+        _check_kinds(manifest)
+        for part in ranges:
+            _check_kinds(part)
+        return manifest
+
+
+def _check_kinds(part: Manifest | SeqRange) -> None:
+    for field in fields(part):
+        value = getattr(part, field.name)
+        wanted = {"int": int, "str": str}.get(str(field.type), tuple)
+        if not isinstance(value, wanted):
+            raise ValueError(f"not a manifest: {field.name} is {value!r:.60}, which is no {field.type}")
+    if isinstance(part, Manifest) and not all(isinstance(name, str) for name in part.replaces):
+        raise ValueError("not a manifest: replaces must hold names of files")
 
 
 def cluster_folder(cluster_id: str) -> str:

@@ -93,7 +93,8 @@ def _words(kind: str, row: Row) -> tuple[str, bool] | None:
         case "ALTER_PARTITION":
             return _proposal_words(row)
         case "TRUNCATION":
-            return "log cut", row.get("committed_cut", 0) > 0
+            committed = row.get("committed_cut")
+            return ("log cut", committed > 0) if committed is not None else ("log cut, own HW not known", True)
         case "PARTITION_FAILED":
             return "partition does not replicate until the next leader epoch", True
         case "NODE_SESSION":

@@ -12,9 +12,13 @@ from strandline.export.destination import Destination
 from strandline.export.encoding import parse_lines
 from strandline.export.layout import Manifest
 from strandline.export.rows import Row
-from strandline.export.schema import COLUMNS, DATASETS, Kind
+from strandline.export.schema import COLUMNS, DATASETS, ENVELOPE, Kind
 
 _MAPS = frozenset(c.name for c in COLUMNS if c.kind in (Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME))
+
+
+_REQUIRED = tuple((column.name, str if column.kind is Kind.STRING else int) for column in ENVELOPE if column.required)
+_NUMBERS = ("dropped_first_seq", "dropped_last_seq", "last_seq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +54,13 @@ def find_files(destination: Destination, cluster_id: str) -> list[FoundFile]:
     return [_with_manifest(destination, folder, path, paths) for path in sorted(data)]
 
 
-def missing_files(destination: Destination, cluster_id: str) -> list[Manifest]:
-    """Manifests whose data file is not there."""
+def missing_files(destination: Destination, cluster_id: str) -> list[FoundFile]:
+    """Files that are not there, by their manifests."""
     folder = layout.cluster_folder(cluster_id)
     paths = {path.removeprefix(f"{folder}/") for path in destination.names(folder)}
     prefix = f"{layout.MANIFEST_FOLDER}/"
     orphans = [path for path in sorted(paths) if path.startswith(prefix) and _data_of(path) not in paths]
-    return [Manifest.from_json(destination.get(f"{folder}/{path}").decode()) for path in orphans]
+    return [_with_manifest(destination, folder, _data_of(path), paths) for path in orphans]
 
 
 def _data_of(manifest_path: str) -> str:
@@ -80,7 +84,28 @@ def read_rows(path: str, content: bytes) -> list[Row]:
     Raises:
         ValueError: it is damaged.
     """
-    return parse_lines(content) if path.endswith(layout.JSON_LINES) else _parquet_rows(content)
+    rows = parse_lines(content) if path.endswith(layout.JSON_LINES) else _parquet_rows(content)
+    for number, row in enumerate(rows, start=1):
+        fault = _fault(row)
+        if fault:
+            raise ValueError(f"row {number}: {fault}")
+    return rows
+
+
+def _fault(row: Row) -> str:
+    """Why this is no event, as far as anybody counts with it here; empty if it is one."""
+    for name, kind in _REQUIRED:
+        if not isinstance(row.get(name), kind):
+            return f"{name} is missing, or no {'word' if kind is str else 'number'}"
+    for name in _NUMBERS:
+        if name in row and not isinstance(row[name], int):
+            return f"{name} is no number"
+    by_type = row.get("dropped_by_type")
+    if by_type is not None and not (isinstance(by_type, dict) and all(type(n) is int for n in by_type.values())):
+        return "dropped_by_type does not hold numbers by name"
+    if row.get("ext") is not None and not isinstance(row["ext"], dict):
+        return "ext does not hold words by name"
+    return ""
 
 
 def _parquet_rows(content: bytes) -> list[Row]:
@@ -90,9 +115,9 @@ def _parquet_rows(content: bytes) -> list[Row]:
 
     try:
         rows: list[Row] = read_parquet(content).to_pylist()
-    except (ArrowException, OSError) as error:
-        raise ValueError(f"not a Parquet file: {error}") from error
-    return [_set_only(row) for row in rows]
+        return [_set_only(row) for row in rows]
+    except (ArrowException, OSError, TypeError) as error:
+        raise ValueError(f"not a Parquet file of events: {error}") from error
 
 
 def _set_only(row: Row) -> Row:

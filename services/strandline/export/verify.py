@@ -12,12 +12,16 @@ Invariant: what cannot be read is a finding, never an exception; a row that is t
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from strandline.export import layout
+from strandline.export.compact import ranges_of
 from strandline.export.destination import Destination
+from strandline.export.layout import Manifest, SeqRange
 from strandline.export.reading import FoundFile, find_files, missing_files, read_rows
 from strandline.export.rows import Row
 
@@ -105,8 +109,9 @@ def verify(destination: Destination, cluster_id: str) -> Verified:
     """
     found = Verified(cluster_id)
     emitters: dict[tuple[int, int], _Emitter] = defaultdict(_Emitter)
-    for manifest in missing_files(destination, cluster_id):
-        found.wrong.append(f"{manifest.path}: the file of this manifest is missing ({manifest.rows} rows)")
+    for gone in missing_files(destination, cluster_id):
+        rows = gone.wrong_manifest or f"{gone.manifest.rows if gone.manifest else 0} rows"
+        found.wrong.append(f"{gone.path}: the file of this manifest is missing ({rows})")
     for file in find_files(destination, cluster_id):
         found.files += 1
         for row in _checked_rows(destination, cluster_id, file, found):
@@ -130,9 +135,30 @@ def _checked_rows(destination: Destination, cluster_id: str, file: FoundFile, fo
     except ValueError as error:
         found.wrong.append(f"{file.path}: {error}")
         return []
-    if manifest is not None and manifest.rows != len(rows):
-        found.wrong.append(f"{file.path}: {len(rows)} rows, {manifest.rows} by the manifest")
+    if manifest is not None:
+        found.wrong.extend(f"{file.path}: {line}" for line in _contradictions(file.path, len(content), manifest, rows))
     return rows
+
+
+def _contradictions(path: str, size_bytes: int, manifest: Manifest, rows: list[Row]) -> Iterator[str]:
+    """What a manifest says of its file that is not so."""
+    times = [row["ts_wall_us"] for row in rows]
+    said_and_found = (
+        ("path", manifest.path, path),
+        ("size_bytes", manifest.size_bytes, size_bytes),
+        ("rows", manifest.rows, len(rows)),
+        ("ranges", _shown(manifest.ranges), _shown(ranges_of(rows))),
+        ("min_ts_wall_us", manifest.min_ts_wall_us, min(times, default=manifest.min_ts_wall_us)),
+        ("max_ts_wall_us", manifest.max_ts_wall_us, max(times, default=manifest.max_ts_wall_us)),
+    )
+    for name, said, is_so in said_and_found:
+        if said != is_so:
+            yield f"{name} is {is_so}, {said} by the manifest"
+
+
+def _shown(ranges: Iterable[SeqRange]) -> str:
+    parts = (f"n{part.node_id}-i{part.incarnation} {part.first_seq} to {part.last_seq}" for part in sorted(ranges))
+    return ", ".join(parts) or "none"
 
 
 def _count(row: Row, emitters: dict[tuple[int, int], _Emitter], found: Verified) -> None:
@@ -188,8 +214,10 @@ def _told(emitter: _Emitter) -> int:
 
     A file that was given up and came to its place all the same (an answer that was lost) is told, but not missing.
     """
-    told = 0
+    told, seqs = 0, sorted(emitter.seqs)
     for first, last, count in emitter.told:
-        missing = sum(1 for seq in range(first, last + 1) if seq not in emitter.seqs)
+        # Counted, not iterated: a damaged row may claim any range.
+        there = bisect_right(seqs, last) - bisect_left(seqs, first)
+        missing = max(last - first + 1 - there, 0)
         told += min(missing, count)
     return told

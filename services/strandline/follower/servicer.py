@@ -5,46 +5,37 @@ Invariant: a consumer reads here only what this replica knows to be committed; t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 import grpc
 
 from strandline.core.events import FetchArrived
-from strandline.core.types import Offset, TopicPartition
-from strandline.records.batch import split_batches
+from strandline.core.types import TopicPartition
 from strandline.rpc.addressing import check_cluster
 from strandline.rpc.convert_describe import DescribedSelf, NotDescribed, not_held, replicas_response, selected
-from strandline.rpc.convert_fetch import ServedPartition, fetch_topics, read_fetch
-from strandline.rpc.convert_records import decoder
+from strandline.rpc.convert_fetch import FetchAsked, ServedPartition, fetch_topics, read_fetch
+from strandline.rpc.decoded import Decoded as DecodedRecords
 from strandline.runtime.host import Host
 from strandline.v1 import follower_service_pb2 as pb
 from strandline.v1 import follower_service_pb2_grpc as pb_grpc
-from strandline.v1 import record_pb2
 
 SERVICE = pb.DESCRIPTOR.services_by_name["FollowerService"].full_name
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def decode_records(payload: bytes, start: Offset) -> Sequence[record_pb2.SimpleRecord]:
-    """Records of fetched batches from an offset on, as messages.
-
-    Raises:
-        Refused: CORRUPT_MESSAGE.
-    """
-    # Imported here: the codec is large, and the hot path never needs it.
-    from strandline.records.codec import decode_batch
-
-    return decoder(split_batches, decode_batch)(payload, start)
+Decoded = Callable[[FetchAsked, Sequence[ServedPartition]], Awaitable[Mapping[TopicPartition, DecodedRecords] | None]]
+"""The records that were read as messages, where the caller asked for them; raises `Refused` for too many callers."""
 
 
 class FollowerServicer:
     """FollowerService of one data node."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, decoded: Decoded) -> None:
         self._host = host
         self._driver = host.driver
+        self._decoded = decoded
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
@@ -58,7 +49,8 @@ class FollowerServicer:
             served = await self._driver.ask(
                 lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), list, asked.named
             )
-        topics = fetch_topics(served, asked.unresolved, self._host.topics, asked.starts, decode_records)
+        decoded = await self._decoded(asked, served)
+        topics = fetch_topics(served, asked.unresolved, self._host.topics, decoded)
         return pb.FollowerServiceFetchResponse(responses=topics)
 
     async def DescribeReplicas(

@@ -52,7 +52,7 @@ class LeaderServicer:
 
     async def Produce(self, request: pb.ProduceRequest, context: Context) -> pb.ProduceResponse:
         """Appends records."""
-        asked = self._reading.produce(request)
+        asked = await self._reading.produce(request)
         results: tuple[ProduceResult, ...] = ()
         if asked.parts:
             results = await self._driver.ask(
@@ -74,9 +74,8 @@ class LeaderServicer:
         served: list[ServedPartition] = []
         if asked.request.partitions:
             served = await self._driver.ask(lambda now, call: FetchArrived(now, call, asked.request), list, asked.named)
-        return pb.FetchResponse(
-            responses=fetch_topics(served, asked.unresolved, self._host.topics, asked.starts, self._reading.decode)
-        )
+        decoded = await self._reading.decoded(asked, served)
+        return pb.FetchResponse(responses=fetch_topics(served, asked.unresolved, self._host.topics, decoded))
 
     async def FetchStream(self, _: object, context: Context) -> None:
         """Reads records continuously."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import crc32c
 
-from strandline.core.controller_state import ClusterHeader, NodeRecord, TopicRecord
+from strandline.core.controller_state import ClusterHeader, NodeRecord, RemovedNode, TopicRecord
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.types import (
     Durability,
@@ -78,6 +78,7 @@ def write_header(header: ClusterHeader) -> dict[str, object]:
         "feature_level": header.feature_level,
         "next_node_epoch": header.next_node_epoch,
         "next_producer_id": header.next_producer_id,
+        "secret": header.secret,
     }
 
 
@@ -91,6 +92,8 @@ def read_header(document: dict[str, Any]) -> ClusterHeader:
         feature_level=int(document["feature_level"]),
         next_node_epoch=int(document["next_node_epoch"]),
         next_producer_id=int(document["next_producer_id"]),
+        # Stores of earlier releases have none; the next start gives one.
+        secret=str(document.get("secret", "")),
     )
 
 
@@ -159,6 +162,20 @@ def read_node(document: dict[str, Any]) -> NodeRecord:
     )
 
 
+def write_removed_node(removed: RemovedNode) -> dict[str, object]:
+    """What is kept of a node that was removed."""
+    return {"node_id": removed.node_id, "node_epoch": removed.node_epoch, "directory_id": removed.directory_id}
+
+
+def read_removed_node(document: dict[str, Any]) -> RemovedNode:
+    """Inverse of `write_removed_node`."""
+    return RemovedNode(
+        node_id=NodeId(int(document["node_id"])),
+        node_epoch=NodeEpoch(int(document["node_epoch"])),
+        directory_id=str(document["directory_id"]),
+    )
+
+
 def _endpoint(pair: list[Any] | None) -> Endpoint | None:
     return None if pair is None else Endpoint(str(pair[0]), int(pair[1]))
 
@@ -192,6 +209,7 @@ def write_partition(partition: PartitionImage) -> dict[str, object]:
         "recovering": partition.recovering,
         "last_unclean_leader_epoch": partition.last_unclean_leader_epoch,
         "observers": partition.observers,
+        "unproven": partition.unproven,
     }
 
 
@@ -210,6 +228,7 @@ def read_partition(document: dict[str, Any]) -> PartitionImage:
         recovering=bool(document["recovering"]),
         last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(int(unclean)),
         observers=_nodes(document["observers"]),
+        unproven=_nodes(document.get("unproven", [])),
     )
 
 

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from strandline.core.controller_state import ClusterState, TopicRecord, Transaction
 from strandline.metadata import documents
 from strandline.metadata.store import StoreFailed, StoreInUse
@@ -31,6 +33,16 @@ CREATE TABLE partitions (
 CREATE TABLE deleted_topics (topic_id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 """
 
+_REMOVED_NODES = "CREATE TABLE IF NOT EXISTS removed_nodes (node_id INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT"
+"""Came after the first release, which ignores it when it reads such a store: no reason for another schema version."""
+
+_LOOK_S = 0.5
+"""How often a store that was let go of is looked at for a replacement, in seconds."""
+
+_Written = tuple[int, int, int] | None
+
+_log = structlog.get_logger("strandline.metadata")
+
 _Result = TypeVar("_Result")
 
 
@@ -39,7 +51,7 @@ class SqliteStore:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
+        self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> ClusterState | None:
@@ -58,12 +70,49 @@ class SqliteStore:
         """See `MetadataStore.copy_to`."""
         await self._run(lambda: self._copy_to(path))
 
+    async def reopened(self) -> ClusterState | None:
+        """See `MetadataStore.reopened`."""
+        await self.close()
+        known = self._written()
+        while True:
+            known = await self._another_than(known)
+            try:
+                return await self.open()
+            except StoreInUse:
+                # What replaces it has not closed it yet, and may have written its last byte: looked at again as it is.
+                known = None
+            except StoreFailed as error:
+                await self.close()
+                _log.warning("store cannot be used yet", reason=str(error))
+
+    async def _another_than(self, known: _Written) -> _Written:
+        """Wait until the file is another one than ``known``, and no longer being written."""
+        last = known
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = self._written()
+            if now is not None and now == last != known:
+                return now
+            last = now
+
+    def _written(self) -> _Written:
+        """What changes whenever the file is written or replaced; None while there is no file."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return (found.st_ino, found.st_mtime_ns, found.st_size)
+
     async def close(self) -> None:
         """See `MetadataStore.close`."""
-        await self._run(self._close)
-        self._thread.shutdown(wait=True)
+        if self._thread is not None:
+            await self._run(self._close)
+            self._thread.shutdown(wait=True)
+            self._thread = None
 
     async def _run(self, work: Callable[[], _Result]) -> _Result:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         try:
             # A cancelled caller must not leave the outcome of a commit unknown to the one that comes next.
@@ -112,6 +161,7 @@ class SqliteStore:
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise StoreFailed(f"metadata store {self._path} has schema {version}; this release reads {SCHEMA_VERSION}")
+        self._db.execute(_REMOVED_NODES)
         self._check_integrity()
         state = self._read()
         self._db.execute("COMMIT")
@@ -128,6 +178,7 @@ class SqliteStore:
             return None
         everything = Transaction(
             header=documents.read(row[0], documents.read_header),
+            removed_nodes=self._all("SELECT document FROM removed_nodes ORDER BY node_id", documents.read_removed_node),
             nodes=self._all("SELECT document FROM nodes ORDER BY node_id", documents.read_node),
             topics=self._all("SELECT document FROM topics ORDER BY position", documents.read_topic),
             partitions=self._all(
@@ -156,6 +207,10 @@ class SqliteStore:
         db = self._db
         header = documents.write(documents.write_header(transaction.header))
         db.execute("INSERT INTO header VALUES (1, ?) ON CONFLICT DO UPDATE SET document = excluded.document", (header,))
+        for removed in transaction.removed_nodes:
+            db.execute("DELETE FROM nodes WHERE node_id = ?", (removed.node_id,))
+            row = (removed.node_id, documents.write(documents.write_removed_node(removed)))
+            db.execute("INSERT OR REPLACE INTO removed_nodes VALUES (?, ?)", row)
         for node in transaction.nodes:
             row = (node.image.node_id, documents.write(documents.write_node(node)))
             db.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", row)
@@ -183,6 +238,7 @@ class SqliteStore:
         topics = tuple(TopicRecord(name=t.name, topic_id=t.topic_id, configs=t.configs) for t in state.topics.values())
         everything = Transaction(
             header=state.header,
+            removed_nodes=tuple(state.removed_nodes.values()),
             nodes=tuple(state.nodes.values()),
             topics=topics,
             partitions=tuple(state.partitions()),
@@ -190,7 +246,7 @@ class SqliteStore:
         )
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            for table in ("header", "nodes", "topics", "partitions", "deleted_topics"):
+            for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics"):
                 self._db.execute(f"DELETE FROM {table}")
             self._write(everything)
             self._db.execute("COMMIT")

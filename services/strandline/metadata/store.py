@@ -57,6 +57,14 @@ class MetadataStore(Protocol):
         """
         ...
 
+    async def reopened(self) -> ClusterState | None:
+        """Close the store, wait until another process has replaced its content, and open it again.
+
+        What was left is not opened again: it is known to be too old (TR18). Content that cannot be opened is logged
+        and waited out, as if it were not there yet.
+        """
+        ...
+
     async def close(self) -> None:
-        """Let go of the store."""
+        """Close the store; a closed one stays closed."""
         ...

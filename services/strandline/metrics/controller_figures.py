@@ -22,7 +22,9 @@ def controller_figures(state: ClusterState) -> Iterator[Figure]:
     partitions = list(state.partitions())
     fenced = sum(node.image.fenced for node in state.nodes.values())
     yield Figure(f.OFFLINE, sum(one.leader is None for one in partitions))
-    yield Figure(f.FENCED_NODES, fenced)
+    yield Figure(f.AWAITING_LOGS, sum(one.leader is None and _has_a_live_member(state, one) for one in partitions))
+    for node_id, node in sorted(state.nodes.items()):
+        yield Figure(f.FENCED_NODES, node.image.fenced, (str(node_id),))
     yield Figure(f.ACTIVE_NODES, len(state.nodes) - fenced)
     yield Figure(f.CLUSTER_TOPICS, len(state.topics))
     yield Figure(f.CLUSTER_PARTITIONS, len(partitions))
@@ -31,6 +33,11 @@ def controller_figures(state: ClusterState) -> Iterator[Figure]:
     yield Figure(f.IMBALANCED, sum(map(_is_imbalanced, partitions)))
     yield Figure(f.METADATA_OFFSET, state.header.metadata_offset)
     yield Figure(f.CONTROLLER_EPOCH, state.header.controller_epoch)
+
+
+def _has_a_live_member(state: ClusterState, partition: PartitionImage) -> bool:
+    nodes = (state.nodes.get(member) for member in (*partition.isr, *partition.elr))
+    return any(node is not None and not node.image.fenced for node in nodes)
 
 
 def _is_imbalanced(partition: PartitionImage) -> bool:

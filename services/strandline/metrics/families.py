@@ -97,6 +97,7 @@ FAILED_PARTITIONS = _gauge(
     "Followed partitions that stopped replicating until the next leader epoch.",
     kafka="kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount",
 )
+REFUSED_CUTS = _gauge("refused_cuts", "Of these, partitions whose leader lacks committed records that this node holds.")
 READY = _gauge("ready", "1 if the node is registered, unfenced and in sync wherever it is assigned, else 0.")
 NODE_EPOCH = _gauge("node_epoch", "Epoch of this process's registration.", kafka="BrokerEpoch in the metadata log")
 
@@ -149,6 +150,10 @@ COMMITTED_CUT = _counter(
     "truncated_committed_records_total",
     "Of them, records below the own HW: an unclean election or page-cache durability cost them.",
     unit="records",
+)
+CUTS_AT_UNKNOWN_HW = _counter(
+    "truncations_own_hw_unknown_total",
+    "Cuts by a replica that did not know its own HW since it started: only other replicas can tell what they cost.",
 )
 
 # --- what waits, and how long it took -------------------------------------------------------------------
@@ -269,8 +274,17 @@ OFFLINE = _gauge(
     _CONTROL,
     kafka=_CONTROLLER_MBEAN + "OfflinePartitionsCount",
 )
+AWAITING_LOGS = _gauge(
+    "partitions_awaiting_logs",
+    "Partitions without a leader for which a live member of ISR or ELR waits to be compared with the others.",
+    _CONTROL,
+)
 FENCED_NODES = _gauge(
-    "fenced_nodes", "Registered nodes whose session ended.", _CONTROL, kafka=_CONTROLLER_MBEAN + "FencedBrokerCount"
+    "fenced_nodes",
+    "1 for each registered node whose session ended, 0 for the others; the sum is how many are fenced.",
+    _CONTROL,
+    labels=("node",),
+    kafka=_CONTROLLER_MBEAN + "FencedBrokerCount",
 )
 ACTIVE_NODES = _gauge(
     "active_nodes", "Registered nodes that are not fenced.", _CONTROL, kafka=_CONTROLLER_MBEAN + "ActiveBrokerCount"
@@ -305,6 +319,11 @@ UNCLEAN_ELECTIONS = _counter(
     "Elections of a replica that was not in sync: committed records may be gone.",
     _CONTROL,
     kafka=_STATS + "UncleanLeaderElectionsPerSec",
+)
+UNPROVEN_CLAIMS = _counter(
+    "unproven_claims_total",
+    "Registrations and heartbeats that were refused because they claim more than the store holds, without a proof.",
+    _CONTROL,
 )
 SESSIONS_ENDED = _counter(
     "node_sessions_ended_total",

@@ -1,7 +1,7 @@
 """Decides how the metrics port speaks HTTP: one thread for each scrape, no line for each, and no traceback on stderr.
 
 Invariant: whatever a caller does to its connection, and however long the process takes to answer, the process goes on;
-a scrape that cannot be answered gets 503.
+a scrape that cannot be answered gets 503, and any other path than that of metrics 404.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
+PATH = "/metrics"
+"""The path that Prometheus asks for by default."""
 _IDLE_S = 10.0
 """A caller that says nothing for so long is hung up on."""
 
@@ -61,6 +63,9 @@ def _answering(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
     inner: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") != PATH:
+            start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+            return [f"metrics are at {PATH}\n".encode()]
         try:
             return inner(environ, start_response)
         except Exception as error:  # noqa: BLE001 - told to whoever scrapes and in the log, in one line each

@@ -52,7 +52,7 @@ class NodeCounts:
         self._expands = 0
         self._failed_updates = 0
         self._records_in = self._bytes_in = self._replicated_bytes_in = 0
-        self._truncations = self._truncated = self._committed_cut = 0
+        self._truncations = self._truncated = self._committed_cut = self._cuts_at_unknown_hw = 0
         self._on_event: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "ISR_CHANGE": self._isr_changed,
             "ALTER_PARTITION": self._proposal_ended,
@@ -117,7 +117,8 @@ class NodeCounts:
     def _log_cut(self, fields: Mapping[str, Any]) -> None:
         self._truncations += 1
         self._truncated += fields["from_leo"] - fields["to_leo"]
-        self._committed_cut += fields["committed_cut"]
+        self._committed_cut += fields["committed_cut"] or 0
+        self._cuts_at_unknown_hw += fields["committed_cut"] is None
 
     # --- at a scrape ----------------------------------------------------------------------------------
 
@@ -135,3 +136,4 @@ class NodeCounts:
         yield Figure(f.TRUNCATIONS, self._truncations)
         yield Figure(f.TRUNCATED_RECORDS, self._truncated)
         yield Figure(f.COMMITTED_CUT, self._committed_cut)
+        yield Figure(f.CUTS_AT_UNKNOWN_HW, self._cuts_at_unknown_hw)

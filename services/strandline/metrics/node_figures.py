@@ -27,6 +27,7 @@ def node_figures(core: NodeCore, standing: StandingRecords, now_ms: int) -> Iter
     yield Figure(f.UNDER_MIN_ISR, sum(one.is_under_min_isr for one in leaders))
     yield Figure(f.AT_MIN_ISR, sum(len(one.isr.committed) == one.image.min_isr for one in leaders))
     yield Figure(f.FAILED_PARTITIONS, sum(one.state is FetchState.FAILED for one in state.followers.values()))
+    yield Figure(f.REFUSED_CUTS, sum(one.refused_cut_to is not None for one in state.followers.values()))
     yield Figure(f.CONTROLLER_EPOCH, state.controller_epoch)
     if state.node_epoch is not None:
         yield Figure(f.NODE_EPOCH, state.node_epoch)

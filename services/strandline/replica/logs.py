@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
+from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MetadataImage, OffsetAnswer, TopicImage
-from strandline.core.types import EpochEntry, Offset, ProducerBatch, TopicPartition
+from strandline.core.types import EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
 from strandline.leader.lookup import look_up
 from strandline.leader.sent import end_of_batches
 from strandline.replica.log_settings import log_settings
@@ -26,6 +27,7 @@ from strandline.storage.log import Log, LogSettings
 
 METADATA_NAME = "metadata.snapshot"
 _OPENING_THREADS = 4
+_GONE = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not hold the partition any more; refresh metadata")
 
 Progress = Callable[[int, int, OpenedLog], None]
 """Called after each log: how many are open, of how many, and what was found."""
@@ -120,7 +122,16 @@ class DirectoryLogs:
             self._take(tp, self.directory.open_log(topic, tp.partition, tp.topic_id, self._settings(tp.topic_id)))
         log, recovery = self._logs[tp], self._found.pop(tp).recovery
         high_watermark = self.directory.checkpoints.high_watermarks.get(log.name) or Offset(0)
-        return Opened(log.log_start_offset, log.leo, high_watermark, recovery.epochs, log.producer_rows())
+        reconciled = self.directory.checkpoints.reconciled_epochs.get(log.name)
+        return Opened(
+            log.log_start_offset,
+            log.leo,
+            high_watermark,
+            recovery.epochs,
+            log.producer_rows(),
+            None if reconciled is None else LeaderEpoch(reconciled),
+            recovery.was_clean,
+        )
 
     def _close_predecessor(self, tp: TopicPartition, topic: str) -> None:
         for other, log in tuple(self._logs.items()):
@@ -188,6 +199,15 @@ class DirectoryLogs:
                 self.directory.checkpoints.high_watermarks.put(log.name, offset)
         self.directory.save_checkpoints(durable=durable)
 
+    def save_reconciled_epochs(self, epochs: Mapping[TopicPartition, LeaderEpoch]) -> None:
+        """Write with which leader epochs these logs agree, all in one durable write."""
+        checkpoint = self.directory.checkpoints.reconciled_epochs
+        for tp, epoch in epochs.items():
+            log = self._logs.get(tp)
+            if log is not None:
+                checkpoint.put(log.name, Offset(epoch))
+        checkpoint.save()
+
     def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
         """Write the producer state."""
         self._logs[tp].save_producers(offset, rows)
@@ -213,9 +233,13 @@ class DirectoryLogs:
         payload = self._logs[tp].read(start, max_bytes, end, at_least_one=at_least_one)
         return Chunk(payload, end_of_batches(payload) if payload else start)
 
-    def look_up(self, answer: OffsetAnswer) -> OffsetAnswer:
-        """Find the offset for a time."""
-        return look_up(self._logs[answer.tp], answer)
+    def look_up(self, answer: OffsetAnswer) -> Callable[[], OffsetAnswer]:
+        """Find the batch for a time; what is returned finds the offset in it."""
+        log = self._logs.get(answer.tp)
+        if log is None:
+            # Calls that look up several times outlive the step in which they came.
+            return lambda: OffsetAnswer(answer.tp, refusal=_GONE)
+        return look_up(log, answer)
 
     # --- runtime.host.LogSizes -----------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host
 from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.incarnation import started_ticks
+from strandline.runtime.lookups import Lookups
 from strandline.runtime.performers import Performers
 from strandline.runtime.session import Session
 from strandline.runtime.telling import tell
@@ -184,6 +185,7 @@ class ReplicaNode:
             topic_name=core.state.topic_names.get,
             begun=False,
         )
+        self._lookups = Lookups(self.logs, self.driver.calls, self.host.unpacking, monotonic_ms, self.driver.fail)
         self._performers = Performers(
             logs=self.logs,
             flusher=self.flusher,
@@ -192,7 +194,9 @@ class ReplicaNode:
             reporter=_Reporter(self.sink),
             clock=monotonic_ms,
             alter_partition=self.session.alter_partition,
+            report_logs=self.session.report_logs,
             refresh=self.session.refresh,
+            look_up=self._lookups.begin,
         )
         self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names))
 
@@ -217,8 +221,9 @@ class ReplicaNode:
         client = build_server(shared, tls=self._tls)
         internal = build_server(replace(shared, internal_keepalive=keepalive), tls=self._tls)
         for server in (client, internal):
-            LeaderServicer(self.host, Reading(self.host)).add_to(server)
-            FollowerServicer(self.host).add_to(server)
+            reading = Reading(self.host)
+            LeaderServicer(self.host, reading).add_to(server)
+            FollowerServicer(self.host, reading.decoded).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
         self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls)
@@ -236,10 +241,11 @@ class ReplicaNode:
     def _registration(self, seen: MetadataImage | None) -> RegisterNode:
         assert self.client is not None and self.internal is not None, "ports are bound before registration"
         identity = self.directory.identity
+        incarnation_id = self._incarnation_id = str(uuid.uuid4())
         return RegisterNode(
             node_id=identity.node_id,
             cluster_id=identity.cluster_id,
-            incarnation_id=str(uuid.uuid4()),
+            incarnation_id=incarnation_id,
             directory_id=identity.directory_id,
             roles=self.settings.role_set(),
             rules=self.settings.rules(),
@@ -251,6 +257,8 @@ class ReplicaNode:
             unclean=self.directory.is_unclean,
             controller_epoch_seen=seen.controller_epoch if seen else None,
             epochs_seen=_epochs_seen(seen),
+            known_incarnations=self.directory.begin_incarnation(incarnation_id),
+            position=seen.position if seen else None,
         )
 
     def _adopt(self, answer: NodeRegistered) -> None:
@@ -259,6 +267,7 @@ class ReplicaNode:
             self.directory.adopt_cluster(answer.cluster_id)
         except Refused as error:
             self._stop(ExitCode.REFUSED, str(error))
+        self.directory.confirm_incarnation(self._incarnation_id)
         if self.directory.is_unclean:
             self.directory.clear_unclean()
 
@@ -304,6 +313,8 @@ class ReplicaNode:
             _log.warning("stopping without the controller's consent", node_id=self.settings.node_id)
         await asyncio.gather(*(server.stop(_SERVERS_GRACE_S) for server in self._servers))
         await self._stop_asking()
+        await self._lookups.close()
+        self.host.close()
         self.driver.step(StopRequested(self.driver.clock()))
         is_durable = await self._flushed()
         self.flusher.close()

@@ -20,9 +20,12 @@ from strandline.core.messages import (
     MetadataImage,
     NodeRegistered,
     RegisterNode,
+    ReplicaLogsReported,
+    ReportReplicaLogs,
 )
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc import convert_controller as convert
+from strandline.rpc import convert_reports as reports
 from strandline.rpc.channels import Channels, UnaryMethod, call
 from strandline.rpc.convert_metadata import read_watch_answer
 from strandline.rpc.limits import Keepalive
@@ -82,6 +85,11 @@ class ControllerLink:
         return convert.read_alter_partition_answer(
             await self._call(self._stub().AlterPartition, message, self._alter_deadline_ms)
         )
+
+    async def report_logs(self, request: ReportReplicaLogs) -> ReplicaLogsReported:
+        """ReportReplicaLogs."""
+        message = reports.write_report(request)
+        return reports.read_reported(await self._call(self._stub().ReportReplicaLogs, message, self._alter_deadline_ms))
 
     async def watch(
         self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch

@@ -26,6 +26,7 @@ from strandline.core.controller_messages import (
     NewTopic,
     NodeShutdownBegun,
     NodesListed,
+    NodeUnregistered,
     PartitionsRef,
     ProducerIdGiven,
     ShutdownNode,
@@ -34,6 +35,7 @@ from strandline.core.controller_messages import (
     TopicsChanged,
     TopicsCreated,
     TopicsDescribed,
+    UnregisterNode,
     WatchMetadata,
 )
 from strandline.core.types import NodeEpoch, NodeId
@@ -53,6 +55,7 @@ _HasCluster = (
     | pb.InitProducerIdRequest
     | pb.ListNodesRequest
     | pb.ShutdownNodeRequest
+    | pb.UnregisterNodeRequest
     | pb.GetMetadataRequest
     | pb.WatchMetadataRequest
 )
@@ -262,6 +265,18 @@ def write_shutdown_begun(answer: NodeShutdownBegun) -> pb.ShutdownNodeResponse:
     write_error(message, answer.refusal)
     for topic_id, partitions in by_topic(answer.remaining, lambda tp: tp):
         message.remaining_partitions.add(topic_id=topic_id, partitions=[tp.partition for tp in partitions])
+    return message
+
+
+def read_unregister_node(message: pb.UnregisterNodeRequest) -> UnregisterNode:
+    """A node to remove."""
+    return UnregisterNode(cluster_id=_cluster(message), node_id=NodeId(message.node_id))
+
+
+def write_unregistered(answer: NodeUnregistered) -> pb.UnregisterNodeResponse:
+    """Whether it was removed."""
+    message = pb.UnregisterNodeResponse()
+    write_error(message, answer.refusal)
     return message
 
 

@@ -6,6 +6,7 @@ with STALE_BROKER_EPOCH, as Kafka's -1 is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from strandline.core.errors import ErrorCode, Refused
@@ -26,10 +27,12 @@ from strandline.rpc.addressing import by_topic, invalid
 from strandline.rpc.convert_errors import read_error, write_error
 from strandline.rpc.convert_metadata import (
     read_endpoint,
+    read_position,
     read_recovery,
     read_roles,
     read_rules,
     write_endpoints,
+    write_position,
     write_recovery,
     write_roles,
     write_rules,
@@ -38,6 +41,10 @@ from strandline.v1 import controller_service_pb2 as pb
 
 NO_METADATA = -1
 """`Heartbeat.metadata_offset` of a node that has applied none yet."""
+
+_HOST = re.compile(r"[a-zA-Z0-9._:%-]{1,253}")
+"""Names, IPv4 and IPv6 with a zone; underscores too, which container networks put into names."""
+_MOST_CHARACTERS = 255
 
 # --- registration ---------------------------------------------------------------------------------------
 
@@ -54,6 +61,8 @@ def write_registration(request: RegisterNode) -> pb.RegisterNodeRequest:
         roles=write_roles(request.roles),
         rules=write_rules(request.rules),
         unclean=request.unclean,
+        known_incarnation_ids=request.known_incarnations,
+        position=write_position(request.position),
     )
     message.feature_levels.min_level = request.feature_min
     message.feature_levels.max_level = request.feature_max
@@ -92,6 +101,8 @@ def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> Register
         unclean=message.unclean,
         controller_epoch_seen=seen.controller_epoch if seen.HasField("controller_epoch") else None,
         epochs_seen=tuple(_read_seen(partition) for partition in seen.partitions),
+        known_incarnations=tuple(message.known_incarnation_ids),
+        position=read_position(message.position) if message.HasField("position") else None,
     )
 
 
@@ -99,17 +110,34 @@ def _check_registration(message: pb.RegisterNodeRequest) -> None:
     if message.node_id < 0:
         raise invalid(f"node_id {message.node_id} is negative; give every node an id of its own, 0 or more")
     for name in ("incarnation_id", "directory_id"):
-        if not getattr(message, name):
+        value = getattr(message, name)
+        if not value:
             raise invalid(f"{name} is empty; a node makes a UUID for it")
+        _check_words(name, value)
+    _check_words("rack", message.rack)
     if not read_roles(message.roles):
         raise invalid("roles is empty; give leader and follower, or follower alone for an observer")
     for name in ("client", "internal"):
         endpoint = getattr(message.endpoints, name)
         if not endpoint.host or not 1 <= endpoint.port <= 65_535:
-            raise invalid(f"endpoints.{name} is '{endpoint.host}:{endpoint.port}'; advertise a host and a port 1-65535")
+            raise invalid(
+                f"endpoints.{name} is {endpoint.host[:60]!r}, port {endpoint.port}; advertise a host and a port 1-65535"
+            )
+        if not _HOST.fullmatch(endpoint.host):
+            raise invalid(
+                f"endpoints.{name}.host {endpoint.host[:60]!r} is no host; advertise a name or an address, "
+                "at most 253 of [a-zA-Z0-9._:%-]"
+            )
     levels = message.feature_levels
     if not 1 <= levels.min_level <= levels.max_level:
         raise invalid(f"feature_levels {levels.min_level}-{levels.max_level} is no range of levels from 1 on")
+
+
+def _check_words(name: str, value: str) -> None:
+    """What a node says of itself is shown to people: in tables, in logs, on pages."""
+    if len(value) > _MOST_CHARACTERS or not value.isprintable():
+        shown = f"{value[:60]!r}, {len(value)} characters"
+        raise invalid(f"{name} is {shown}; give at most {_MOST_CHARACTERS} characters that can be printed")
 
 
 def _read_seen(message: pb.PartitionEpochsSeen) -> EpochsSeen:
@@ -155,6 +183,7 @@ def write_heartbeat(request: Heartbeat) -> pb.HeartbeatRequest:
         want_shut_down=request.want_shut_down,
         clock_offset_us=request.clock_offset_us,
         clock_err_us=request.clock_err_us,
+        position=write_position(request.position),
     )
 
 
@@ -167,7 +196,7 @@ def read_heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
     return Heartbeat(
         cluster_id=message.cluster_id,
         node_id=NodeId(message.node_id),
-        node_epoch=_required_epoch(message),
+        node_epoch=required_epoch(message),
         metadata_offset=(
             message.current_metadata_offset if message.HasField("current_metadata_offset") else NO_METADATA
         ),
@@ -175,10 +204,18 @@ def read_heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
         want_shut_down=message.want_shut_down,
         clock_offset_us=message.clock_offset_us if message.HasField("clock_offset_us") else None,
         clock_err_us=message.clock_err_us if message.HasField("clock_err_us") else None,
+        position=read_position(message.position) if message.HasField("position") else None,
     )
 
 
-def _required_epoch(message: pb.HeartbeatRequest | pb.AlterPartitionRequest) -> NodeEpoch:
+def required_epoch(
+    message: pb.HeartbeatRequest | pb.AlterPartitionRequest | pb.ReportReplicaLogsRequest,
+) -> NodeEpoch:
+    """The node epoch of a request that must carry one.
+
+    Raises:
+        Refused: STALE_BROKER_EPOCH when it is absent.
+    """
     if not message.HasField("node_epoch"):
         raise Refused(ErrorCode.STALE_BROKER_EPOCH, "node_epoch is absent; send the one the registration gave")
     return NodeEpoch(message.node_epoch)
@@ -256,7 +293,7 @@ def read_alter_partition(message: pb.AlterPartitionRequest) -> AlterPartitionReq
         cluster_id=message.cluster_id,
         controller_epoch=message.controller_epoch,
         node_id=NodeId(message.node_id),
-        node_epoch=_required_epoch(message),
+        node_epoch=required_epoch(message),
         request_sequence=message.request_sequence,
         partitions=proposals,
     )
@@ -280,7 +317,7 @@ def _read_member(message: pb.IsrMember) -> IsrMember:
 
 def write_alter_partition_answer(answer: AlterPartitionAnswer) -> pb.AlterPartitionResponse:
     """The controller's decisions, grouped by topic."""
-    message = pb.AlterPartitionResponse()
+    message = pb.AlterPartitionResponse(last_request_sequence=answer.last_sequence)
     write_error(message, answer.refusal)
     for topic_id, decisions in by_topic(answer.partitions, lambda decision: decision.tp):
         topic = message.topics.add(topic_id=topic_id)
@@ -297,6 +334,7 @@ def _write_decision(decision: IsrDecision) -> pb.AlterPartitionResult:
         message.leader_id = decision.leader
     message.leader_epoch = decision.leader_epoch
     message.isr.extend(decision.isr)
+    message.unproven.extend(decision.unproven)
     message.leader_recovery_state = write_recovery(decision.recovering)
     message.partition_epoch = decision.partition_epoch
     return message
@@ -309,6 +347,7 @@ def read_alter_partition_answer(message: pb.AlterPartitionResponse) -> AlterPart
         partitions=tuple(
             _read_decision(topic.topic_id, result) for topic in message.topics for result in topic.partitions
         ),
+        last_sequence=message.last_request_sequence if message.HasField("last_request_sequence") else None,
     )
 
 
@@ -321,4 +360,5 @@ def _read_decision(topic_id: str, message: pb.AlterPartitionResult) -> IsrDecisi
         isr=tuple(NodeId(node_id) for node_id in message.isr),
         partition_epoch=PartitionEpoch(message.partition_epoch),
         recovering=read_recovery(message.leader_recovery_state),
+        unproven=tuple(NodeId(node_id) for node_id in message.unproven),
     )

@@ -6,7 +6,7 @@ must name its epoch, its cluster and the leader epoch it knows (`protocol-fields
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Refused
@@ -24,7 +24,8 @@ from strandline.rpc.addressing import (
     unresolved_by_topic,
 )
 from strandline.rpc.convert_errors import wants_leader, write_error, write_leader
-from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2, record_pb2
+from strandline.rpc.decoded import Decoded
+from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
 
 DEFAULT_REPLICA_WAIT_MS = 500
 MAX_WAIT_MS = 60_000
@@ -36,9 +37,6 @@ FetchMessage = (
     | leader_service_pb2.FetchStreamRequest
     | follower_service_pb2.FollowerServiceFetchRequest
 )
-
-DecodeRecords = Callable[[bytes, Offset], Sequence[record_pb2.SimpleRecord]]
-"""Takes batches apart into records as messages, from an offset on."""
 
 
 class FetchAsked(NamedTuple):
@@ -136,20 +134,21 @@ def fetch_topics(
     served: Iterable[ServedPartition],
     unresolved: Iterable[Unresolved],
     topics: Topics,
-    starts: dict[TopicPartition, Offset] | None = None,
-    decode: DecodeRecords | None = None,
+    decoded: Mapping[TopicPartition, Decoded] | None = None,
 ) -> list[partition_pb2.FetchTopicResponse]:
-    """The answers of a fetch, by topic. With ``starts`` and ``decode`` records go out as messages."""
+    """The answers of a fetch, by topic. With ``decoded`` its records go out, and no batches."""
     answers = []
     for topic_id, parts in by_topic(served, lambda part: part.result.tp):
         answer = partition_pb2.FetchTopicResponse(topic=topics.name_of(topic_id), topic_id=topic_id)
         for part in parts:
             row = answer.partitions.add()
             _write_result(row, part.result, topics)
-            if starts is not None and decode is not None and part.payload:
-                _write_decoded(row, part, starts[part.result.tp], decode)
-            elif part.payload:
+            if decoded is None:
                 row.records = part.payload
+            elif part.payload:
+                records, refusal = decoded[part.result.tp]
+                row.simple_records.extend(records)
+                write_error(row, refusal)
         answers.append(answer)
     for (name, topic_id), vain in unresolved_by_topic(unresolved):
         answer = partition_pb2.FetchTopicResponse(topic=name, topic_id=topic_id)
@@ -157,16 +156,6 @@ def fetch_topics(
             write_error(answer.partitions.add(partition_index=lost.partition), lost.refusal)
         answers.append(answer)
     return answers
-
-
-def _write_decoded(
-    row: partition_pb2.FetchPartitionResponse, part: ServedPartition, start: Offset, decode: DecodeRecords
-) -> None:
-    """Records as messages; a batch that only its producer can read is an error of its partition alone."""
-    try:
-        row.simple_records.extend(decode(part.payload, start))
-    except Refused as error:
-        write_error(row, error.refusal)
 
 
 def _write_result(row: partition_pb2.FetchPartitionResponse, result: FetchResult, topics: Topics) -> None:

@@ -7,9 +7,10 @@ that a partition without a leader never reads as one led by node 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
-from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, PositionProof, TopicImage
 from strandline.core.types import (
     Durability,
     FetchHw,
@@ -168,6 +169,7 @@ def write_partition(partition: PartitionImage) -> metadata_pb2.PartitionMetadata
         leader_recovery_state=write_recovery(partition.recovering),
         min_insync_replicas=partition.min_isr,
         last_unclean_leader_epoch=partition.last_unclean_leader_epoch,
+        unproven=partition.unproven,
     )
 
 
@@ -186,6 +188,7 @@ def read_partition(topic_id: str, message: metadata_pb2.PartitionMetadata) -> Pa
         recovering=read_recovery(message.leader_recovery_state),
         last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(unclean),
         observers=_nodes(message.observers),
+        unproven=_nodes(message.unproven),
     )
 
 
@@ -242,6 +245,7 @@ def write_image(image: MetadataImage) -> metadata_pb2.ClusterMetadata:
     )
     for topic_id in image.deleted_topic_ids:
         message.topics.add(topic_id=topic_id, deleted=True)
+    message.removed_node_ids.extend(image.removed_node_ids)
     return message
 
 
@@ -263,6 +267,7 @@ def read_image(
         nodes=tuple(read_node(node) for node in message.nodes),
         topics=tuple(read_topic(topic) for topic in message.topics if not topic.deleted),
         deleted_topic_ids=tuple(topic.topic_id for topic in message.topics if topic.deleted),
+        removed_node_ids=_nodes(message.removed_node_ids),
         to_node_epoch=to_node_epoch,
     )
 
@@ -275,6 +280,8 @@ def write_watch_answer(
     if image is not None:
         message.is_snapshot = image.is_snapshot
         message.metadata.CopyFrom(write_image(image))
+        if image.position is not None:
+            message.position_mac = image.position.mac
     return message
 
 
@@ -283,4 +290,25 @@ def read_watch_answer(message: controller_service_pb2.WatchMetadataResponse) -> 
     if not message.HasField("metadata"):
         return None
     epoch = NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None
-    return read_image(message.metadata, is_snapshot=message.is_snapshot, to_node_epoch=epoch)
+    image = read_image(message.metadata, is_snapshot=message.is_snapshot, to_node_epoch=epoch)
+    if epoch is None or not message.HasField("position_mac"):
+        return image
+    position = PositionProof(epoch, image.controller_epoch, image.metadata_offset, message.position_mac)
+    return replace(image, position=position)
+
+
+def write_position(position: PositionProof | None) -> controller_service_pb2.PositionProof | None:
+    """A proof that a node gives back; None for none."""
+    if position is None:
+        return None
+    return controller_service_pb2.PositionProof(
+        node_epoch=position.node_epoch,
+        controller_epoch=position.controller_epoch,
+        metadata_offset=position.metadata_offset,
+        mac=position.mac,
+    )
+
+
+def read_position(message: controller_service_pb2.PositionProof) -> PositionProof:
+    """A proof that a node gave back, true or not."""
+    return PositionProof(NodeEpoch(message.node_epoch), message.controller_epoch, message.metadata_offset, message.mac)

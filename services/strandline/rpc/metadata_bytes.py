@@ -12,16 +12,20 @@ from google.protobuf.message import DecodeError
 
 from strandline.core.errors import Refused
 from strandline.core.messages import MetadataImage
-from strandline.rpc.convert_metadata import read_image, write_image
-from strandline.v1 import metadata_pb2
+from strandline.rpc.convert_metadata import read_image, read_watch_answer, write_watch_answer
+from strandline.v1 import controller_service_pb2, metadata_pb2
 
 _HEAD = struct.Struct(">4sI")
-_MAGIC = b"SLM1"
+_MAGIC = b"SLM2"
+"""The body is a WatchMetadataResponse: the image as it came, with its proof."""
+
+_WITHOUT_PROOF = b"SLM1"
+"""As releases before feature level 2 wrote it: ClusterMetadata alone."""
 
 
 def image_to_bytes(image: MetadataImage) -> bytes:
     """A whole snapshot as file content."""
-    body = write_image(image).SerializeToString()
+    body = write_watch_answer(image, image.to_node_epoch).SerializeToString()
     return _HEAD.pack(_MAGIC, crc32c.crc32c(body)) + body
 
 
@@ -31,10 +35,12 @@ def image_from_bytes(content: bytes) -> MetadataImage | None:
         return None
     magic, crc = _HEAD.unpack_from(content)
     body = content[_HEAD.size :]
-    if magic != _MAGIC or crc32c.crc32c(body) != crc:
+    if magic not in (_MAGIC, _WITHOUT_PROOF) or crc32c.crc32c(body) != crc:
         return None
     try:
-        return read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
+        if magic == _WITHOUT_PROOF:
+            return read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
+        return read_watch_answer(controller_service_pb2.WatchMetadataResponse.FromString(body))
     except (DecodeError, Refused):
         # The second: rules of a later release. Their snapshot says nothing to this one, but stops no node.
         return None

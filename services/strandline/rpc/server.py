@@ -13,7 +13,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from strandline.core.messages import Endpoint
-from strandline.rpc import limits
+from strandline.rpc import forks, limits
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import target
 from strandline.rpc.interceptors import RefusalInterceptor, Told
@@ -42,6 +42,8 @@ class ServerSettings:
     internal_keepalive: limits.Keepalive | None = None
     max_concurrent_streams: int = limits.MAX_CONCURRENT_STREAMS
     max_concurrent_rpcs: int | None = 10_000
+    handshake_ms: int = 20_000
+    """How long a connection may take until it speaks HTTP/2, TLS included; gRPC's own patience is two minutes."""
     on_refusal: Told = lambda _method, _refusal: None
 
 
@@ -51,6 +53,7 @@ def server_options(settings: ServerSettings) -> limits.Options:
     options += [
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
+        ("grpc.server_handshake_timeout_ms", settings.handshake_ms),
     ]
     if settings.max_concurrent_rpcs is not None:
         # Above 1,000 calls that it has not handed over yet gRPC cancels some at random, without a word. It shall hand
@@ -74,6 +77,7 @@ def build_server(
     """
     if tls is not None:
         interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
+    forks.note_use()
     return grpc.aio.server(
         interceptors=[RefusalInterceptor(settings.name, told=settings.on_refusal), *interceptors],
         options=server_options(settings),

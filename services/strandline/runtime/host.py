@@ -6,10 +6,11 @@ Invariant: a promoted follower keeps its log and its core; role is state, not pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from strandline.core.types import NodeEpoch, NodeId, Offset, TopicPartition
+from strandline.runtime.aside import Aside
 from strandline.runtime.driver import Driver
 from strandline.runtime.topics import TopicDirectory
 
@@ -42,3 +43,12 @@ class Host:
     """Whether produce must be refused before ENOSPC, at a monotonic time in ms."""
     node_epoch: NodeEpoch | None = None
     """None until this process is registered."""
+    expanding: Aside = field(default_factory=lambda: Aside("expanding"))
+    """Where batches are expanded that producers send."""
+    unpacking: Aside = field(default_factory=lambda: Aside("unpacking"))
+    """Where batches are made of single records, and records taken out of batches, one by one or by time."""
+
+    def close(self) -> None:
+        """Begin nothing more beside the event loop."""
+        self.expanding.close()
+        self.unpacking.close()

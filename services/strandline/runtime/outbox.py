@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 _Message = TypeVar("_Message")
+
+Make = Callable[[], Awaitable[_Message]]
 
 MAX_BACKLOG_BYTES = 32 << 20
 """Bytes of answers one stream may have waiting for its reader."""
@@ -23,7 +25,7 @@ class Outbox(Generic[_Message]):
     def __init__(self, max_bytes: int = MAX_BACKLOG_BYTES) -> None:
         self._max_bytes = max_bytes
         self._backlog_bytes = 0
-        self._messages: deque[tuple[_Message, int]] = deque()
+        self._messages: deque[tuple[_Message | None, Make[_Message] | None, int]] = deque()
         self._closed = False
         self._wake: asyncio.Future[None] | None = None
         self._written = asyncio.Event()
@@ -37,7 +39,14 @@ class Outbox(Generic[_Message]):
 
     def put(self, message: _Message, size_bytes: int = 0) -> None:
         """Queue an answer; ``size_bytes`` are those of its records."""
-        self._messages.append((message, size_bytes))
+        self._queue(message, None, size_bytes)
+
+    def put_later(self, make: Make[_Message], size_bytes: int = 0) -> None:
+        """Queue an answer that is made when it is its turn, so one at a time is being made."""
+        self._queue(None, make, size_bytes)
+
+    def _queue(self, message: _Message | None, make: Make[_Message] | None, size_bytes: int) -> None:
+        self._messages.append((message, make, size_bytes))
         self._backlog_bytes += size_bytes
         self._stir()
 
@@ -60,8 +69,10 @@ class Outbox(Generic[_Message]):
         """Write answers until closed and empty, or until ``write`` fails."""
         while True:
             while self._messages:
-                message, size_bytes = self._messages.popleft()
-                await write(message)
+                message, make, size_bytes = self._messages.popleft()
+                if make is not None:
+                    message = await make()
+                await write(cast("_Message", message))
                 self._backlog_bytes -= size_bytes
                 self._written.set()
             if self._closed:

@@ -40,7 +40,8 @@ class Served(NamedTuple):
 
 
 class Performers:
-    """The table. ``alter_partition`` and ``refresh`` belong to the controller session."""
+    """The table. ``alter_partition``, ``report_logs`` and ``refresh`` belong to the controller session, ``look_up`` to
+    `Lookups`."""
 
     def __init__(
         self,
@@ -52,11 +53,14 @@ class Performers:
         reporter: Reporter,
         clock: Clock,
         alter_partition: Callable[[want.SendAlterPartition], None],
+        report_logs: Callable[[want.SendReplicaLogs], None],
         refresh: Callable[[], None],
+        look_up: Callable[[want.AnswerOffsets], None],
     ) -> None:
         self._logs = logs
         self._calls = calls
         self._clock = clock
+        self._look_up = look_up
         self.bytes_to_replicas = 0
         self.bytes_to_consumers = 0
         """Of records, since the process began."""
@@ -73,6 +77,7 @@ class Performers:
             want.SaveHighWatermarks: lambda effect: logs.save_high_watermarks(
                 effect.high_watermarks, durable=effect.durable
             ),
+            want.SaveReconciledEpochs: lambda effect: logs.save_reconciled_epochs(effect.epochs),
             want.SaveProducers: lambda effect: logs.save_producers(effect.tp, effect.offset, effect.rows),
             want.SaveMetadata: lambda effect: logs.save_metadata(effect.image),
             want.Flush: lambda effect: flusher.flush(effect.tp),
@@ -81,6 +86,7 @@ class Performers:
             want.SendEpochEnds: peers.send_epoch_ends,
             want.SendListOffsets: peers.send_list_offsets,
             want.SendAlterPartition: alter_partition,
+            want.SendReplicaLogs: report_logs,
             want.RefreshMetadata: lambda _: refresh(),
             want.AnswerProduce: lambda effect: calls.answer(effect.request_id, effect.results),
             want.AnswerFetch: self._answer_fetch,
@@ -141,8 +147,10 @@ class Performers:
         return FetchServed(self._clock(), effect.replica, tuple(ends))
 
     def _answer_offsets(self, effect: want.AnswerOffsets) -> None:
-        answers = tuple(answer if answer.lookup is None else self._logs.look_up(answer) for answer in effect.answers)
-        self._calls.answer(effect.request_id, answers)
+        if all(answer.lookup is None for answer in effect.answers):
+            self._calls.answer(effect.request_id, effect.answers)
+        else:
+            self._look_up(effect)
 
     def _halt(self, effect: want.Halt) -> None:
         raise Halted(effect.reason)

@@ -6,7 +6,7 @@ fakes exactly what a node performs against a disk.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from strandline.core.effects import (
@@ -31,9 +31,11 @@ from strandline.core.messages import (
     OffsetAnswer,
     PartitionView,
     RegisterNode,
+    ReplicaLogsReported,
     ReplicaStateView,
+    ReportReplicaLogs,
 )
-from strandline.core.types import EpochEntry, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
+from strandline.core.types import EpochEntry, LeaderEpoch, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
 
 
 class Core(Protocol):
@@ -65,6 +67,8 @@ class Opened(NamedTuple):
     high_watermark: Offset
     epochs: tuple[EpochEntry, ...]
     producers: tuple[ProducerBatch, ...]
+    reconciled_epoch: LeaderEpoch | None = None
+    stopped_cleanly: bool = False
 
 
 class Chunk(NamedTuple):
@@ -137,6 +141,10 @@ class Logs(Protocol):
         """Write the HW checkpoint."""
         ...
 
+    def save_reconciled_epochs(self, epochs: Mapping[TopicPartition, LeaderEpoch]) -> None:
+        """Write, durably, with which leader epochs these logs agree."""
+        ...
+
     def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
         """Write the producer state."""
         ...
@@ -157,8 +165,11 @@ class Logs(Protocol):
         """Whole batches from the one that holds ``start``, none that ends above ``end``."""
         ...
 
-    def look_up(self, answer: OffsetAnswer) -> OffsetAnswer:
-        """Find the offset for the time that ``answer.lookup`` names."""
+    def look_up(self, answer: OffsetAnswer) -> Callable[[], OffsetAnswer]:
+        """Read where the offset lies for the time that ``answer.lookup`` names; what is returned finds it there.
+
+        The function touches no log, takes a while, and may run in any thread.
+        """
         ...
 
 
@@ -204,6 +215,10 @@ class Controller(Protocol):
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
         """Propose ISRs."""
+        ...
+
+    async def report_logs(self, request: ReportReplicaLogs) -> ReplicaLogsReported:
+        """Report what logs hold."""
         ...
 
 

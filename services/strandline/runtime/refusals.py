@@ -22,6 +22,11 @@ TELL_EVERY_MS = 10_000
 _log = structlog.get_logger("strandline.refusals")
 
 
+def _tell(sentence: str, **fields: object) -> None:
+    # The method is looked up for each line: taken before the process configured its log, it would keep another form.
+    _log.info(sentence, **fields)
+
+
 @dataclass(slots=True)
 class _Kind:
     """Of one kind, since the last line."""
@@ -34,9 +39,9 @@ class _Kind:
 class Refusals:
     """Of one process; used in its event loop alone."""
 
-    def __init__(self, clock: Clock = monotonic_ms, tell: Callable[..., Any] = _log.info) -> None:
+    def __init__(self, clock: Clock = monotonic_ms, tell: Callable[..., Any] | None = None) -> None:
         self._clock = clock
-        self._tell = tell
+        self._tell = tell or _tell
         self._kinds: dict[tuple[str, str], _Kind] = {}
         self.by_error: Counter[str] = Counter()
         """How many there were, by the error's name."""

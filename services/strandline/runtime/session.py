@@ -13,17 +13,25 @@ from typing import Any, NoReturn
 
 import structlog
 
-from strandline.core.effects import SendAlterPartition
+from strandline.core.effects import SendAlterPartition, SendReplicaLogs
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.events import AlterPartitionAnswered, AlterPartitionFailed, MetadataArrived, Registered
+from strandline.core.events import (
+    AlterPartitionAnswered,
+    AlterPartitionFailed,
+    MetadataArrived,
+    Registered,
+    ReplicaLogsAnswered,
+)
 from strandline.core.messages import (
     AlterPartitionAnswer,
     Heartbeat,
     HeartbeatAnswer,
     MetadataImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
 )
+from strandline.core.position_proof import later_of
 from strandline.core.sound_metadata import metadata_fault
 from strandline.core.types import NodeEpoch
 from strandline.runtime.clock import mono_us, wall_us
@@ -82,6 +90,8 @@ class Session:
         self._heartbeats_failed = 0
         self._clock_offset_us: int | None = None
         self._clock_err_us: int | None = None
+        # The newest position that this process can prove it was sent.
+        self._position: PositionProof | None = None
         self._watching: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -164,6 +174,7 @@ class Session:
             want_shut_down=self._want_shut_down,
             clock_offset_us=self._clock_offset_us,
             clock_err_us=self._clock_err_us,
+            position=self._position,
         )
         began_us, began_mono_us = wall_us(), mono_us()
         try:
@@ -276,6 +287,7 @@ class Session:
             _log.error("metadata that cannot be true is ignored", reason=fault)
             return
         self._controller_epoch = image.controller_epoch
+        self._position = later_of(self._position, image.position)
         is_first = self._host.topics.metadata_offset < 0
         self._host.topics.apply(image)
         self._on_image(image)
@@ -306,6 +318,20 @@ class Session:
                 return
             answer = AlterPartitionAnswer(refusal=error.refusal)
         driver.step(AlterPartitionAnswered(driver.clock(), sequence, answer))
+
+    # --- reports of logs -----------------------------------------------------------------------------
+
+    def report_logs(self, effect: SendReplicaLogs) -> None:
+        """Report logs to the controller; ends in exactly one event."""
+        self._spawn(self._report(effect))
+
+    async def _report(self, effect: SendReplicaLogs) -> None:
+        try:
+            refusal = (await self._controller.report_logs(effect.request)).refusal
+        except Refused as error:
+            refusal = error.refusal
+        driver = self._host.driver
+        driver.step(ReplicaLogsAnswered(driver.clock(), effect.report_id, refusal))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -120,6 +120,8 @@ def _read_file(path: Path) -> Mapping[str, object]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsWrong(f"settings file {path} cannot be read: {error}") from error
+    except RecursionError:
+        raise SettingsWrong(f"settings file {path} cannot be read: it is nested too deeply") from None
     if content is None:
         return {}
     if not isinstance(content, dict):

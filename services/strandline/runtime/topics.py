@@ -32,6 +32,8 @@ class TopicDirectory:
         for topic in image.topics:
             self._topics[topic.topic_id] = topic
             self._ids[topic.name] = topic.topic_id
+        for node_id in image.removed_node_ids:
+            self._nodes.pop(node_id, None)
         for node in image.nodes:
             self._nodes[node.node_id] = node
         self.cluster_id = image.cluster_id

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from strandline.core.controller import ControllerCore
 from strandline.core.controller_effects import ControllerEffect
 from strandline.core.controller_state import ClusterState, ControllerTimings
-from strandline.core.draft import Draft
 from strandline.core.election import Elected, ElectionType
 from strandline.core.leadership import install
 from strandline.core.node import NodeCore
@@ -22,10 +21,11 @@ class ElectableController(ControllerCore):
     """The production controller, and a way to hold an election that nothing but a schedule asks for (churn)."""
 
     def elect(self, tp: TopicPartition, node_id: NodeId) -> list[ControllerEffect]:
-        """Make an active member of the ISR leader, by the production rules of an election."""
-        draft = Draft(self.state)
+        """Make an active and proven member of the ISR leader, by the production rules of an election."""
+        draft = self._draft()
         partition = draft.partition(tp)
-        if partition is not None and node_id in partition.isr and draft.is_active(node_id):
+        proven = () if partition is None else set(partition.isr) - set(partition.unproven)
+        if partition is not None and node_id in proven and draft.is_active(node_id):
             install(draft, partition, Elected(node_id, ElectionType.ISR), "requested")
         return self._commit(draft)
 

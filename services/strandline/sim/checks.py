@@ -88,8 +88,10 @@ class Checks:
 
     def _weak_isr(self, tp: TopicPartition, leader: LeaderReplica, hw: int) -> None:
         """I3: below its own HW a leader agrees with its own ISR."""
-        for member in leader.isr.committed:
+        for member in set(leader.isr.committed) - leader.isr.unproven:
             machine = self._world.machines[member]
+            if self._world.faults.losses.lacks(tp, member):
+                continue
             if machine.disk.copy == 0 and (self._fsync or machine.running is not None):
                 self.of(tp).check(machine.log(tp), hw, "I3", f"member {member} of its leader's ISR")
 
@@ -110,11 +112,15 @@ class Checks:
         image = self.metadata.partitions.get(tp)
         if image is not None:
             for member in (*image.isr, *image.elr):
-                self.member_complete(image, member)
+                if member not in image.unproven:
+                    self.member_complete(image, member)
 
     def member_complete(self, image: PartitionImage, member: NodeId) -> None:
         """I5 for one member; what counts is what would survive whatever may happen to it."""
         world = self._world
+        if world.faults.losses.lacks(image.tp, member):
+            # Its disk lost something while it was down. It is unproven once it registers, and then I8 has to hold.
+            return
         machine = world.machines[member]
         if machine.disk.directory_id != self.metadata.directories.get(member):
             return
@@ -132,7 +138,7 @@ class Checks:
     def disk_changed(self, node_id: NodeId) -> None:
         """A disk lost something."""
         for image in self.metadata.partitions.values():
-            if node_id in image.isr or node_id in image.elr:
+            if node_id not in image.unproven and (node_id in image.isr or node_id in image.elr):
                 self.member_complete(image, node_id)
 
     def nothing_lost(self) -> None:
@@ -181,6 +187,9 @@ class Checks:
     def opened(self, process: Process, tp: TopicPartition) -> None:
         """A log was opened: what its process will believe of the HW is checked at the end of the step."""
         process.hws.pop(tp, None)
+        file = process.disk.logs[tp]
+        # One above the log end was saved before this log lost records; recovery reported that (M58).
+        process.saved[tp] = min(file.hw_cached, file.leo)
 
     # --- answers --------------------------------------------------------------------------------------
 
@@ -307,6 +316,7 @@ class Checks:
         if self._world.recorder is not None:
             self._world.recorder.decided(state)
         for tp in self.metadata.take(state):
+            self._world.faults.losses.committed(self.metadata.partitions[tp])
             self.members_complete(tp)
             image = self.metadata.partitions[tp]
             machine = self._world.machines.get(image.leader) if image.leader is not None else None

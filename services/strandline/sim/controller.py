@@ -32,7 +32,7 @@ from strandline.core.controller_events import (
 from strandline.core.controller_messages import ControllerRequest
 from strandline.core.controller_state import ClusterState
 from strandline.core.store_recovery import GivenNode, recover
-from strandline.core.types import NodeEpoch
+from strandline.core.types import NodeEpoch, NodeId
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.network import CONTROLLER, Call, Stream
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 TICK_US = 100_000
 CLUSTER_ID = "sim"
+SECRET = "5d" * 32
 BACKUPS = 8
 
 
@@ -151,7 +152,7 @@ class ControllerProcess:
         self.party_id = CONTROLLER
         self.alive = True
         self.committing: list[ControllerEffect] = []
-        self.watches: dict[int, tuple[Stream, NodeEpoch | None]] = {}
+        self.watches: dict[int, tuple[Stream, NodeId | None, NodeEpoch | None]] = {}
         self.core = world.build.controller_core(machine.store, world.rules, world.controller_timings)
         self._pending: list[ControllerEffect] = []
         self._calls: dict[int, Callable[[Any], None]] = {}
@@ -170,7 +171,7 @@ class ControllerProcess:
 
     def start(self) -> None:
         """Begin the reign."""
-        self.step(ControllerStarted(self.now_ms, CLUSTER_ID))
+        self.step(ControllerStarted(self.now_ms, CLUSTER_ID, SECRET))
         self._tick()
 
     def _tick(self) -> None:
@@ -268,12 +269,13 @@ class ControllerProcess:
     def _open_watch(self, effect: OpenWatch) -> None:
         stream = self._opening.pop(effect.request_id)
         if stream.open_at_server:
-            self.watches[stream.number] = (stream, effect.node_epoch)
+            self.watches[stream.number] = (stream, effect.node_id, effect.node_epoch)
             self.world.network.send_down(stream, effect.snapshot)
 
     def _publish(self, effect: Publish) -> None:
-        for stream, node_epoch in self.watches.values():
-            self.world.network.send_down(stream, replace(effect.image, to_node_epoch=node_epoch))
+        for stream, node_id, node_epoch in self.watches.values():
+            position = effect.position_for(node_id, node_epoch)
+            self.world.network.send_down(stream, replace(effect.image, to_node_epoch=node_epoch, position=position))
 
 
 def _ignored(_: object) -> None:

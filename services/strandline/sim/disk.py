@@ -30,8 +30,8 @@ class LogFile:
     """
 
     __slots__ = (
-        "ends", "epochs", "flushing", "hashes", "headers", "hw_cached", "hw_durable", "log_start", "root", "root_hash",
-        "starts", "synced", "values",
+        "ends", "epochs", "flushing", "hashes", "headers", "hw_cached", "hw_durable", "log_start", "reconciled",
+        "recovery_point", "recovery_point_durable", "root", "root_hash", "starts", "synced", "values",
     )  # fmt: skip
 
     def __init__(self, root: int = 0, root_hash: int = 0) -> None:
@@ -50,6 +50,10 @@ class LogFile:
         self.flushing: int | None = None
         self.epochs: tuple[EpochEntry, ...] = ()
         self.hw_cached = self.hw_durable = 0
+        # What the checkpoint says is durable, as written and as it survives a loss of power.
+        self.recovery_point = self.recovery_point_durable = 0
+        # Last leader epoch in which this log led or agreed with its leader (M66); always durable.
+        self.reconciled: LeaderEpoch | None = None
 
     @property
     def leo(self) -> int:
@@ -94,6 +98,8 @@ class LogFile:
         keep = bisect_left(self.starts, self.border_below(offset))
         del self.starts[keep:], self.ends[keep:], self.headers[keep:], self.values[keep:], self.hashes[keep:]
         self.synced = min(self.synced, self.leo)
+        self.recovery_point = min(self.recovery_point, self.leo)
+        self.recovery_point_durable = min(self.recovery_point_durable, self.leo)
         if self.flushing is not None:
             self.flushing = min(self.flushing, self.leo)
 
@@ -130,7 +136,28 @@ class LogFile:
         before, keep = self.leo, draw.choose(borders)
         self.cut(keep)
         self.hw_cached = self.hw_durable
+        self.recovery_point = self.recovery_point_durable
         return before - keep
+
+    def copy(self) -> LogFile:
+        """This file as a backup keeps it: what was written is durable in the copy."""
+        twin = LogFile(self.root, self.root_hash)
+        for name in ("starts", "ends", "headers", "values", "hashes"):
+            setattr(twin, name, list(getattr(self, name)))
+        for name in ("log_start", "epochs", "hw_cached", "recovery_point", "reconciled"):
+            setattr(twin, name, getattr(self, name))
+        twin.synced, twin.hw_durable, twin.recovery_point_durable = twin.leo, twin.hw_cached, twin.recovery_point
+        return twin
+
+    def lose_from(self, offset: int) -> int:
+        """Damage: everything from ``offset`` on is gone, whatever was synced; the checkpoints stay as they are.
+
+        Returns how many records were lost.
+        """
+        before, points = self.leo, (self.recovery_point, self.recovery_point_durable)
+        self.cut(offset)
+        self.recovery_point, self.recovery_point_durable = points
+        return before - self.leo
 
     def recover(self, hash_below: HashBelow = _unknown) -> bool:
         """Bring the files in line with the batches; all is durable then. Returns whether records are missed (M58).
@@ -139,13 +166,14 @@ class LogFile:
         """
         self.flushing = None
         leo = self.leo
-        missed = leo < self.synced or leo < self.hw_cached
+        missed = leo < self.recovery_point or leo < self.hw_cached
         if leo < self.log_start:
             # What is left was deleted; the log begins anew, empty, where it said that it begins.
             self.restart(self.log_start, hash_below(self.log_start))
         self.epochs = self._believed_epochs()
         self.synced = self.leo
         self.hw_durable = self.hw_cached
+        self.recovery_point = self.recovery_point_durable = min(self.recovery_point, self.leo)
         return missed
 
     def _believed_epochs(self) -> tuple[EpochEntry, ...]:
@@ -170,17 +198,39 @@ class Disk:
         self.cluster_id: str | None = None
         self.is_unclean = False
         self.was_stopped_cleanly = True
+        # Processes that the directory remembers; None: it was never used (M67).
+        self.incarnations: tuple[str, ...] | None = None
+
+    def begin_incarnation(self, incarnation_id: str) -> tuple[str, ...]:
+        """Write a process down before it registers, as `storage.incarnations` does."""
+        known = self.incarnations
+        self.incarnations = (*(known or ()), incarnation_id)
+        return () if known is None else self.incarnations
+
+    def confirm_incarnation(self, incarnation_id: str) -> None:
+        """The controller registered this process."""
+        self.incarnations = (incarnation_id,)
 
     @property
     def directory_id(self) -> str:
         """Names this very disk: a machine with another one is another directory."""
         return f"dir-{self._node_id}-{self.copy}"
 
+    def copied(self) -> Disk:
+        """The whole directory as a backup holds it now."""
+        twin = Disk(self._node_id)
+        twin.copy, twin.seen, twin.cluster_id = self.copy, self.seen, self.cluster_id
+        twin.is_unclean, twin.was_stopped_cleanly = self.is_unclean, self.was_stopped_cleanly
+        twin.incarnations = self.incarnations
+        twin.logs = {tp: log.copy() for tp, log in self.logs.items()}
+        return twin
+
     def wipe(self) -> None:
         """A new, empty disk takes this one's place."""
         self.copy += 1
         self.logs, self.seen, self.cluster_id = {}, None, None
         self.is_unclean, self.was_stopped_cleanly = False, True
+        self.incarnations = None
 
     def lose_power(self, draw: Draw) -> int:
         """Every log loses some of what was not synced. Returns how many records were lost in all."""

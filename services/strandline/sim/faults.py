@@ -13,8 +13,11 @@ from strandline.core.controller_messages import AlterTopicConfigs, ConfigChange,
 from strandline.core.topic_configs import MIN_ISR
 from strandline.core.types import NodeId
 from strandline.sim.clock import RATE_TRUE
+from strandline.sim.deletion import GreedyDeletion
+from strandline.sim.disk import Disk
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.joiner import JoinerFault
+from strandline.sim.losses import Losses
 from strandline.sim.machine import Machine
 from strandline.sim.network import CONTROLLER, Link
 from strandline.sim.shape import Fault
@@ -30,6 +33,8 @@ class Faults:
         self._world = world
         self._healed = False
         self.joiner = JoinerFault(world, self._undo)
+        self._greedy = GreedyDeletion(world, self._undo)
+        self.losses = Losses(world)
         self._kinds: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill,
             "power": self._power,
@@ -52,6 +57,9 @@ class Faults:
             "delete_records": self._delete_records,
             "fsync_fails": self._fsync_fails,
             "joiner": self.joiner.begin,
+            "lost_tail": self._lost_tail,
+            "restore": self._restore,
+            "dead_cluster": self._dead_cluster,
         }
 
     def plan(self) -> None:
@@ -205,7 +213,68 @@ class Faults:
         offset = read - fault.other % min(read, 40)
         self._say(f"delete records of p{tp.partition} below {offset}")
         process.hand(process.delete_records, tp, offset)
+        self._greedy.begin(fault, tp)
         return True
+
+    # --- durable records that are lost ------------------------------------------------------------------
+
+    def _lost_tail(self, fault: Fault) -> bool:
+        """A process is killed, and the ends of its logs are gone, durable or not."""
+        machine = self._machine(fault.pick)
+        if not self.losses.may_lose(machine.node_id):
+            return False
+        self._say(f"kill -9 n{machine.node_id}, and the ends of its logs are gone")
+        machine.kill()
+        self._later(fault, machine.start)
+        return self.losses.lose_tails(machine, self._draw_of(fault))
+
+    def _restore(self, fault: Fault) -> bool:
+        """A directory is copied, and put back a while later; every other time its process began again meanwhile."""
+        machine = self._machine(fault.pick)
+        backup = machine.disk.copied()
+        self._say(f"the directory of n{machine.node_id} is copied")
+        if fault.other & 1:
+            self._world.timeline.after(fault.duration_us // 2, self._undo, lambda: self._bounce(machine))
+        self._later(fault, lambda: self._put_back(machine, backup))
+        return True
+
+    def _bounce(self, machine: Machine) -> None:
+        if machine.kill():
+            machine.start()
+
+    def _put_back(self, machine: Machine, backup: Disk) -> None:
+        if self.losses.may_lose(machine.node_id):
+            self._say(f"the copy takes the place of n{machine.node_id}'s directory")
+            machine.kill()
+            if self.losses.restore(machine, backup):
+                self._world.coverage.saw("directory restored")
+            machine.start()
+
+    def _dead_cluster(self, fault: Fault) -> bool:
+        """All processes die, one disk loses something, and they come back in any order, quickly or late."""
+        world, draw = self._world, self._draw_of(fault)
+        victim = self._machine(fault.pick)
+        backup = victim.disk.copied() if fault.other & 1 else None
+        self._say(f"all nodes die in {fault.duration_us // 1000} ms, and the disk of n{victim.node_id} loses something")
+
+        def die() -> None:
+            for machine in world.machines.values():
+                machine.kill() if draw.chance(500) else machine.lose_power()
+            if self.losses.may_lose(victim.node_id):
+                lost = self.losses.restore(victim, backup) if backup else self.losses.lose_tails(victim, draw)
+                world.coverage.saw("cluster died and a disk lost records", int(lost))
+            late_us = draw.choose((200_000, 1_500 * world.controller_timings.session_timeout_ms))
+            for machine in world.machines.values():
+                world.timeline.after(draw.between(10_000, late_us), self._undo, machine.start)
+            if fault.other & 2:
+                self._controller_kill(fault)
+
+        self._later(fault, die)
+        return True
+
+    def _draw_of(self, fault: Fault) -> Draw:
+        """Keyed by the fault: a plan with one fault less draws the same for the others."""
+        return Draw(self._world.shape.seed, Purpose.FAULT, fault.at_us)
 
     # --- network --------------------------------------------------------------------------------------
 

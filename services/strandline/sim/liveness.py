@@ -1,13 +1,15 @@
 """Decides whether a healed cluster came back to life: L1-L7 of `reliability` 1.3.
 
-Invariant: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more. That
-happens to nobody who acknowledges after fsync: no fault takes more from the disks than A5 allows.
+Invariants: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more. That
+happens to nobody who acknowledges after fsync: no fault takes more from the disks than A5 allows. A partition that
+needs the log of the node that never comes back waits for it (M65), until an operator decides.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from strandline.core.election import reports_needed
 from strandline.core.messages import PartitionImage
 from strandline.core.types import Durability
 from strandline.sim.committed import Broken
@@ -52,6 +54,8 @@ class Convergence:
         if missing is not None:
             raise Broken(*missing)
         for image in self._world.checks.metadata.partitions.values():
+            if self._waits_for_the_outcast(image):
+                self._world.coverage.saw("ended waiting for a log")
             if not _is_given_up(image):
                 continue
             if self._world.rules.durability is Durability.FSYNC:
@@ -71,7 +75,7 @@ class Convergence:
         return None
 
     def _partition(self, image: PartitionImage) -> tuple[str, str] | None:
-        if _is_given_up(image):
+        if _is_given_up(image) or self._waits_for_the_outcast(image):
             return None
         if image.leader is None:
             return ("L7", f"partition {image.tp.partition} has no leader: {image}")
@@ -79,6 +83,12 @@ class Convergence:
         if set(image.isr) != expected:
             return ("L5", f"the ISR of {image.tp.partition} is {image.isr}, not {expected}")
         return self._logs(image)
+
+    def _waits_for_the_outcast(self, image: PartitionImage) -> bool:
+        """Whether too few logs can be compared without the one that will never be reported."""
+        members = {*image.isr, *image.elr}
+        there = members - {self._world.outcast}
+        return image.leader is None and there < members and len(there) < reports_needed(image)
 
     def _logs(self, image: PartitionImage) -> tuple[str, str] | None:
         tp, world = image.tp, self._world

@@ -1,4 +1,4 @@
-"""Decides whether the controller's committed decisions are allowed: I7, I14, I15, and what they are counted as.
+"""Decides whether the controller's committed decisions are allowed: I7, I14, I15, I40, and what they are counted as.
 
 Invariant: only what is durable is a decision; what a reign thought and lost in a crash never was one.
 """
@@ -25,7 +25,8 @@ class MetadataChecks:
         self._world = world
         self.partitions: dict[TopicPartition, PartitionImage] = {}
         self.directories: dict[NodeId, str] = {}
-        self._node_epochs: dict[NodeId, int] = {}
+        # The newest registration of each node.
+        self.node_epochs: dict[NodeId, int] = {}
         self._controller_epoch = 0
         self._is_new_line = False
 
@@ -33,7 +34,7 @@ class MetadataChecks:
         """The next state was put together from what nodes have stored: above all that they know, and no successor."""
         self._is_new_line = True
         self._controller_epoch = 0
-        self._node_epochs.clear()
+        self.node_epochs.clear()
 
     def take(self, state: ClusterState) -> list[TopicPartition]:
         """A state became durable. Returns the partitions that changed.
@@ -45,11 +46,11 @@ class MetadataChecks:
             raise Broken("I14", f"the controller epoch went back to {state.header.controller_epoch}")
         self._controller_epoch = state.header.controller_epoch
         for node_id, record in state.nodes.items():
-            if record.image.node_epoch < self._node_epochs.get(node_id, 0):
+            if record.image.node_epoch < self.node_epochs.get(node_id, 0):
                 raise Broken("I14", f"the node epoch of {node_id} went back to {record.image.node_epoch}")
             if record.directory_id != self.directories.get(node_id, record.directory_id):
                 self._excluded(state.partitions(), node_id)
-            self._node_epochs[node_id] = record.image.node_epoch
+            self.node_epochs[node_id] = record.image.node_epoch
             self.directories[node_id] = record.directory_id
         changed = [image.tp for image in state.partitions() if self._took(image)]
         self._is_new_line = False
@@ -71,6 +72,8 @@ class MetadataChecks:
         self.partitions[image.tp] = image
         if image.leader is not None and (image.leader not in image.isr or not set(image.isr) <= set(image.replicas)):
             raise Broken("I7", f"leader {image.leader} of ISR {image.isr} of {image.replicas}")
+        if image.leader is not None and image.leader in image.unproven:
+            raise Broken("I40", f"node {image.leader} leads and nobody has seen its log: {image}")
         if before is not None and not self._is_new_line:
             self._succeeds(before, image)
         self._count(before, image)
@@ -96,7 +99,9 @@ class MetadataChecks:
             return
         if after.leader_epoch > before.leader_epoch:
             coverage.saw("elections" if after.leader is not None else "partition offline")
-            if after.leader in before.elr:
+            if after.leader in before.unproven:
+                coverage.saw("election by reports")
+            elif after.leader in before.elr:
                 coverage.saw("election from the ELR")
         if set(after.isr) - set(before.isr):
             coverage.saw("isr grown")

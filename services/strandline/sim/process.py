@@ -18,6 +18,7 @@ from strandline.sim.disk import LogFile
 from strandline.sim.draws import mix
 from strandline.sim.links import Links
 from strandline.sim.network import Call, Stream
+from strandline.sim.own_checks import check_own
 from strandline.sim.session import Session
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Process:
         # What the checks remember of this life: the HW last seen of each log, and produces not answered yet.
         self.hws: dict[TopicPartition, int] = {}
         self.produces: dict[int, tuple[Acks, int, int, int]] = {}
+        # The HW of each log as this life found or saved it.
+        self.saved: dict[TopicPartition, int] = {}
         self._perform: dict[type[Any], Callable[[Any], events.Event | None]] = self._performers()
 
     # --- time and control -----------------------------------------------------------------------------
@@ -93,6 +96,7 @@ class Process:
         """Let an event happen, with all that follows from it; then everything is checked."""
         self._step(event)
         self.world.checks.after_step(self)
+        check_own(self)
         if self._halted:
             self.machine.halted(self._halted)
 
@@ -177,6 +181,7 @@ class Process:
             want.ApplyRetention: _nothing,
             want.SaveEpochs: self._save_epochs,
             want.SaveHighWatermarks: self._save_high_watermarks,
+            want.SaveReconciledEpochs: self._save_reconciled_epochs,
             want.SaveProducers: _nothing,
             want.SaveMetadata: self._save_metadata,
             want.Flush: self._flush,
@@ -185,6 +190,7 @@ class Process:
             want.SendEpochEnds: self.links.send_epoch_ends,
             want.SendListOffsets: self.links.send_list_offsets,
             want.SendAlterPartition: self.session.alter_partition,
+            want.SendReplicaLogs: self.session.report_logs,
             want.RefreshMetadata: self.session.refresh,
             want.AnswerProduce: self._answer_produce,
             want.AnswerFetch: self._answer_fetch,
@@ -201,7 +207,7 @@ class Process:
         hw = Offset(log.hw_cached)
         start, leo = Offset(log.log_start), Offset(log.leo)
         self.world.checks.opened(self, effect.tp)
-        return events.LogOpened(self.now_ms, effect.tp, start, leo, hw, log.epochs, log.producers())
+        return events.LogOpened(self.now_ms, effect.tp, start, leo, hw, log.epochs, log.producers(), log.reconciled)
 
     def _delete(self, effect: want.DeleteLog) -> None:
         self.disk.logs.pop(effect.tp, None)
@@ -241,9 +247,17 @@ class Process:
     def _save_high_watermarks(self, effect: want.SaveHighWatermarks) -> None:
         for tp, hw in effect.high_watermarks.items():
             log = self.disk.logs[tp]
-            log.hw_cached = hw
+            log.hw_cached = self.saved[tp] = hw
             if effect.durable:
                 log.hw_durable = hw
+        for log in self.disk.logs.values():
+            log.recovery_point = log.synced
+            if effect.durable:
+                log.recovery_point_durable = log.synced
+
+    def _save_reconciled_epochs(self, effect: want.SaveReconciledEpochs) -> None:
+        for tp, epoch in effect.epochs.items():
+            self.disk.logs[tp].reconciled = epoch
 
     def _save_metadata(self, effect: want.SaveMetadata) -> None:
         self.disk.seen = effect.image

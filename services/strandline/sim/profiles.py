@@ -18,6 +18,9 @@ ALL_KINDS = (
 AIMED_KINDS = ("joiner",)
 """Faults that wait for their moment. They are drawn apart, so that a seed without them is the run it was."""
 
+LOSSES = ("lost_tail", "restore", "dead_cluster")
+"""Faults by which a disk loses durable records, within A5. Drawn apart as well."""
+
 PROMISED = (
     "committed", "elections", "isr grown", "isr shrunk", "truncation", "truncation of records", "fetch diverged",
     "produce refused: NOT_LEADER_OR_FOLLOWER", "produce refused: NOT_ENOUGH_REPLICAS", "zombie refused a produce",
@@ -25,6 +28,11 @@ PROMISED = (
     "fetch refused: UNKNOWN_LEADER_EPOCH", "fetch refused: FENCED_LEADER_EPOCH", "latest not available",
     "election from the ELR", "partition offline", "unsynced records lost", "stream broken", "read at a follower",
     "log restarted", "log start moved", "alter late", "alter twice", "fsync failed", "clean stop",
+)  # fmt: skip
+
+PROMISED_LOSSES = (
+    "durable records lost", "directory restored", "restored an earlier process's directory",
+    "cluster died and a disk lost records", "election by reports", "controller: await_reports",
 )  # fmt: skip
 
 
@@ -53,7 +61,8 @@ PROFILES: dict[str, Profile] = {
         Profile(
             name="swarm",
             about="everything that may go wrong, a few kinds at a time; fsync before ack",
-            aimed=AIMED_KINDS,
+            aimed=(*AIMED_KINDS, *LOSSES),
+            promises=(*PROMISED, *PROMISED_LOSSES),
         ),
         Profile(
             name="page-cache",
@@ -67,7 +76,7 @@ PROFILES: dict[str, Profile] = {
             name="trim",
             about="log starts move while nodes are away, and disks are replaced: logs begin anew (M10, M30)",
             kinds=("delete_records", "wipe", "kill", "power", "churn"),
-            promises=("committed", "elections", "log start moved", "log restarted"),
+            promises=("committed", "elections", "log start moved", "log restarted", "deletion above the HW"),
         ),
         Profile(
             name="minority",

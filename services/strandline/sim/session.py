@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core import events
 from strandline.core.controller_messages import WatchMetadata
-from strandline.core.effects import RefreshMetadata, SendAlterPartition
+from strandline.core.effects import RefreshMetadata, SendAlterPartition, SendReplicaLogs
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
@@ -21,7 +21,9 @@ from strandline.core.messages import (
     HeartbeatAnswer,
     MetadataImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
+    ReplicaLogsReported,
 )
 from strandline.sim.network import CONTROLLER, Stream
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 CALL_DEADLINE_US = 400_000
 RETRY_US = (20_000, 150_000)
+
+_NO_ANSWER = Refusal(ErrorCode.REQUEST_TIMED_OUT, "no answer")
 
 
 class Session:
@@ -44,11 +48,18 @@ class Session:
         self.is_fenced = True
         self.is_stopping = False
         self._last_heard_us = 0
+        self._position: PositionProof | None = None
+        self._incarnation_id = f"life-{process.node_id}-{process.life}"
+        self._known_incarnations: tuple[str, ...] = ()
 
     # --- registration ---------------------------------------------------------------------------------
 
     def register(self) -> None:
-        """Ask for a node epoch until there is one."""
+        """Write this process down, then ask for a node epoch until there is one."""
+        self._known_incarnations = self._process.disk.begin_incarnation(self._incarnation_id)
+        self._register()
+
+    def _register(self) -> None:
         self._ask(self._registration(), self._registered, copies=True)
 
     def _registration(self) -> RegisterNode:
@@ -59,7 +70,7 @@ class Session:
         return RegisterNode(
             node_id=process.node_id,
             cluster_id=process.disk.cluster_id,
-            incarnation_id=f"life-{process.node_id}-{process.life}",
+            incarnation_id=self._incarnation_id,
             directory_id=process.disk.directory_id,
             roles=process.machine.roles,
             rules=self._world.rules,
@@ -68,6 +79,8 @@ class Session:
             unclean=process.disk.is_unclean,
             controller_epoch_seen=seen.controller_epoch if seen else None,
             epochs_seen=tuple(EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for p in seen_partitions),
+            known_incarnations=self._known_incarnations,
+            position=seen.position if seen else None,
         )
 
     def _registered(self, answer: Any) -> None:
@@ -80,7 +93,7 @@ class Session:
                 if not refusal.retriable:
                     self._process.machine.halted(f"registration refused: {refusal}")
                     return
-            self._later(self.register)
+            self._later(self._register)
             return
         self._begin(answer)
 
@@ -90,6 +103,7 @@ class Session:
         process.is_registered = True
         self._world.checks.registered(process, answer.node_epoch)
         process.disk.cluster_id, process.disk.is_unclean = answer.cluster_id, False
+        process.disk.confirm_incarnation(self._incarnation_id)
         self._controller_epoch = answer.controller_epoch
         process.step(events.Registered(process.now_ms, answer.cluster_id, answer.node_epoch, answer.controller_epoch))
         self._beat()
@@ -107,6 +121,7 @@ class Session:
             node_epoch=state.node_epoch,
             metadata_offset=self.metadata_offset,
             want_shut_down=self.is_stopping,
+            position=self._position,
         )
         self._ask(heartbeat, self._beaten)
         own_ms = self._world.controller_timings.heartbeat_interval_ms
@@ -170,6 +185,7 @@ class Session:
             return
         self._controller_epoch = image.controller_epoch
         self.metadata_offset = image.metadata_offset
+        self._position = image.position
         process.step(events.MetadataArrived(process.now_ms, image))
 
     def _watch_ended(self, stream: Stream) -> None:
@@ -217,6 +233,18 @@ class Session:
             answer = AlterPartitionAnswer(refusal=answer)
         self._world.checks.alter_answered(answer)
         process.step(events.AlterPartitionAnswered(process.now_ms, sequence, answer))
+
+    # --- reports of logs ------------------------------------------------------------------------------
+
+    def report_logs(self, effect: SendReplicaLogs) -> None:
+        """Report logs to the controller; ends in exactly one event."""
+        self._ask(effect.request, partial(self._reported, effect.report_id), copies=True)
+
+    def _reported(self, report_id: int, answer: Any) -> None:
+        process = self._process
+        refusal = answer.refusal if isinstance(answer, ReplicaLogsReported) else answer or _NO_ANSWER
+        self._world.coverage.saw("logs reported" if refusal is None else f"report refused: {refusal.code.name}")
+        process.step(events.ReplicaLogsAnswered(process.now_ms, report_id, refusal))
 
     # --- asking ---------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from strandline.core.types import BatchHeader, Offset
 from strandline.storage.flush import UnsyncedFiles
 from strandline.storage.scan import StoredBatch
 from strandline.storage.segment import Segment
+from strandline.storage.time_search import Part
 
 
 class FoundBatch(NamedTuple):
@@ -142,12 +144,10 @@ class SegmentChain:
         between = sum(segment.size_bytes for segment in self._segments[at + 1 : to])
         return first.size_bytes - first.locate(low) + between + last.locate(high)
 
-    def first_batch_reaching(self, timestamp_ms: int, start: Offset, end: Offset) -> FoundBatch | None:
-        """The first batch with records in ``start`` to ``end`` whose maximal timestamp is ``timestamp_ms`` or later."""
-        for segment in self._segments:
-            if segment.max_timestamp_ms < timestamp_ms or segment.next_offset <= start:
-                continue
-            batch = segment.first_batch_reaching(timestamp_ms, start, end)
-            if batch is not None:
-                return FoundBatch(batch, segment.path)
-        return None
+    def parts_reaching(self, timestamp_ms: int, start: Offset) -> list[Part]:
+        """Where the first batch at or after ``timestamp_ms`` lies, if there is one behind ``start``.
+
+        Two segments are enough: of the first one the batch that reaches that time may lie below ``start``.
+        """
+        reaching = (s for s in self._segments if s.max_timestamp_ms >= timestamp_ms and s.next_offset > start)
+        return [segment.part_reaching(timestamp_ms) for segment in islice(reaching, 2)]

@@ -19,6 +19,7 @@ METADATA_NAME = "partition.metadata"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
+RECONCILED_NAME = "reconciled-epoch-checkpoint"
 
 _VERSION = "0"
 
@@ -140,30 +141,33 @@ class OffsetCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryCheckpoints:
-    """The three offset files of one data directory, shared by all its logs."""
+    """The files of one data directory with a number for each of its logs."""
 
     high_watermarks: OffsetCheckpoint
     recovery_points: OffsetCheckpoint
     """Up to where each log is known to be durable: recovery trusts what lies below."""
     log_starts: OffsetCheckpoint
+    reconciled_epochs: OffsetCheckpoint
+    """The last leader epoch in which each log led or agreed with its leader; epochs in the form of offsets (M66)."""
 
     @classmethod
     def load(cls, directory: Path) -> DirectoryCheckpoints:
-        """Read all three; missing and damaged files count as empty."""
+        """Read them all; missing and damaged files count as empty."""
         load: Callable[[Path], OffsetCheckpoint] = OffsetCheckpoint.load
         return cls(
             high_watermarks=load(directory / HIGH_WATERMARKS_NAME),
             recovery_points=load(directory / RECOVERY_POINTS_NAME),
             log_starts=load(directory / LOG_STARTS_NAME),
+            reconciled_epochs=load(directory / RECONCILED_NAME),
         )
 
     def forget(self, name: LogName, *, durable: bool = True) -> None:
-        """Drop a deleted log from all three files.
+        """Drop a deleted log from all of them.
 
         Raises:
             StorageFailed: the disk failed.
         """
-        for checkpoint in (self.high_watermarks, self.recovery_points, self.log_starts):
+        for checkpoint in (self.high_watermarks, self.recovery_points, self.log_starts, self.reconciled_epochs):
             if checkpoint.get(name) is not None:
                 checkpoint.drop(name)
                 checkpoint.save(durable=durable)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, NodeId
+from strandline.storage import incarnations
 from strandline.storage.checkpoint import (
     CheckpointDamaged,
     DirectoryCheckpoints,
@@ -109,6 +110,8 @@ class DataDirectory:
             remove_tree(leftover)
         checkpoints = DirectoryCheckpoints.load(path)
         _maybe_mark_lost_logs(path, checkpoints)
+        if checkpoints.reconciled_epochs.damaged:
+            _mark_unclean(path, f"{checkpoints.reconciled_epochs.path.name} is damaged; it was durable")
         return cls(path, identity, checkpoints, stopped_cleanly, LowSpaceMark(path, low_space_bytes), lock_fd)
 
     # --- identity and marks --------------------------------------------------------------------------
@@ -157,6 +160,14 @@ class DataDirectory:
         """
         remove(self.path / UNCLEAN_NAME)
         sync_directory(self.path)
+
+    def begin_incarnation(self, incarnation_id: str) -> tuple[str, ...]:
+        """Write this process down before it registers; see `incarnations.begin`."""
+        return incarnations.begin(self.path, incarnation_id)
+
+    def confirm_incarnation(self, incarnation_id: str) -> None:
+        """The controller registered this process; see `incarnations.confirm`."""
+        incarnations.confirm(self.path, incarnation_id)
 
     def disk_nearly_full(self, now_ms: int) -> bool:
         """Whether produce must be refused before ENOSPC; ``now_ms`` is monotonic."""

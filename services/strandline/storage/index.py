@@ -118,6 +118,11 @@ class TimeIndex:
         at = bisect_left(self._times_ms, timestamp_ms)
         return (self._times_ms[at - 1], Offset(self._base + self._offsets[at - 1])) if at else None
 
+    def last_entry_upto(self, offset: int) -> tuple[int, Offset] | None:
+        """The last entry at or below ``offset``."""
+        at = bisect_right(self._offsets, offset - self._base) if offset >= self._base else 0
+        return (self._times_ms[at - 1], Offset(self._base + self._offsets[at - 1])) if at else None
+
     def last_entry(self) -> tuple[int, Offset] | None:
         """Timestamp and offset of the last entry."""
         if not self._times_ms:

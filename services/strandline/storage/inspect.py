@@ -51,6 +51,8 @@ class LogComparison:
     batches: int
     size_bytes: int
     """Bytes that were found equal, in one copy."""
+    leo: Offset = Offset(0)
+    """Where the longest copy ends; what lies above ``end`` was not compared."""
     first_difference: Offset | None = None
     reason: str | None = None
 
@@ -125,18 +127,25 @@ def compare_logs(
     bounds = [log_bounds(directory) for directory in directories]
     low = max(bound.log_start_offset for bound in bounds) if start is None else start
     high = min(bound.high_watermark for bound in bounds) if end is None else end
+    leo = max(bound.leo for bound in bounds)
     batches = size_bytes = 0
     expected = low
     for copies in zip_longest(*(_raw_batches(directory, low, high) for directory in directories)):
         reason = _difference(copies, directories)
         if reason is not None:
             return LogComparison(
-                start=low, end=high, batches=batches, size_bytes=size_bytes, first_difference=expected, reason=reason
+                start=low,
+                end=high,
+                batches=batches,
+                size_bytes=size_bytes,
+                leo=leo,
+                first_difference=expected,
+                reason=reason,
             )
         first = copies[0]
         assert first is not None
         batches, size_bytes, expected = batches + 1, size_bytes + len(first.content), first.next_offset
-    return LogComparison(start=low, end=high, batches=batches, size_bytes=size_bytes)
+    return LogComparison(start=low, end=high, batches=batches, size_bytes=size_bytes, leo=leo)
 
 
 @dataclass(frozen=True, slots=True)

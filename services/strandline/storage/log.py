@@ -31,8 +31,9 @@ from strandline.storage.recovery import Recovery, SegmentLoader, believed_epochs
 from strandline.storage.retention import expired_upto
 from strandline.storage.scan import ALL_OFFSETS
 from strandline.storage.segment import MAX_SEGMENT_BYTES, Segment
+from strandline.storage.time_search import TimeSearch
 
-__all__ = ["FoundBatch", "Log", "LogSettings", "log_name"]
+__all__ = ["Log", "LogSettings", "log_name"]
 
 DAY_MS = 86_400_000
 
@@ -289,12 +290,18 @@ class Log:
         """
         return self._segments.batches(self._log_start_offset if from_offset is None else from_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int, end: Offset) -> FoundBatch | None:
-        """The first batch that holds a record at or after ``timestamp_ms`` and ends at or below ``end``.
+    def search_time(self, timestamp_ms: int, end: Offset) -> TimeSearch:
+        """Look for the first batch with a record at or after ``timestamp_ms``, of those that end at or below ``end``.
 
-        The record within the batch is the caller's to find: storage does not parse records.
+        Any thread may run the search; reading headers may take long where many batches have the same time.
         """
-        return self._segments.first_batch_reaching(timestamp_ms, self._log_start_offset, end)
+        start = self._log_start_offset
+        return TimeSearch(timestamp_ms, start, end, self._segments.parts_reaching(timestamp_ms, start))
+
+    def max_timestamp_before(self, end: Offset) -> int | None:
+        """The largest timestamp of the batches that end at or below ``end``; None if none of them has one."""
+        latest = max((s.max_timestamp_before(end) for s in self.segments if s.base_offset < end), default=-1)
+        return latest if latest >= 0 else None
 
     def bytes_between(self, start: Offset, end: Offset) -> int:
         """Bytes of the batches from the one that holds ``start`` up to, not including, the one that holds ``end``."""

@@ -16,6 +16,7 @@ from strandline.storage.disk import Buffer, StorageDamaged, StorageFailed, remov
 from strandline.storage.index import OffsetIndex, TimeIndex
 from strandline.storage.layout import segment_base, segment_path
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch, header_fault
+from strandline.storage.time_search import Part
 
 MAX_SEGMENT_BYTES = (1 << 31) - 1
 """Positions and relative offsets are 32 bits wide in the index files."""
@@ -289,18 +290,36 @@ class Segment:
         chunk = self._pread(max(max_bytes, HEADER_BYTES), position)
         return self._whole_batches(chunk, position, max_bytes, end, at_least_one=at_least_one)
 
-    def first_batch_reaching(self, timestamp_ms: int, start: Offset, end: Offset) -> StoredBatch | None:
-        """The first batch with records in ``start`` to ``end`` whose maximal timestamp is ``timestamp_ms`` or later.
+    def part_reaching(self, timestamp_ms: int) -> Part:
+        """The rest of this segment in which the first batch at or after ``timestamp_ms`` lies."""
+        return Part(self.fd, self.path, self._position_before(timestamp_ms), self.size_bytes)
+
+    def max_timestamp_before(self, end: Offset) -> int:
+        """The largest timestamp of the batches that end at or below ``end``; -1 if none of them has one.
 
         Raises:
             StorageDamaged: a header on the way is not what was written.
         """
-        for batch in self.batches(self._position_before(timestamp_ms)):
+        if end >= self.next_offset:
+            return self.max_timestamp_ms
+        indexed = self._index.last_entry_below(end)
+        latest, position = (-1, 0) if indexed is None else (self._max_timestamp_upto(indexed[0]), indexed[1])
+        for batch in self.batches(position):
             if batch.next_offset > end:
-                return None
-            if batch.next_offset > start and batch.wire.max_timestamp_ms >= timestamp_ms:
-                return batch
-        return None
+                break
+            latest = max(latest, batch.wire.max_timestamp_ms)
+        return latest
+
+    def _max_timestamp_upto(self, last_offset: Offset) -> int:
+        """The largest timestamp up to an indexed batch that ends with ``last_offset``: it was noted with that batch."""
+        entry = self._times.last_entry_upto(last_offset)
+        if entry is None:
+            return -1
+        timestamp_ms, offset = entry
+        if self.batch_holding(offset).wire.max_timestamp_ms != timestamp_ms:
+            self._distrust_index()
+            timestamp_ms, _ = self._times.last_entry_upto(last_offset) or (-1, offset)
+        return timestamp_ms
 
     def _position_before(self, timestamp_ms: int) -> int:
         """A batch border in front of which no batch reaches ``timestamp_ms``."""

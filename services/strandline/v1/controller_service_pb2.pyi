@@ -63,6 +63,8 @@ class RegisterNodeRequest(_message.Message):
     FEATURE_LEVELS_FIELD_NUMBER: _builtins.int
     UNCLEAN_FIELD_NUMBER: _builtins.int
     EPOCHS_SEEN_FIELD_NUMBER: _builtins.int
+    KNOWN_INCARNATION_IDS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Identity of the node, kept over restarts."""
     cluster_id: _builtins.str
@@ -99,6 +101,17 @@ class RegisterNodeRequest(_message.Message):
     def epochs_seen(self) -> Global___EpochsSeen:
         """The highest epochs it knows; a controller whose store is older refuses to serve (ours)."""
 
+    @_builtins.property
+    def known_incarnation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Incarnations that the data directory remembers, the present one included: all since the last one that a
+        controller confirmed. A directory that lacks the one that registered last was restored from an older copy
+        (ours). Empty: an older release, which keeps no such list.
+        """
+
+    @_builtins.property
+    def position(self) -> Global___PositionProof:
+        """The newest position that the directory holds a proof of; absent: none (ours)."""
+
     def __init__(
         self,
         *,
@@ -113,10 +126,12 @@ class RegisterNodeRequest(_message.Message):
         feature_levels: _metadata_pb2.FeatureLevels | None = ...,
         unclean: _builtins.bool = ...,
         epochs_seen: Global___EpochsSeen | None = ...,
+        known_incarnation_ids: _abc.Iterable[_builtins.str] | None = ...,
+        position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_rack", b"_rack", "cluster_id", b"cluster_id", "endpoints", b"endpoints", "epochs_seen", b"epochs_seen", "feature_levels", b"feature_levels", "rack", b"rack", "rules", b"rules"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_rack", b"_rack", "cluster_id", b"cluster_id", "endpoints", b"endpoints", "epochs_seen", b"epochs_seen", "feature_levels", b"feature_levels", "position", b"position", "rack", b"rack", "rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_rack", b"_rack", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "endpoints", b"endpoints", "epochs_seen", b"epochs_seen", "feature_levels", b"feature_levels", "incarnation_id", b"incarnation_id", "node_id", b"node_id", "rack", b"rack", "roles", b"roles", "rules", b"rules", "unclean", b"unclean"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_rack", b"_rack", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "endpoints", b"endpoints", "epochs_seen", b"epochs_seen", "feature_levels", b"feature_levels", "incarnation_id", b"incarnation_id", "known_incarnation_ids", b"known_incarnation_ids", "node_id", b"node_id", "position", b"position", "rack", b"rack", "roles", b"roles", "rules", b"rules", "unclean", b"unclean"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
@@ -128,6 +143,40 @@ class RegisterNodeRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
 
 Global___RegisterNodeRequest: _TypeAlias = RegisterNodeRequest  # noqa: Y015
+
+@_typing.final
+class PositionProof(_message.Message):
+    """The controller's own word that it told a node of a position of its history (ours)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_EPOCH_FIELD_NUMBER: _builtins.int
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    METADATA_OFFSET_FIELD_NUMBER: _builtins.int
+    MAC_FIELD_NUMBER: _builtins.int
+    node_epoch: _builtins.int
+    """The node epoch that the position was sent to."""
+    controller_epoch: _builtins.int
+    """The controller's reign at that position."""
+    metadata_offset: _builtins.int
+    """The position."""
+    mac: _builtins.bytes
+    """HMAC-SHA256 over these numbers and the node id, with a secret that the controller's store keeps."""
+    def __init__(
+        self,
+        *,
+        node_epoch: _builtins.int = ...,
+        controller_epoch: _builtins.int = ...,
+        metadata_offset: _builtins.int = ...,
+        mac: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "mac", b"mac", "metadata_offset", b"metadata_offset", "node_epoch", b"node_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PositionProof: _TypeAlias = PositionProof  # noqa: Y015
 
 @_typing.final
 class EpochsSeen(_message.Message):
@@ -251,6 +300,7 @@ class HeartbeatRequest(_message.Message):
     WANT_SHUT_DOWN_FIELD_NUMBER: _builtins.int
     CLOCK_OFFSET_US_FIELD_NUMBER: _builtins.int
     CLOCK_ERR_US_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """The sender."""
     node_epoch: _builtins.int
@@ -269,6 +319,10 @@ class HeartbeatRequest(_message.Message):
     """
     clock_err_us: _builtins.int
     """Bound of that offset's error in microseconds, half the round trip (ours); absent with it."""
+    @_builtins.property
+    def position(self) -> Global___PositionProof:
+        """The newest position that the node was sent; absent: none (ours)."""
+
     def __init__(
         self,
         *,
@@ -280,10 +334,11 @@ class HeartbeatRequest(_message.Message):
         want_shut_down: _builtins.bool = ...,
         clock_offset_us: _builtins.int | None = ...,
         clock_err_us: _builtins.int | None = ...,
+        position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "cluster_id", b"cluster_id", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "node_id", b"node_id", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "cluster_id", b"cluster_id", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "node_id", b"node_id", "position", b"position", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_err_us: _TypeAlias = _typing.Literal["clock_err_us"]  # noqa: Y015
     _WhichOneofArgType__clock_err_us: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us"]  # noqa: Y015
@@ -425,12 +480,15 @@ class WatchMetadataResponse(_message.Message):
     NODE_EPOCH_FIELD_NUMBER: _builtins.int
     IS_SNAPSHOT_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    POSITION_MAC_FIELD_NUMBER: _builtins.int
     node_epoch: _builtins.int
     """The node epoch this message is addressed to; a node ignores any other than its own. Absent for a
     client (ours).
     """
     is_snapshot: _builtins.bool
     """Whether metadata is the whole state, which replaces all that was known, or only what changed."""
+    position_mac: _builtins.bytes
+    """Proof of this position for this node; absent for a client, and without metadata (ours)."""
     @_builtins.property
     def metadata(self) -> _metadata_pb2.ClusterMetadata:
         """The state or its change; absent in a message that only keeps the stream alive."""
@@ -441,14 +499,20 @@ class WatchMetadataResponse(_message.Message):
         node_epoch: _builtins.int | None = ...,
         is_snapshot: _builtins.bool = ...,
         metadata: _metadata_pb2.ClusterMetadata | None = ...,
+        position_mac: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "metadata", b"metadata", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "is_snapshot", b"is_snapshot", "metadata", b"metadata", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "is_snapshot", b"is_snapshot", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
     _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__position_mac: _TypeAlias = _typing.Literal["position_mac"]  # noqa: Y015
+    _WhichOneofArgType__position_mac: _TypeAlias = _typing.Literal["_position_mac", b"_position_mac"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__node_epoch) -> _WhichOneofReturnType__node_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__position_mac) -> _WhichOneofReturnType__position_mac | None: ...
 
 Global___WatchMetadataResponse: _TypeAlias = WatchMetadataResponse  # noqa: Y015
 
@@ -635,7 +699,7 @@ class IsrMember(_message.Message):
     node_id: _builtins.int
     """Node id of the member."""
     node_epoch: _builtins.int
-    """Node epoch of the fetch that made it a member; absence (Kafka's -1) means not checked."""
+    """Node epoch of the fetch that made it a member; absence (Kafka's -1) means not checked, and proves nothing."""
     def __init__(
         self,
         *,
@@ -662,12 +726,17 @@ class AlterPartitionResponse(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    LAST_REQUEST_SEQUENCE_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
     """Milliseconds the caller is asked to pause before its next request; 0 for none."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Refusal of the request as a whole; unspecified (Kafka's NONE) if the partitions answer."""
     error_message: _builtins.str
     """One sentence that names field, rule and remedy; empty without an error (ours)."""
+    last_request_sequence: _builtins.int
+    """Highest request_sequence that was taken of this node epoch, when the request's own was refused because of
+    it; the sender goes on above it (ours). Absent otherwise.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterPartitionTopicResponse]:
         """One entry per topic of the request."""
@@ -679,12 +748,15 @@ class AlterPartitionResponse(_message.Message):
         error_code: _error_pb2.ErrorCode.ValueType = ...,
         error_message: _builtins.str = ...,
         topics: _abc.Iterable[Global___AlterPartitionTopicResponse] | None = ...,
+        last_request_sequence: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "last_request_sequence", b"last_request_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "error_code", b"error_code", "error_message", b"error_message", "last_request_sequence", b"last_request_sequence", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__last_request_sequence: _TypeAlias = _typing.Literal["last_request_sequence"]  # noqa: Y015
+    _WhichOneofArgType__last_request_sequence: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_request_sequence) -> _WhichOneofReturnType__last_request_sequence | None: ...
 
 Global___AlterPartitionResponse: _TypeAlias = AlterPartitionResponse  # noqa: Y015
 
@@ -730,6 +802,7 @@ class AlterPartitionResult(_message.Message):
     ISR_FIELD_NUMBER: _builtins.int
     LEADER_RECOVERY_STATE_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
+    UNPROVEN_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     error_code: _error_pb2.ErrorCode.ValueType
@@ -748,6 +821,10 @@ class AlterPartitionResult(_message.Message):
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Committed ISR; empty with an error."""
 
+    @_builtins.property
+    def unproven(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Members of ISR and ELR whose present process no leader has counted yet; empty with an error (ours)."""
+
     def __init__(
         self,
         *,
@@ -759,10 +836,11 @@ class AlterPartitionResult(_message.Message):
         isr: _abc.Iterable[_builtins.int] | None = ...,
         leader_recovery_state: _partition_pb2.LeaderRecoveryState.ValueType = ...,
         partition_epoch: _builtins.int | None = ...,
+        unproven: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "_leader_id", b"_leader_id", "_partition_epoch", b"_partition_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "partition_epoch", b"partition_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "_leader_id", b"_leader_id", "_partition_epoch", b"_partition_epoch", "error_code", b"error_code", "error_message", b"error_message", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "leader_recovery_state", b"leader_recovery_state", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "_leader_id", b"_leader_id", "_partition_epoch", b"_partition_epoch", "error_code", b"error_code", "error_message", b"error_message", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "leader_recovery_state", b"leader_recovery_state", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "unproven", b"unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
@@ -778,6 +856,183 @@ class AlterPartitionResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__partition_epoch) -> _WhichOneofReturnType__partition_epoch | None: ...
 
 Global___AlterPartitionResult: _TypeAlias = AlterPartitionResult  # noqa: Y015
+
+@_typing.final
+class ReportReplicaLogsRequest(_message.Message):
+    """A node's report of some of its logs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    NODE_EPOCH_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """The sender."""
+    node_epoch: _builtins.int
+    """The sender's node epoch; absence (Kafka's -1) is refused with STALE_BROKER_EPOCH."""
+    cluster_id: _builtins.str
+    """Id of the cluster meant."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLogsOfTopic]:
+        """The logs by topic."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        node_epoch: _builtins.int | None = ...,
+        cluster_id: _builtins.str = ...,
+        topics: _abc.Iterable[Global___ReplicaLogsOfTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "node_epoch", b"node_epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "cluster_id", b"cluster_id", "node_epoch", b"node_epoch", "node_id", b"node_id", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
+    _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_epoch) -> _WhichOneofReturnType__node_epoch | None: ...
+
+Global___ReportReplicaLogsRequest: _TypeAlias = ReportReplicaLogsRequest  # noqa: Y015
+
+@_typing.final
+class ReplicaLogsOfTopic(_message.Message):
+    """The logs of one topic's partitions on one node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Id of the topic."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLogInfo]:
+        """One entry per partition."""
+
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___ReplicaLogInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaLogsOfTopic: _TypeAlias = ReplicaLogsOfTopic  # noqa: Y015
+
+@_typing.final
+class ReplicaLogInfo(_message.Message):
+    """What one log holds. All of it is durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_INDEX_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    RECONCILED_EPOCH_FIELD_NUMBER: _builtins.int
+    REFUSED_CUT_TO_FIELD_NUMBER: _builtins.int
+    partition_index: _builtins.int
+    """Index of the partition."""
+    leader_epoch: _builtins.int
+    """The leader epoch that the sender knows; the report counts in this epoch only."""
+    log_start_offset: _builtins.int
+    """First offset that is left."""
+    log_end_offset: _builtins.int
+    """Offset that the next record gets."""
+    high_watermark: _builtins.int
+    """The sender's high watermark of this log."""
+    reconciled_epoch: _builtins.int
+    """Last leader epoch in which the log led or passed the divergence check; absent: not known."""
+    refused_cut_to: _builtins.int
+    """Where the sender refuses to cut for its leader, below its own high watermark; absent: it does not."""
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogEpoch]:
+        """The leader epochs of the log, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        partition_index: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        log_end_offset: _builtins.int = ...,
+        high_watermark: _builtins.int = ...,
+        epochs: _abc.Iterable[Global___LogEpoch] | None = ...,
+        reconciled_epoch: _builtins.int | None = ...,
+        refused_cut_to: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reconciled_epoch", b"_reconciled_epoch", "_refused_cut_to", b"_refused_cut_to", "reconciled_epoch", b"reconciled_epoch", "refused_cut_to", b"refused_cut_to"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reconciled_epoch", b"_reconciled_epoch", "_refused_cut_to", b"_refused_cut_to", "epochs", b"epochs", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition_index", b"partition_index", "reconciled_epoch", b"reconciled_epoch", "refused_cut_to", b"refused_cut_to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__reconciled_epoch: _TypeAlias = _typing.Literal["reconciled_epoch"]  # noqa: Y015
+    _WhichOneofArgType__reconciled_epoch: _TypeAlias = _typing.Literal["_reconciled_epoch", b"_reconciled_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__refused_cut_to: _TypeAlias = _typing.Literal["refused_cut_to"]  # noqa: Y015
+    _WhichOneofArgType__refused_cut_to: _TypeAlias = _typing.Literal["_refused_cut_to", b"_refused_cut_to"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reconciled_epoch) -> _WhichOneofReturnType__reconciled_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__refused_cut_to) -> _WhichOneofReturnType__refused_cut_to | None: ...
+
+Global___ReplicaLogInfo: _TypeAlias = ReplicaLogInfo  # noqa: Y015
+
+@_typing.final
+class LogEpoch(_message.Message):
+    """One leader epoch of a log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    leader_epoch: _builtins.int
+    """The epoch."""
+    start_offset: _builtins.int
+    """Offset of its first record."""
+    def __init__(
+        self,
+        *,
+        leader_epoch: _builtins.int = ...,
+        start_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "start_offset", b"start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogEpoch: _TypeAlias = LogEpoch  # noqa: Y015
+
+@_typing.final
+class ReportReplicaLogsResponse(_message.Message):
+    """What became of a report."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why it was refused, STALE_BROKER_EPOCH for a superseded process; unspecified (Kafka's NONE) if it was not."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    def __init__(
+        self,
+        *,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportReplicaLogsResponse: _TypeAlias = ReportReplicaLogsResponse  # noqa: Y015
 
 @_typing.final
 class CreateTopicsRequest(_message.Message):
@@ -1685,7 +1940,7 @@ class ListNodesResponse(_message.Message):
     """Number of the controller's reign."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedNode]:
-        """One entry per node that ever registered."""
+        """One entry per registered node."""
 
     def __init__(
         self,
@@ -1820,3 +2075,59 @@ class ShutdownNodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShutdownNodeResponse: _TypeAlias = ShutdownNodeResponse  # noqa: Y015
+
+@_typing.final
+class UnregisterNodeRequest(_message.Message):
+    """A request to remove a node that is gone for good. Refused while its session lives, and while any partition's
+    replicas name it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    node_id: _builtins.int
+    """The node."""
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        node_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___UnregisterNodeRequest: _TypeAlias = UnregisterNodeRequest  # noqa: Y015
+
+@_typing.final
+class UnregisterNodeResponse(_message.Message):
+    """What became of the removal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why the node stays; unspecified (Kafka's NONE) if it was removed."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error (ours)."""
+    def __init__(
+        self,
+        *,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnregisterNodeResponse: _TypeAlias = UnregisterNodeResponse  # noqa: Y015

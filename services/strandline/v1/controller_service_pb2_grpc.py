@@ -60,6 +60,11 @@ class ControllerServiceStub:
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.AlterPartitionRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_controller__service__pb2.AlterPartitionResponse.FromString,
                 _registered_method=True)
+        self.ReportReplicaLogs = channel.unary_unary(
+                '/strandline.v1.ControllerService/ReportReplicaLogs',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.ReportReplicaLogsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.ReportReplicaLogsResponse.FromString,
+                _registered_method=True)
         self.CreateTopics = channel.unary_unary(
                 '/strandline.v1.ControllerService/CreateTopics',
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.CreateTopicsRequest.SerializeToString,
@@ -105,6 +110,11 @@ class ControllerServiceStub:
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.ShutdownNodeRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_controller__service__pb2.ShutdownNodeResponse.FromString,
                 _registered_method=True)
+        self.UnregisterNode = channel.unary_unary(
+                '/strandline.v1.ControllerService/UnregisterNode',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -141,6 +151,14 @@ class ControllerServiceServicer:
 
     def AlterPartition(self, request, context):
         """Asks to change the ISR of partitions that the sender leads (KIP-497).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportReplicaLogs(self, request, context):
+        """Reports what the sender's logs hold, for partitions that have no leader, or whose leader lacks committed
+        records that the sender holds (ours; in Kafka's KIP-966 the controller asks with GetReplicaLogInfo).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -209,6 +227,13 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UnregisterNode(self, request, context):
+        """Removes a node that is gone for good (Kafka's UnregisterBroker).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -236,6 +261,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.AlterPartition,
                     request_deserializer=strandline_dot_v1_dot_controller__service__pb2.AlterPartitionRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_controller__service__pb2.AlterPartitionResponse.SerializeToString,
+            ),
+            'ReportReplicaLogs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportReplicaLogs,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.ReportReplicaLogsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.ReportReplicaLogsResponse.SerializeToString,
             ),
             'CreateTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateTopics,
@@ -281,6 +311,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.ShutdownNode,
                     request_deserializer=strandline_dot_v1_dot_controller__service__pb2.ShutdownNodeRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_controller__service__pb2.ShutdownNodeResponse.SerializeToString,
+            ),
+            'UnregisterNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterNode,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -419,6 +454,33 @@ class ControllerService:
             '/strandline.v1.ControllerService/AlterPartition',
             strandline_dot_v1_dot_controller__service__pb2.AlterPartitionRequest.SerializeToString,
             strandline_dot_v1_dot_controller__service__pb2.AlterPartitionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportReplicaLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/ReportReplicaLogs',
+            strandline_dot_v1_dot_controller__service__pb2.ReportReplicaLogsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.ReportReplicaLogsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -662,6 +724,33 @@ class ControllerService:
             '/strandline.v1.ControllerService/ShutdownNode',
             strandline_dot_v1_dot_controller__service__pb2.ShutdownNodeRequest.SerializeToString,
             strandline_dot_v1_dot_controller__service__pb2.ShutdownNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/UnregisterNode',
+            strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,10 @@ class ControllerServiceStub:
     """Tells the cluster's state once, for clients."""
     AlterPartition: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.AlterPartitionRequest, _controller_service_pb2.AlterPartitionResponse]
     """Asks to change the ISR of partitions that the sender leads (KIP-497)."""
+    ReportReplicaLogs: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.ReportReplicaLogsRequest, _controller_service_pb2.ReportReplicaLogsResponse]
+    """Reports what the sender's logs hold, for partitions that have no leader, or whose leader lacks committed
+    records that the sender holds (ours; in Kafka's KIP-966 the controller asks with GetReplicaLogInfo).
+    """
     CreateTopics: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.CreateTopicsRequest, _controller_service_pb2.CreateTopicsResponse]
     """Creates topics."""
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DeleteTopicsRequest, _controller_service_pb2.DeleteTopicsResponse]
@@ -65,6 +69,8 @@ class ControllerServiceStub:
     """Lists the registered nodes and their sessions."""
     ShutdownNode: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.ShutdownNodeRequest, _controller_service_pb2.ShutdownNodeResponse]
     """Begins the controlled shutdown of a node."""
+    UnregisterNode: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.UnregisterNodeRequest, _controller_service_pb2.UnregisterNodeResponse]
+    """Removes a node that is gone for good (Kafka's UnregisterBroker)."""
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -81,6 +87,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Tells the cluster's state once, for clients."""
     AlterPartition: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.AlterPartitionRequest, _controller_service_pb2.AlterPartitionResponse]  # type: ignore[assignment]
     """Asks to change the ISR of partitions that the sender leads (KIP-497)."""
+    ReportReplicaLogs: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.ReportReplicaLogsRequest, _controller_service_pb2.ReportReplicaLogsResponse]  # type: ignore[assignment]
+    """Reports what the sender's logs hold, for partitions that have no leader, or whose leader lacks committed
+    records that the sender holds (ours; in Kafka's KIP-966 the controller asks with GetReplicaLogInfo).
+    """
     CreateTopics: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.CreateTopicsRequest, _controller_service_pb2.CreateTopicsResponse]  # type: ignore[assignment]
     """Creates topics."""
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DeleteTopicsRequest, _controller_service_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
@@ -99,6 +109,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Lists the registered nodes and their sessions."""
     ShutdownNode: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.ShutdownNodeRequest, _controller_service_pb2.ShutdownNodeResponse]  # type: ignore[assignment]
     """Begins the controlled shutdown of a node."""
+    UnregisterNode: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.UnregisterNodeRequest, _controller_service_pb2.UnregisterNodeResponse]  # type: ignore[assignment]
+    """Removes a node that is gone for good (Kafka's UnregisterBroker)."""
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by the controller, for nodes and for clients."""
@@ -142,6 +154,16 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.AlterPartitionResponse, _abc.Awaitable[_controller_service_pb2.AlterPartitionResponse]]:
         """Asks to change the ISR of partitions that the sender leads (KIP-497)."""
+
+    @_abc_1.abstractmethod
+    def ReportReplicaLogs(
+        self,
+        request: _controller_service_pb2.ReportReplicaLogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.ReportReplicaLogsResponse, _abc.Awaitable[_controller_service_pb2.ReportReplicaLogsResponse]]:
+        """Reports what the sender's logs hold, for partitions that have no leader, or whose leader lacks committed
+        records that the sender holds (ours; in Kafka's KIP-966 the controller asks with GetReplicaLogInfo).
+        """
 
     @_abc_1.abstractmethod
     def CreateTopics(
@@ -214,5 +236,13 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.ShutdownNodeResponse, _abc.Awaitable[_controller_service_pb2.ShutdownNodeResponse]]:
         """Begins the controlled shutdown of a node."""
+
+    @_abc_1.abstractmethod
+    def UnregisterNode(
+        self,
+        request: _controller_service_pb2.UnregisterNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.UnregisterNodeResponse, _abc.Awaitable[_controller_service_pb2.UnregisterNodeResponse]]:
+        """Removes a node that is gone for good (Kafka's UnregisterBroker)."""
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

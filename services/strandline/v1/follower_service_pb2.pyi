@@ -84,7 +84,7 @@ class FollowerServiceFetchRequest(_message.Message):
     rack_id: _builtins.str
     """Rack of the consumer; empty if it has none."""
     decode: _builtins.bool
-    """Whether records are answered as messages instead of batches (ours)."""
+    """Whether records are answered as messages instead of batches, at most 131,072 of them and 4 MiB (ours)."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.FetchTopic]:
         """The partitions asked for."""

@@ -192,7 +192,9 @@ class ProducePartition(_message.Message):
     index: _builtins.int
     """Index of the partition."""
     records: _builtins.bytes
-    """One record batch (v2); empty if simple_records are given."""
+    """One record batch (v2), which expands to no more than the topic's max.decompressed.bytes; empty if
+    simple_records are given.
+    """
     @_builtins.property
     def simple_records(self) -> _containers.RepeatedCompositeFieldContainer[_record_pb2.SimpleRecord]:
         """Records as messages, appended as one uncompressed batch; empty if records are given (ours)."""
@@ -446,7 +448,7 @@ class FetchRequest(_message.Message):
     rack_id: _builtins.str
     """Rack of the consumer; empty if it has none."""
     decode: _builtins.bool
-    """Whether records are answered as messages instead of batches (ours)."""
+    """Whether records are answered as messages instead of batches, at most 131,072 of them and 4 MiB (ours)."""
     @_builtins.property
     def replica_state(self) -> _partition_pb2.ReplicaState:
         """The replica that asks; absent: a consumer asks."""
@@ -576,7 +578,7 @@ class FetchStreamRequest(_message.Message):
     rack_id: _builtins.str
     """Rack of the consumer; empty if it has none."""
     decode: _builtins.bool
-    """Whether records are answered as messages instead of batches (ours)."""
+    """Whether records are answered as messages instead of batches, at most 131,072 of them and 4 MiB (ours)."""
     @_builtins.property
     def replica_state(self) -> _partition_pb2.ReplicaState:
         """The replica that asks; absent: a consumer asks."""
@@ -982,7 +984,9 @@ class ListOffsetsPartition(_message.Message):
     current_leader_epoch: _builtins.int
     """The leader epoch the asker knows; absence (Kafka's -1) means not checked, and is refused from a replica."""
     timestamp: _builtins.int
-    """Milliseconds since 1970, UTC, or Kafka's -1 latest, -2 earliest, -3 largest timestamp; absent: -1."""
+    """Milliseconds since 1970, UTC, or Kafka's -1 latest, -2 earliest, -3 largest timestamp; absent: -1. A batch
+    of more than 131,072 records is not unpacked for a time: the answer is the offset of its first record.
+    """
     def __init__(
         self,
         *,

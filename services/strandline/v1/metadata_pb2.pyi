@@ -311,6 +311,7 @@ class PartitionMetadata(_message.Message):
     LEADER_RECOVERY_STATE_FIELD_NUMBER: _builtins.int
     MIN_INSYNC_REPLICAS_FIELD_NUMBER: _builtins.int
     LAST_UNCLEAN_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    UNPROVEN_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     leader_id: _builtins.int
@@ -341,6 +342,12 @@ class PartitionMetadata(_message.Message):
     def observers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Nodes that replicate but are not assigned, never in the ISR and never elected (ours)."""
 
+    @_builtins.property
+    def unproven(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Members of isr and elr whose present process no leader has counted yet; they are elected only by comparing
+        logs (ours).
+        """
+
     def __init__(
         self,
         *,
@@ -355,10 +362,11 @@ class PartitionMetadata(_message.Message):
         leader_recovery_state: _partition_pb2.LeaderRecoveryState.ValueType = ...,
         min_insync_replicas: _builtins.int = ...,
         last_unclean_leader_epoch: _builtins.int | None = ...,
+        unproven: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_id", b"leader_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "elr", b"elr", "isr", b"isr", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "leader_recovery_state", b"leader_recovery_state", "min_insync_replicas", b"min_insync_replicas", "observers", b"observers", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "elr", b"elr", "isr", b"isr", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "leader_recovery_state", b"leader_recovery_state", "min_insync_replicas", b"min_insync_replicas", "observers", b"observers", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "replicas", b"replicas", "unproven", b"unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_unclean_leader_epoch: _TypeAlias = _typing.Literal["last_unclean_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__last_unclean_leader_epoch: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch"]  # noqa: Y015
@@ -447,6 +455,7 @@ class ClusterMetadata(_message.Message):
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    REMOVED_NODE_IDS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
     controller_id: _builtins.int
@@ -469,6 +478,12 @@ class ClusterMetadata(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicMetadata]:
         """In a snapshot all topics, in a change those that changed in any way, each one whole."""
 
+    @_builtins.property
+    def removed_node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """In a snapshot the ids of all nodes that were removed and have not registered again, in a change those that
+        it removed (ours).
+        """
+
     def __init__(
         self,
         *,
@@ -480,10 +495,11 @@ class ClusterMetadata(_message.Message):
         feature_level: _builtins.int = ...,
         nodes: _abc.Iterable[Global___NodeMetadata] | None = ...,
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
+        removed_node_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -123,9 +123,14 @@ class Bench:
         leader.epoch_start_offset = Offset(part.epoch_start_offset)
         for follower in leader.progress.values():
             follower.last_caught_up_ms = None
+            # The model carries no limit of its own: who is honest is decided by what its followers may do.
+            follower.claim_limit = log.leo
+            if follower.node_id in part.agreed:
+                follower.reconciled_by = node_epoch(follower.node_id)
             leo = part.remote_leos[follower.node_id]
             if leo is not None:
                 follower.remote_leo, follower.node_epoch = Offset(leo), node_epoch(follower.node_id)
+                follower.reconciled_by = follower.node_epoch
         if part.proposed is not None:
             proposal = self._proposal(local, part)
             leader.isr = IsrState(leader.isr.committed, leader.isr.partition_epoch, PendingIsr(proposal))
@@ -239,10 +244,16 @@ class Bench:
             proposed_at=pending.proposal.partition_epoch if pending else 0,
             asking=pending is not None and TP in core._isr._waiting,
             remote_leos=tuple(leos.get(n) for n in self.replicas),
+            agreed=() if leader._asks_first else _agreed(leader),
         )
         image = leader.image
         known = Image(image.leader, image.leader_epoch, part.isr, (), leader.isr.partition_epoch)
         return Local(core.state.node_id, known, disk, leader.log.hw, epochs, part)
+
+
+def _agreed(leader: LeaderReplica) -> tuple[int, ...]:
+    found = (f.node_id for f in leader.progress.values() if f.remote_leo is None and f.reconciled_by is not None)
+    return tuple(sorted(found))
 
 
 def _topic(image: PartitionImage) -> TopicImage:

@@ -46,6 +46,8 @@ class Leading(NamedTuple):
     """Whether the proposal is still being sent, or was refused for good and only pins the maximal ISR."""
     remote_leos: tuple[int | None, ...]
     """By node id; None for one that has not been counted in this epoch, and for itself."""
+    agreed: tuple[int, ...] = ()
+    """Nodes that are not counted yet, and whose next fetch that passes the divergence check is (M66)."""
 
 
 class Following(NamedTuple):

@@ -106,7 +106,7 @@ def _look(local: Local) -> tuple[object, ...]:
     epochs = tuple(record.epoch for record in local.log)
     if isinstance(part, Leading):
         leos = sorted(-1 if leo is None else leo for leo in part.remote_leos)
-        sizes = (len(part.isr), len(part.proposed or ()), part.asking, part.epoch_start_offset, *leos)
+        sizes = (len(part.isr), len(part.proposed or ()), part.asking, part.epoch_start_offset, len(part.agreed), *leos)
         return (local.leader_epoch, local.hw, local.epochs, epochs, True, sizes)
     return (local.leader_epoch, local.hw, local.epochs, epochs, False, None if part is None else part.state)
 
@@ -135,6 +135,7 @@ def _node(local: Local, names: Names) -> Local:
             isr=tuple(sorted([names[n] for n in part.isr])),
             proposed=None if part.proposed is None else tuple(sorted([names[n] for n in part.proposed])),
             remote_leos=tuple(leos),
+            agreed=tuple(sorted(names[old] for old in part.agreed)),
         )
     image = None if local.image is None else _image(local.image, names)
     return Local(names[local.node_id], image, _log(local.log, names), local.hw, local.epochs, part)

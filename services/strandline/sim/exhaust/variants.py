@@ -139,6 +139,13 @@ def skip_divergence_check(core: NodeCore, tp: TopicPartition) -> None:
         leader._checks_lineage = False
 
 
+def count_first_fetches(core: NodeCore, tp: TopicPartition) -> None:
+    """A leader counts the first Fetch of a follower, which the follower cannot have written down yet (M66)."""
+    leader = core.state.leaders.get(tp)
+    if leader is not None:
+        leader._asks_first = True
+
+
 def forget_epoch_start(core: NodeCore, tp: TopicPartition) -> None:
     """A leader lets a follower into the ISR at the HW, without looking where its own epoch began (KAFKA-7128)."""
     leader = core.state.leaders.get(tp)
@@ -165,7 +172,7 @@ VARIANTS = {
             "first-try",
             "KIP-320's first try: a Fetch carries the last fetched epoch only",
             _rules(Truncation.FETCH),
-            (fetch_of_any_epoch, unfence_followers),
+            (fetch_of_any_epoch, unfence_followers, count_first_fetches),
         ),
         Variant("hw-unfenced", "KIP-320, HW counting unfenced", _rules(Truncation.LEADER_EPOCH), (count_any_epoch,)),
         Variant(

@@ -1,0 +1,39 @@
+"""Decides whether a node's claim to have been sent a position of the controller's history is true (F5, M72).
+
+Invariant: only a controller with the secret of this store can make a proof, and it makes one only for a position that
+is durable. A valid proof of a position beyond the store's own therefore shows that the store forgot something; a
+claim without one shows nothing, for anybody may write a large number.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from strandline.core.messages import PositionProof
+from strandline.core.types import NodeEpoch, NodeId
+
+
+def prove(
+    secret: str, *, node_id: NodeId, node_epoch: NodeEpoch, controller_epoch: int, metadata_offset: int
+) -> PositionProof:
+    """The proof that goes with an image to a node. ``secret`` is the store's, in hexadecimal digits."""
+    mac = _mac(secret, node_id, node_epoch, controller_epoch, metadata_offset)
+    return PositionProof(node_epoch, controller_epoch, metadata_offset, mac)
+
+
+def is_proof(secret: str, node_id: NodeId, proof: PositionProof) -> bool:
+    """Whether this store's controller sent that position to that process."""
+    made = _mac(secret, node_id, proof.node_epoch, proof.controller_epoch, proof.metadata_offset)
+    return hmac.compare_digest(made, proof.mac)
+
+
+def later_of(one: PositionProof | None, other: PositionProof | None) -> PositionProof | None:
+    """The proof of the later position."""
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda proof: (proof.controller_epoch, proof.metadata_offset))
+
+
+def _mac(secret: str, *numbers: int) -> bytes:
+    # Numbers joined by a character that none of them contains: no two positions read the same.
+    return hmac.digest(bytes.fromhex(secret), " ".join(map(str, numbers)).encode(), "sha256")
