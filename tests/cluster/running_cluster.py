@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -355,6 +355,21 @@ class Probe:
         pid = self.local.nodes[node_id].pid
         assert pid is not None, f"node {node_id} does not run"
         os.kill(pid, signal.SIGCONT)
+
+    async def kill_together(self, *node_ids: int) -> None:
+        """`kill -9` of several nodes that the controller notices at one moment: none of them outlives the others."""
+        controller = self.local.controller.pid
+        assert controller is not None, "the controller does not run"
+        os.kill(controller, signal.SIGSTOP)
+        try:
+            for node_id in node_ids:
+                self.local.kill_node(node_id)
+            await until(lambda: self._none_runs(node_ids), f"nodes {node_ids} ended")
+        finally:
+            os.kill(controller, signal.SIGCONT)
+
+    async def _none_runs(self, node_ids: Sequence[int]) -> bool:
+        return not any(self.local.nodes[node_id].running for node_id in node_ids)
 
     async def restart(self, node_id: int) -> None:
         """Starts a node that was killed or stopped, and waits until it serves."""

@@ -238,7 +238,7 @@ async def test_a_node_from_the_future_is_refused(probe: Probe) -> None:
     answer = await probe.controller.RegisterNode(registration(own, feature_levels=FUTURE), timeout=CALL_S)
 
     assert answer.error_code == error_pb2.ERROR_CODE_UNSUPPORTED_VERSION
-    assert "feature levels 900-901 of node 50 do not overlap 1-1" in answer.error_message
+    assert "feature levels 900-901 of node 50 do not overlap 1-2" in answer.error_message
     assert not answer.HasField("node_epoch")
     assert 50 not in {node.node_id for node in (await probe.metadata()).nodes}
 

@@ -166,8 +166,8 @@ async def test_a_duplicate_is_not_answered_before_it_is_committed(probe: Probe, 
         probe.pause(node_id)
     answers = await asyncio.gather(*(produce(probe, now.leader_id, topic, twice, timeout_ms=300) for _ in range(2)))
     had_it = await probe.replica(topic, now.leader_id)
-    for node_id in (*followers, now.leader_id):
-        probe.local.kill_node(node_id)
+    # Together: two that outlive the third would be the whole ISR, and one of them could not lead without the other.
+    await probe.kill_together(*followers, now.leader_id)
     await asyncio.gather(*(probe.restart(node_id) for node_id in followers))
     successor = await probe.leader(topic, other_than=now.leader_id)
     await probe.writable(topic)

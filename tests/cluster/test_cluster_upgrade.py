@@ -75,15 +75,13 @@ async def refused_node(probe: Probe, directory: Path) -> tuple[int, str]:
 async def test_a_rolling_upgrade_raises_the_level_when_the_last_node_has_it(
     probe: Probe, topic: str, tmp_path: Path
 ) -> None:
-    """Levels 1 to 1-2 and back under load, nothing lost: who speaks too much or too little is refused by name.
+    """Levels 1-2 to 1 and back under load, nothing lost: who speaks too much or too little is refused by name.
 
-    The level rises with the last node that is upgraded and falls with the first that is rolled back.
+    The level falls with the first node that is rolled back and rises with the last that is upgraded.
     """
     await probe.create_topic(topic, partitions=2)
     async with Load(probe=probe, topic=topic) as load:
         await load.acked(20)
-        release(probe, 1, 2)
-        up = [await roll_controller(probe), *await roll_nodes(probe, topic)]
         release(probe, 3, 3)
         node = await refused_node(probe, tmp_path / "newer")
         release(probe, 1, 1)
@@ -92,11 +90,13 @@ async def test_a_rolling_upgrade_raises_the_level_when_the_last_node_has_it(
         again = await roll_controller(probe)
         release(probe, 1, 1)
         down = [*await roll_nodes(probe, topic), await roll_controller(probe)]
+        release(probe, 1, 2)
+        up = [await roll_controller(probe), *await roll_nodes(probe, topic)]
         await load.acked(20)
         await load.finish()
     await assert_settled(probe, topic)
 
-    assert (up, again, down) == ([1, 1, 1, 2], 2, [1, 1, 1, 1])
+    assert (again, down, up) == (2, [1, 1, 1, 1], [1, 1, 1, 2])
     assert node[0] == ExitCode.REFUSED
     assert "feature levels 3-3 of node 9 do not overlap 1-2 of the controller and the live nodes" in node[1]
     assert "the cluster is at feature level 2, beyond 1, the highest of this release" in controller

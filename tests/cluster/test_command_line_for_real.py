@@ -6,12 +6,18 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.core.messages import Endpoint
+from strandline.rpc.channels import open_channel
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import metadata_pb2
+from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +47,8 @@ def test_lines_go_in_and_come_out(cluster: LocalCluster) -> None:
     """What produce takes from stdin, consume prints; keys included, from the leader and from a follower."""
     at = ["--bootstrap", cluster.bootstrap]
     created = strandline("topic", "create", "letters", "-p", "1", *at)
-    sent = strandline("produce", "letters", "-k", ":", *at, stdin="a:1\nb:2\nlast")
-    read = strandline("consume", "letters", "--from-beginning", "--stop-at-end", "-k", "=", *at)
+    sent = strandline("produce", "letters", "-K", ":", *at, stdin="a:1\nb:2\nlast")
+    read = strandline("consume", "letters", "--from-beginning", "--stop-at-end", "-K", "=", *at)
     rows = [
         json.loads(line)
         for line in strandline(
@@ -56,17 +62,125 @@ def test_lines_go_in_and_come_out(cluster: LocalCluster) -> None:
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == [(1, "b", "2"), (2, None, "last")]
 
 
+def test_offsets_are_those_of_the_records(cluster: LocalCluster) -> None:
+    """Where a partition begins and ends, what belongs to a time, and what is newest agree with what was sent."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "times", "-p", "2", *at)
+    strandline("produce", "times", "-k", "user1", "-p", "1", *at, stdin="a\nb\nc\n")
+    (keyed,) = strandline(
+        "consume", "times", "-p", "1", "--offset", "1", "-n", "1", "-o", "json", *at
+    ).stdout.splitlines()
+    first_ms = json.loads(keyed)["timestamp_ms"]
+    rows = document("topic", "offsets", "times", "--timestamp", str(first_ms + 60_000), "--max-timestamp", *at)
+    repeated = strandline("topic", "offsets", "times", "--timestamp", "2026-01-31T12:00", *at)
+    beyond = strandline("topic", "offsets", "times", "-p", "2", *at)
+
+    assert json.loads(keyed)["key"] == "user1"
+    assert isinstance(rows, list)
+    assert [(row["partition"], row["earliest"], row["latest"], row["records"]) for row in rows] == [
+        (0, 0, 0, 0),
+        (1, 0, 3, 3),
+    ]
+    assert [row["offset_at_time"] for row in rows] == [None, None]
+    assert rows[0]["newest_offset"] is None
+    assert rows[1]["newest_ms"] >= first_ms
+    assert repeated.stderr == "strandline: --timestamp is 2026-01-31T12:00:00Z\n"
+    assert (beyond.returncode, "partition 2 of topic 'times' must be 0 to 1" in beyond.stderr) == (1, True)
+
+
+def test_an_election_that_nobody_needs_changes_nothing(cluster: LocalCluster) -> None:
+    """`topic elect` is content where no election is needed, and an unclean one moves no leader that is there."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "led", "-p", "1", *at)
+    content = strandline("topic", "elect", "led", "-o", "json", *at)
+    unclean = strandline("topic", "elect", "led", "--unclean", "--yes", "-o", "json", *at)
+    everywhere = strandline("topic", "elect", *at)
+    unknown = strandline("topic", "elect", "led", "-p", "5", *at)
+
+    assert (content.returncode, unclean.returncode, everywhere.returncode) == (0, 0, 0)
+    assert [json.loads(ran.stdout)[0]["elected"] for ran in (content, unclean)] == [False, False]
+    assert unknown.returncode == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in unknown.stdout
+
+
+def test_every_replica_can_be_looked_at(cluster: LocalCluster) -> None:
+    """`topic describe --replicas` shows for each replica how far it is, from its own node and from its leader."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "copied", "-p", "1", *at)
+    strandline("produce", "copied", *at, stdin="a\nb\n")
+    rows = document("topic", "describe", "copied", "--replicas", *at)
+
+    assert isinstance(rows, list)
+    assert sorted(row["node"] for row in rows) == [1, 2, 3]
+    assert [row["role"] for row in rows] == ["leader", "in sync", "in sync"]
+    assert {(row["leo"], row["lag_records"]) for row in rows} == {(2, 0)}
+    assert {row["state"] for row in rows} == {"leading", "fetching"}
+
+
+async def _register(bootstrap: str, node_id: int) -> None:
+    """Register a node whose process then says nothing."""
+    host, _, port = bootstrap.rpartition(":")
+    channel = open_channel(Endpoint(host, int(port)))
+    message = pb.RegisterNodeRequest(
+        node_id=node_id,
+        incarnation_id="of-the-test",
+        directory_id="of-the-test",
+        roles=[metadata_pb2.NODE_ROLE_LEADER, metadata_pb2.NODE_ROLE_FOLLOWER],
+        feature_levels=metadata_pb2.FeatureLevels(min_level=1, max_level=1),
+    )
+    for endpoint in (message.endpoints.client, message.endpoints.internal):
+        endpoint.host, endpoint.port = "127.0.0.1", 1
+    try:
+        answer = await ControllerServiceStub(channel).RegisterNode(message, timeout=10)
+    finally:
+        await channel.close()
+    assert answer.error_code == 0, answer.error_message
+
+
+def test_a_node_that_is_gone_for_good_is_removed(cluster: LocalCluster) -> None:
+    """A fenced node spoils the status until it is removed, which is refused while it has a session or partitions."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "held", "-p", "1", *at)
+    asyncio.run(_register(cluster.bootstrap, 9))
+    alive = strandline("node", "remove", "9", *at)
+    spoilt = strandline("cluster", "status", *at)
+    began_s = time.monotonic()
+    while (removed := strandline("node", "remove", "9", *at)).returncode and time.monotonic() < began_s + 30:
+        assert "still has a session" in removed.stderr
+    well = strandline("cluster", "status", *at)
+    serving = strandline("node", "remove", "1", *at)
+
+    assert (alive.returncode, "still has a session" in alive.stderr) == (1, True)
+    assert (spoilt.returncode, "fenced: node 9" in spoilt.stdout) == (1, True)
+    assert removed.stdout == "removed node 9\n"
+    assert (well.returncode, "node 9" in well.stdout) == (0, False)
+    assert serving.returncode == 1
+
+
+def test_a_data_node_is_no_bootstrap(cluster: LocalCluster) -> None:
+    """A command that is given a data node's address says at once that the controller's is needed."""
+    address = cluster.address(1)
+    assert address is not None
+    began_s = time.monotonic()
+    ran = strandline("topic", "list", "--bootstrap", address.client)
+
+    assert ran.returncode == 2
+    assert f"--bootstrap: {address.client} is not a controller" in ran.stderr
+    assert time.monotonic() - began_s < 8
+
+
 def test_status_and_verify_agree_with_the_files(cluster: LocalCluster) -> None:
     """A healthy cluster is called healthy, and its replicas are equal over RPC."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "numbers", "-p", "2", *at)
     strandline("produce", "numbers", *at, stdin="\n".join(map(str, range(500))))
-    status = document("cluster", "status", *at)
+    status = document("cluster", "status", "--all", *at)
     compared = document("log", "verify", "--topic", "numbers", *at)
 
     assert isinstance(status, dict)
     assert isinstance(compared, list)
     assert status["healthy"] is True
+    assert status["summary"]["partitions"] == len(status["partitions"]) > 0
     assert [row["equal"] for row in compared] == [True, True]
     assert {len(row["replicas"]) for row in compared} == {3}
 

@@ -11,9 +11,10 @@ import grpc
 
 from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
-from strandline.core.messages import Endpoint
+from strandline.core.messages import Endpoint, MetadataImage
 from strandline.metadata.store import MetadataStore
 from strandline.rpc.channels import open_channel
+from strandline.rpc.metadata_bytes import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
@@ -105,3 +106,13 @@ def port_of(endpoint: Endpoint | None) -> int:
     """The bound port."""
     assert endpoint is not None
     return endpoint.port
+
+
+def node_directory(parent: Path, node_id: int, seen: MetadataImage) -> Path:
+    """A data directory as a node leaves it."""
+    path = parent / f"node-{node_id}"
+    path.mkdir(parents=True)
+    lines = ["version=1", f"node.id={node_id}", f"directory.id=dir-{node_id}", "cluster.id=c"]
+    (path / "meta.properties").write_text("\n".join(lines) + "\n")
+    (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
+    return path

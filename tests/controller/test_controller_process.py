@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from running_controller import (
     controller,
     create,
     join,
+    node_directory,
     port_of,
     registration,
     settings,
@@ -27,14 +28,20 @@ from running_controller import (
 )
 
 from strandline.controller.process import ControllerProcess
+from strandline.controller.recover import main as recover
 from strandline.controller.servicer import SERVICE
+from strandline.core import feature_levels
+from strandline.core.controller_events import ConnectionRefused
 from strandline.core.controller_messages import CreateTopics, GetMetadata, MetadataTold, NewTopic, TopicsCreated
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import ErrorCode
-from strandline.core.types import Truncation
+from strandline.core.messages import MetadataImage
+from strandline.core.position_proof import prove
+from strandline.core.types import NodeEpoch, NodeId, Truncation
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
 from strandline.rpc.channels import open_channel
+from strandline.rpc.convert_metadata import write_position
 from strandline.rpc.server import PortTaken
 from strandline.rpc.status import refusal_of
 from strandline.runtime.exit_codes import ExitCode
@@ -133,6 +140,24 @@ async def test_administration_over_the_wire(tmp_path: Path) -> None:
     assert deleted.responses[0].error_code == 0
 
 
+async def test_a_removed_node_stays_removed_over_a_restart(tmp_path: Path) -> None:
+    """A node is removed once its session has ended, and a restarted controller still names it as removed."""
+    async with controller(tmp_path) as process, stub_of(process) as stub:
+        await join(stub, 1)
+        node = await join(stub, 4)
+        alive = await stub.UnregisterNode(pb.UnregisterNodeRequest(node_id=4), timeout=DEADLINE_S)
+        # Nothing listens on its port: its process is seen to be gone as soon as its watch ends.
+        process.driver.step(ConnectionRefused(process.driver.clock(), ((NodeId(4), NodeEpoch(node.node_epoch)),)))
+        removed = await stub.UnregisterNode(pb.UnregisterNodeRequest(node_id=4), timeout=DEADLINE_S)
+    async with controller(tmp_path) as process, stub_of(process) as stub:
+        after = (await stub.GetMetadata(pb.GetMetadataRequest(), timeout=DEADLINE_S)).metadata
+        again = await stub.UnregisterNode(pb.UnregisterNodeRequest(node_id=4), timeout=DEADLINE_S)
+
+    assert (alive.error_code, removed.error_code) == (ErrorCode.INVALID_REQUEST, 0)
+    assert ([node.node_id for node in after.nodes], list(after.removed_node_ids)) == ([1], [4])
+    assert again.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
 async def test_watch_gives_a_snapshot_then_changes_to_its_own_epoch(tmp_path: Path) -> None:
     """TR15: every message names the node epoch it is for; a client's names none."""
     async with controller(tmp_path) as process, stub_of(process) as stub:
@@ -204,6 +229,12 @@ async def test_calls_of_another_cluster_are_refused_as_a_whole(tmp_path: Path) -
         ({"roles": []}, "roles"),
         ({"endpoints": None}, "endpoints.client"),
         ({"feature_levels": None}, "feature_levels"),
+        ({"rack": "a\r\nb"}, "rack"),
+        ({"rack": "\x1b[31mred"}, "rack"),
+        ({"rack": "\u202eesrever"}, "rack"),
+        ({"rack": "r" * 256}, "rack"),
+        ({"incarnation_id": "\x1b]0;title\x07"}, "incarnation_id"),
+        ({"directory_id": "d" * 256}, "directory_id"),
     ],
 )
 async def test_shapeless_registration_is_refused_with_its_field(
@@ -223,6 +254,35 @@ async def test_shapeless_registration_is_refused_with_its_field(
     assert refusal_of(caught.value).code is ErrorCode.INVALID_REQUEST
     assert field in (caught.value.details() or "")
     assert not listed.nodes
+
+
+@pytest.mark.parametrize("end", ["client", "internal"])
+@pytest.mark.parametrize(
+    "host", ["node\r\nSet-Cookie: a", "\x1b[2J", "<script>alert(1)</script>", "a b", "h" * 254, "[bold]", "/etc/passwd"]
+)
+async def test_a_host_that_is_none_is_refused(tmp_path: Path, end: str, host: str) -> None:
+    """What a node advertises is shown in terminals and dialled by everybody, so it is a name or an address."""
+    message = registration(1)
+    getattr(message.endpoints, end).host = host
+    async with controller(tmp_path) as process, stub_of(process) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.RegisterNode(message, timeout=DEADLINE_S)
+
+    assert refusal_of(caught.value).code is ErrorCode.INVALID_REQUEST
+    assert f"endpoints.{end}" in (caught.value.details() or "")
+    assert (caught.value.details() or "").isprintable()
+
+
+@pytest.mark.parametrize("host", ["node-1.example", "127.0.0.1", "::1", "fe80::1%eth0", "node_1"])
+async def test_names_and_addresses_are_hosts(tmp_path: Path, host: str) -> None:
+    """IPv6 with a zone, and the names that container networks give, included."""
+    message = registration(1)
+    message.endpoints.client.host, message.rack = host, "rack ä, row 7"
+    async with controller(tmp_path) as process, stub_of(process) as stub:
+        await stub.RegisterNode(message, timeout=DEADLINE_S)
+        (node,) = (await stub.ListNodes(pb.ListNodesRequest(), timeout=DEADLINE_S)).nodes
+
+    assert (node.node.endpoints.client.host, node.node.rack) == (host, "rack ä, row 7")
 
 
 async def test_missing_node_epoch_is_stale_not_zero(tmp_path: Path) -> None:
@@ -284,10 +344,13 @@ async def test_a_cluster_of_a_later_level_is_left_alone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     state = await store.open()
     assert state is not None
-    await store.replace(replace(state, header=replace(state.header, feature_level=2)))
+    later = feature_levels.HIGHEST + 1
+    await store.replace(replace(state, header=replace(state.header, feature_level=later)))
     await store.close()
 
-    with pytest.raises(ValueError, match="at feature level 2, beyond 1, the highest of this release; roll back"):
+    with pytest.raises(
+        ValueError, match=f"at feature level {later}, beyond {later - 1}, the highest of this release; roll back"
+    ):
         await ControllerProcess(settings(tmp_path), stop=stop).start()
 
 
@@ -343,7 +406,9 @@ async def test_store_too_old_ends_all_service(tmp_path: Path) -> None:
         watching = stub.WatchMetadata(pb.WatchMetadataRequest())
         await next_change(watching)
         message = registration(1)
-        message.epochs_seen.controller_epoch = 99
+        secret = process.driver.core.state.header.secret
+        proof = prove(secret, node_id=NodeId(1), node_epoch=NodeEpoch(1), controller_epoch=99, metadata_offset=1)
+        message.position.CopyFrom(write_position(proof))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.RegisterNode(message, timeout=DEADLINE_S)
         ended = await end_of(watching)
@@ -356,6 +421,56 @@ async def test_store_too_old_ends_all_service(tmp_path: Path) -> None:
     assert ended is ErrorCode.NOT_CONTROLLER
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     assert not healthy
+
+
+async def test_a_recovered_store_is_served_from_without_a_restart(tmp_path: Path) -> None:
+    """F5: a store in doubt is let go of; after `recover` the same process begins a reign above all that was seen."""
+    async with controller(tmp_path / "store") as process, stub_of(process) as stub:
+        await join(stub, 2)
+        header = process.driver.core.state.header
+        seen = MetadataImage(
+            cluster_id=header.cluster_id,
+            controller_epoch=99,
+            metadata_offset=7,
+            is_snapshot=True,
+            rules=header.rules,
+            nodes=(),
+            topics=(),
+        )
+        message = registration(1)
+        proof = prove(header.secret, node_id=NodeId(1), node_epoch=NodeEpoch(0), controller_epoch=99, metadata_offset=7)
+        message.position.CopyFrom(write_position(proof))
+        with pytest.raises(grpc.aio.AioRpcError, match="older than the cluster"):
+            await stub.RegisterNode(message, timeout=DEADLINE_S)
+        await _recovered(tmp_path / "store", node_directory(tmp_path, 1, seen))
+        answer = await _answered(lambda: stub.RegisterNode(message, timeout=DEADLINE_S))
+        healthy = await is_serving(process)
+
+    assert answer.error_code == 0, answer.error_message
+    assert answer.controller_epoch == 101
+    assert healthy
+
+
+async def _recovered(store: Path, *node_dirs: Path) -> None:
+    """Run `recover`, again while the controller has not closed the store yet."""
+    given = ["--data-dir", str(store), *map(str, node_dirs)]
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if await asyncio.to_thread(recover, given) is ExitCode.CLEAN:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _answered(call: Callable[[], Awaitable[Any]]) -> Any:
+    """The first answer of a call that is refused for a while."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                return await call()
+            except grpc.aio.AioRpcError as error:
+                if refusal_of(error).code is not ErrorCode.NOT_CONTROLLER:
+                    raise
+            await asyncio.sleep(0.05)
 
 
 class GatedStore:
@@ -382,6 +497,10 @@ class GatedStore:
 
     async def replace(self, state: ClusterState) -> None:
         """Not used here."""
+
+    async def reopened(self) -> ClusterState | None:
+        """Never replaced."""
+        return await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
         """Nothing to let go."""

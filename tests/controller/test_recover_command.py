@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from running_controller import node_directory
 
 from strandline.controller.recover import main, read_node_directory
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.store_recovery import METADATA_OFFSET_MARGIN
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
 from strandline.metadata.sqlite import SqliteStore
-from strandline.rpc.metadata_bytes import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
 
 TP = TopicPartition("11111111-0000-4000-8000-000000000000", 0)
@@ -42,16 +43,6 @@ def image(leader_epoch: int, partition_epoch: int, offset: int, cluster_id: str 
     )
 
 
-def node_directory(parent: Path, node_id: int, seen: MetadataImage) -> Path:
-    """A data directory as a node leaves it."""
-    path = parent / f"node-{node_id}"
-    path.mkdir(parents=True)
-    lines = ["version=1", f"node.id={node_id}", f"directory.id=dir-{node_id}", "cluster.id=c"]
-    (path / "meta.properties").write_text("\n".join(lines) + "\n")
-    (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
-    return path
-
-
 def run(tmp_path: Path, *node_dirs: Path) -> ExitCode:
     """The command, on a store in ``controller``."""
     return main(["--data-dir", str(tmp_path / "controller"), *map(str, node_dirs)])
@@ -71,7 +62,7 @@ async def test_store_is_rebuilt_from_the_nodes_directories(tmp_path: Path, capsy
     partition = state.partition(TP)
     assert partition is not None
     assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 10, 13)
-    assert (state.header.controller_epoch, state.header.metadata_offset) == (4, 26)
+    assert (state.header.controller_epoch, state.header.metadata_offset) == (4, 25 + METADATA_OFFSET_MARGIN)
     assert [record.directory_id for record in state.nodes.values()] == ["dir-1", "dir-2"]
     assert "1 topics, 1 partitions" in capsys.readouterr().out
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from strandline.controller.watches import Watches
-from strandline.core.controller_effects import OpenWatch
+from strandline.core.controller_effects import OpenWatch, Publish
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import MetadataImage, NodeImage
+from strandline.core.position_proof import prove
 from strandline.core.types import NodeEpoch, NodeId, Rules
 
 ALIVE_MS = 20
+SECRET = "5a" * 32
 
 
 def image(offset: int, *nodes: NodeImage, is_snapshot: bool = False) -> MetadataImage:
@@ -23,6 +27,11 @@ def image(offset: int, *nodes: NodeImage, is_snapshot: bool = False) -> Metadata
         rules=Rules(),
         nodes=nodes,
     )
+
+
+def published(offset: int, *nodes: NodeImage) -> Publish:
+    """A change at an offset, as the core publishes it."""
+    return Publish(image(offset, *nodes), SECRET)
 
 
 def node(node_id: int, epoch: int) -> NodeImage:
@@ -45,11 +54,24 @@ async def test_snapshot_comes_first_then_changes_in_order() -> None:
     watches = Watches(backlog=10)
     watch = watches.open(opened())
     for offset in (2, 3):
-        watches.publish(image(offset))
+        watches.publish(published(offset))
 
     got = [(await watch.next_message(ALIVE_MS)).metadata.metadata_offset for _ in range(3)]
 
     assert got == [1, 2, 3]
+
+
+async def test_each_node_gets_its_own_proof_of_a_change() -> None:
+    """A change is proven to the very process that watches; a client gets none (F5)."""
+    watches = Watches(backlog=10)
+    node_watch, client_watch = watches.open(opened(1, 5)), watches.open(opened())
+    watches.publish(published(2))
+
+    messages = [[await watch.next_message(ALIVE_MS) for _ in range(2)][1] for watch in (node_watch, client_watch)]
+    proof = prove(SECRET, node_id=NodeId(1), node_epoch=NodeEpoch(5), controller_epoch=1, metadata_offset=2)
+
+    assert messages[0].position_mac == proof.mac
+    assert not messages[1].HasField("position_mac")
 
 
 async def test_slow_watcher_is_cut_off_and_holds_nobody_up() -> None:
@@ -57,7 +79,7 @@ async def test_slow_watcher_is_cut_off_and_holds_nobody_up() -> None:
     watches = Watches(backlog=3)
     slow, quick = watches.open(opened()), watches.open(opened())
     for offset in range(2, 8):
-        watches.publish(image(offset))
+        watches.publish(published(offset))
         await quick.next_message(ALIVE_MS)
 
     with pytest.raises(Refused) as caught:
@@ -72,7 +94,7 @@ async def test_change_that_supersedes_a_watcher_ends_its_watch() -> None:
     """TR15: the old process of a node that registered anew gets no further metadata; other nodes do."""
     watches = Watches(backlog=10)
     old, other = watches.open(opened(1, 5)), watches.open(opened(2, 6))
-    watches.publish(image(2, node(1, 7)))
+    watches.publish(published(2, node(1, 7)))
 
     with pytest.raises(Refused) as caught:
         await old.next_message(ALIVE_MS)
@@ -82,12 +104,23 @@ async def test_change_that_supersedes_a_watcher_ends_its_watch() -> None:
     assert (snapshot.node_epoch, change.node_epoch, change.metadata.metadata_offset) == (6, 6, 2)
 
 
+async def test_removal_of_the_watching_node_ends_its_watch() -> None:
+    """The watch of a process whose node was removed ends with that reason, instead of never ending (C85)."""
+    watches = Watches(backlog=10)
+    watch = watches.open(opened(1, 5))
+    watches.publish(Publish(replace(image(2), removed_node_ids=(NodeId(1),)), SECRET))
+
+    with pytest.raises(Refused, match="node 1 was removed") as caught:
+        await watch.next_message(ALIVE_MS)
+    assert caught.value.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+
+
 async def test_change_of_the_watching_node_itself_goes_to_it() -> None:
     """Being fenced or unfenced is news for the node, not the end of its watch."""
     watches = Watches(backlog=10)
     watch = watches.open(opened(1, 5))
     await watch.next_message(ALIVE_MS)
-    watches.publish(image(2, node(1, 5)))
+    watches.publish(published(2, node(1, 5)))
 
     assert (await watch.next_message(ALIVE_MS)).metadata.nodes[0].node_epoch == 5
 

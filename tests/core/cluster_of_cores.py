@@ -343,16 +343,28 @@ class Cluster:
         part: FetchPartition | None = None,
         at_follower: bool = False,
         stream: int | None = None,
+        honest: bool = True,
     ) -> int:
-        """A fetch by replica ``by`` or (None) a consumer. Unsaid fields of a replica's are right (`edge-cases`)."""
+        """A fetch by replica ``by`` or (None) a consumer. Fields that are not given are right (`edge-cases`).
+
+        A replica without a core is ``honest``: whatever it says it has, this leader has sent it before.
+        """
         if part is None and by is not None:
             part = self.honest_part(offset, node=node, tp=tp, epoch=epoch, lfe=lfe)
+        if honest and by is not None and by not in self.cores:
+            self.serve(offset, by=by, node=node, tp=tp)
         part = part or fetch_part(offset, tp=tp, epoch=epoch, lfe=lfe)
         request = self.request_id()
         life = self.lives.get(by or 0, 1) if life is None else life
         asked = fetch_request(part, replica=by, life=life, wait=wait, min_bytes=min_bytes)
         self.step(node, events.FetchArrived(self.now, request, asked, stream, at_follower))
         return request
+
+    def serve(self, end: int, *, by: int, node: int = L, tp: TopicPartition = TP) -> None:
+        """The leader has sent replica ``by`` its log up to ``end``, or whole if ``end`` lies beyond it."""
+        log = self.cores[node].state.logs.get(tp)
+        if log is not None:
+            self.step(node, events.FetchServed(self.now, NodeId(by), ((tp, Offset(min(end, log.leo))),)))
 
     def honest_part(
         self, offset: int, *, node: int = L, tp: TopicPartition = TP, epoch: int | None = None, lfe: int | None = None

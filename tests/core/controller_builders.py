@@ -38,10 +38,23 @@ from strandline.core.messages import (
     PartitionImage,
     ProposedIsr,
     RegisterNode,
+    ReplicaLogInfo,
+    ReportReplicaLogs,
 )
-from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Role, Rules, TopicPartition
+from strandline.core.types import (
+    EpochEntry,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    Offset,
+    PartitionEpoch,
+    Role,
+    Rules,
+    TopicPartition,
+)
 
 CLUSTER = "cluster-of-the-tests"
+SECRET = "7e" * 32
 TOPIC = "t"
 TOPIC_ID = "11111111-0000-4000-8000-000000000000"
 P0 = TopicPartition(TOPIC_ID, 0)
@@ -65,7 +78,7 @@ class Controller:
         self.emitted: list[Emit] = []
         self.epochs: dict[int, NodeEpoch] = {}
         self._ids = count(1)
-        self.step(ControllerStarted(now_ms, CLUSTER))
+        self.step(ControllerStarted(now_ms, CLUSTER, SECRET))
 
     # --- driving ------------------------------------------------------------------------------------
 
@@ -138,11 +151,40 @@ class Controller:
     def fence(self, *node_ids: int) -> None:
         """End the nodes' sessions one after another, by the controller's own probe."""
         for node_id in node_ids:
-            self.step(ConnectionRefused(self.now_ms, NodeId(node_id), self.epochs[node_id]))
+            self.fence_together(node_id)
+
+    def fence_together(self, *node_ids: int) -> None:
+        """End the nodes' sessions at once, by the controller's own probe."""
+        nodes = tuple((NodeId(node_id), self.epochs[node_id]) for node_id in node_ids)
+        self.step(ConnectionRefused(self.now_ms, nodes))
 
     def node(self, node_id: int) -> Any:
         """What everybody knows of the node."""
         return self.core.state.nodes[NodeId(node_id)].image
+
+    def report(self, node_id: int, *logs: ReplicaLogInfo) -> Any:
+        """The node's present process reports its logs; by default an empty one in the leader epoch that holds now."""
+        infos = logs or (self.log_of(),)
+        return self.ask(
+            ReportReplicaLogs(
+                cluster_id=CLUSTER, node_id=NodeId(node_id), node_epoch=self.epochs[node_id], logs=tuple(infos)
+            )
+        )
+
+    def log_of(
+        self, *spans: tuple[int, int], leo: int = 0, reconciled: int | None = None, **given: Any
+    ) -> ReplicaLogInfo:
+        """A log of these (epoch, start offset) spans that ends at ``leo``, as reported in the present leader epoch."""
+        entries = tuple(EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in spans)
+        fields: dict[str, Any] = {
+            "tp": P0,
+            "leader_epoch": self.partition().leader_epoch,
+            "log_start_offset": Offset(0),
+            "leo": Offset(leo),
+            "epochs": entries,
+            "reconciled_epoch": None if reconciled is None else LeaderEpoch(reconciled),
+        }
+        return ReplicaLogInfo(**{**fields, **given})
 
     # --- topics -------------------------------------------------------------------------------------
 

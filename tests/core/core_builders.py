@@ -89,6 +89,7 @@ def metadata(
     controller_epoch: int = 1,
     snapshot: bool = False,
     deleted: tuple[str, ...] = (),
+    removed: tuple[NodeId, ...] = (),
 ) -> MetadataImage:
     """What the controller sends to one incarnation: whole topics, whole nodes."""
     topics: dict[str, list[PartitionImage]] = {}
@@ -103,6 +104,7 @@ def metadata(
         nodes=tuple(nodes),
         topics=tuple(TopicImage(name="lines", topic_id=i, partitions=tuple(of)) for i, of in topics.items()),
         deleted_topic_ids=deleted,
+        removed_node_ids=removed,
         to_node_epoch=to,
     )
 

@@ -116,10 +116,8 @@ def test_old_incarnation_is_not_added() -> None:
 
 
 def test_epochs_are_checked_for_added_members_only(controller: Controller) -> None:
-    """1.10: a shrink goes through while another member of the ISR has just restarted."""
-    shrink = controller.proposal(0, 1)
-    controller.register(1)
-    assert controller.epochs[1] != shrink.partitions[0].new_isr[1].node_epoch
+    """1.10: a shrink goes through although it names an earlier incarnation of a member that stays."""
+    shrink = controller.proposal(0, 1, epoch_of_1=NodeEpoch(controller.epochs[1] - 1))
 
     assert outcome(controller.ask(shrink)) is ErrorCode.NONE
     assert controller.view()[1] == {0, 1}
@@ -177,9 +175,36 @@ def test_lower_sequence_is_invalid_and_a_new_incarnation_counts_anew(controller:
     assert controller.partition() == before
 
     controller.register(0)
+    controller.fence(1, 2)
+    controller.report(0)
+    controller.start(1)
+    controller.report(1)
 
     assert controller.partition().leader == 0
-    assert controller.propose(0, sequence=1) is ErrorCode.NONE
+    assert controller.propose(0, 1, sequence=1) is ErrorCode.NONE
+
+
+def test_a_strangers_sequence_is_not_answered_with_the_leaders_own(controller: Controller) -> None:
+    """F3: a number that somebody else used first is refused with the number to exceed, not with his answer."""
+    stranger = controller.ask(controller.proposal(0, 2, sequence=7, sender=0, leader_epoch=99))
+    own = controller.ask(controller.proposal(0, 1, sequence=7))
+    again = controller.ask(controller.proposal(0, 1, sequence=own.last_sequence + 1))
+
+    assert outcome(stranger) is not ErrorCode.NONE
+    assert (own.refusal.code, own.last_sequence) == (ErrorCode.INVALID_REQUEST, 7)
+    assert outcome(again) is ErrorCode.NONE
+    assert controller.view()[1] == {0, 1}
+
+
+def test_no_request_uses_up_all_sequences(controller: Controller) -> None:
+    """F3: a sequence that no honest node can have reached is refused and not remembered, before a first one as well."""
+    first = controller.ask(controller.proposal(0, 1, sequence=1 << 62))
+    assert controller.propose(0, 1, sequence=1) is ErrorCode.NONE
+    later = controller.ask(controller.proposal(0, sequence=1 << 62))
+
+    assert (first.refusal.code, first.last_sequence) == (ErrorCode.INVALID_REQUEST, 0)
+    assert (later.refusal.code, later.last_sequence) == (ErrorCode.INVALID_REQUEST, 1)
+    assert controller.propose(0, sequence=2) is ErrorCode.NONE
 
 
 def test_attempt_for_an_earlier_reign_is_refused(controller: Controller) -> None:

@@ -24,6 +24,8 @@ def leading(*tps: TopicPartition, isr: tuple[int, ...] = (1, 2, 3)) -> Cluster:
 def name(cluster: Cluster, *tps: TopicPartition, wait: int = 500, min_bytes: int = 1, offset: int | None = None) -> int:
     """Replica 2 names partitions on its stream, each at the leader's log end unless said otherwise."""
     request = cluster.request_id()
+    for tp in tps:
+        cluster.serve(cluster.log(1, tp).leo, by=2, tp=tp)
     parts = tuple(cluster.honest_part(cluster.log(1, tp).leo if offset is None else offset, tp=tp) for tp in tps)
     asked = fetch_request(*parts, replica=2, wait=wait, min_bytes=min_bytes)
     cluster.step(1, events.FetchArrived(cluster.now, request, asked, STREAM))

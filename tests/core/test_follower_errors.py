@@ -13,7 +13,17 @@ from strandline.core.effects import AppendReplicated, DeleteLog, Flush, SaveEpoc
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.fetcher import ASK_AGAIN_AFTER_MS
 from strandline.core.messages import FetchedPartition
-from strandline.core.types import BatchHeader, Durability, NodeId, Offset, Rules, TopicPartition, Truncation
+from strandline.core.types import (
+    BatchHeader,
+    Durability,
+    EpochEnd,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    Rules,
+    TopicPartition,
+    Truncation,
+)
 
 FETCH = Rules(truncation=Truncation.FETCH)
 
@@ -222,6 +232,36 @@ def test_batches_that_do_not_fit(batches: tuple[BatchHeader, ...]) -> None:
     assert cluster.follower(2).damaged_count == 1
 
 
+@pytest.mark.parametrize("batches", [(), (batch(base=0, epoch=1),)], ids=["no records", "records"])
+def test_a_log_start_above_the_high_watermark_is_damage(batches: tuple[BatchHeader, ...]) -> None:
+    """M10: no leader deletes what is not committed, so nothing of such an answer is taken over."""
+    cluster = following()
+    fetched(cluster, part(batch(3, base=0, epoch=1), hw=1))
+    before = (cluster.ends(2), cluster.log(2).log_start_offset)
+    answer = part(*(one._replace(base_offset=Offset(3)) for one in batches), hw=2)
+    for _ in range(4):
+        cluster.advance(1100)
+        fetched(cluster, answer._replace(log_start_offset=Offset(3)))
+    state_before_the_last = state(cluster)
+    cluster.advance(1100)
+    fetched(cluster, answer._replace(log_start_offset=Offset(3)))
+
+    assert (cluster.ends(2), cluster.log(2).log_start_offset) == before
+    assert (state_before_the_last, state(cluster)) == ("fetching", "failed")
+    (failed,) = cluster.emitted(2, "PARTITION_FAILED")
+    assert "log start 3 above the high watermark 2" in str(failed.fields["reason"])
+
+
+def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes() -> None:
+    """M10: what the leader deleted and this replica does not have yet is not below its high watermark."""
+    cluster = following()
+    fetched(cluster, part(batch(3, base=0, epoch=1), hw=1))
+    fetched(cluster, FetchedPartition(TP, high_watermark=Offset(9), log_start_offset=Offset(8)))
+
+    assert cluster.ends(2) == (3, 3)
+    assert cluster.log(2).log_start_offset == 3
+
+
 def test_success_forgets_damage() -> None:
     """Five failures in a row are damage; a success between them begins the count anew."""
     cluster = following()
@@ -287,21 +327,42 @@ def test_high_watermark_of_a_follower(leader_hw: int, own: int) -> None:
 
 
 def test_high_watermark_of_a_follower_may_go_down() -> None:
-    """M7, I13: after a change of leader it may; what consumers of this replica are shown does not."""
+    """M7, I13: after a change of leader it may; consumers of this replica are refused until it is back."""
     cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=3))
     shown = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
     cluster.push(2, partition_image(epoch=2, version=2))
     fetched(cluster, part(hw=1))
-    later = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
-    beyond = cluster.result(cluster.fetch(2, by=None, node=2, at_follower=True))
+    below = [cluster.result(cluster.fetch(start, by=None, node=2, at_follower=True)) for start in (0, 2)]
+    ends = cluster.ends(2)
+    fetched(cluster, part(hw=3))
+    again = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
 
-    assert cluster.ends(2) == (3, 1)
-    assert shown is not None and later is not None
-    assert (shown.high_watermark, later.high_watermark) == (3, 3)
-    assert later.read is not None and later.read.end == 1
-    assert beyond is not None and beyond.refusal is not None
-    assert beyond.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert ends == (3, 1)
+    assert shown is not None and again is not None
+    assert (shown.high_watermark, again.high_watermark) == (3, 3)
+    assert again.read is not None and again.read.end == 3
+    for one in below:
+        assert one is not None and one.refusal is not None
+        assert one.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE
+        assert "HW 1 is below the 3" in one.refusal.message
+
+
+def test_a_follower_that_cut_shows_no_high_watermark_above_its_log() -> None:
+    """F6: what it showed before an unclean election is gone; it shows nothing until its HW is there again."""
+    cluster = following()
+    fetched(cluster, part(batch(2, base=0, epoch=1), batch(1, base=2, epoch=1), hw=3))
+    cluster.fetch(0, by=None, node=2, at_follower=True)
+    cluster.push(2, partition_image(epoch=2, version=2, unclean=2))
+    fetched(cluster, FetchedPartition(TP, diverging=EpochEnd(LeaderEpoch(1), Offset(2))))
+    cut = cluster.ends(2)
+    answers = []
+    for size, hw in ((0, 2), (1, 2), (1, 4)):
+        fetched(cluster, part(*([batch(size, base=cluster.ends(2)[0], epoch=2)] if size else []), hw=hw))
+        answers.append(cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True)))
+
+    assert cut == (2, 2)
+    assert [answer.high_watermark if answer and not answer.refusal else None for answer in answers] == [None, None, 4]
 
 
 def test_log_start_follows_the_leader() -> None:

@@ -338,6 +338,40 @@ def test_rules_that_accept_loss_cut_and_say_so(rules: Rules) -> None:
     assert (cut.fields["from_leo"], cut.fields["to_leo"], cut.fields["committed_cut"]) == (10, 6, 2)
 
 
+def test_a_cut_right_after_a_start_does_not_say_that_nothing_was_committed() -> None:
+    """F4: the HW of a checkpoint may be seconds old; a replica that heard of no other says that it does not know."""
+    cluster = following(*history((5, 10, 0)), hw=3, epoch=6)
+    epoch_ends(cluster, 5, 6)
+    (cut,) = cluster.emitted(2, "TRUNCATION")
+
+    assert (cut.fields["to_leo"], cut.fields["hw_before"], cut.fields["committed_cut"]) == (6, 3, None)
+
+
+def test_a_cut_of_a_replica_that_was_told_the_high_watermark_is_counted() -> None:
+    """F4: once a leader told it the HW in this process, a cut above it took nothing that this replica knew of."""
+    cluster = following(*history((5, 10, 0)), hw=3, epoch=5, rules=FETCH)
+    fetched(cluster, high_watermark=Offset(4))
+    cluster.push(2, partition_image(epoch=6, version=2))
+    fetched(cluster, diverging=EpochEnd(LeaderEpoch(5), Offset(6)))
+    (cut,) = cluster.emitted(2, "TRUNCATION")
+
+    assert (cut.fields["to_leo"], cut.fields["committed_cut"]) == (6, 0)
+
+
+def test_a_lower_high_watermark_of_a_new_leader_allows_no_deeper_cut() -> None:
+    """M7, M41: what was known as committed stays so, also while a new leader does not know it yet."""
+    cluster = following(*history((5, 10, 0)), hw=8, epoch=5, rules=FETCH)
+    fetched(cluster, high_watermark=Offset(8))
+    cluster.push(2, partition_image(epoch=6, version=2))
+    fetched(cluster, high_watermark=Offset(4))
+    before = cluster.ends(2)
+    fetched(cluster, diverging=EpochEnd(LeaderEpoch(5), Offset(6)))
+    (failed,) = cluster.emitted(2, "PARTITION_FAILED")
+
+    assert before == cluster.ends(2) == (10, 4)
+    assert failed.fields["refused_to_leo"] == 6
+
+
 @pytest.mark.parametrize(("unclean", "allowed"), [(None, False), (5, False), (6, True)])
 def test_an_unclean_election_explains_a_cut(unclean: int | None, allowed: bool) -> None:
     """M41: records of an epoch before the last unclean leader's may have been lost to it; later ones may not."""

@@ -158,6 +158,18 @@ def test_another_controller_means_new_metadata_and_a_new_attempt() -> None:
     assert attempts(cluster)[1].partitions == attempts(cluster)[0].partitions
 
 
+def test_a_number_that_a_stranger_used_is_skipped_at_once() -> None:
+    """F3: refused for its sequence, the proposal goes out again in the same moment, above the last one taken."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
+    refused = AlterPartitionAnswer(refusal=Refusal(ErrorCode.INVALID_REQUEST), last_sequence=1_000)
+    cluster.step(1, events.AlterPartitionAnswered(cluster.now, 1, refused))
+
+    assert [request.request_sequence for request in attempts(cluster)] == [1, 1_001]
+    assert attempts(cluster)[1].partitions == attempts(cluster)[0].partitions
+    assert cluster.leader().isr.maximal == {1, 2}
+
+
 def test_a_newer_process_of_the_same_node_ends_this_one() -> None:
     """protocol-fields 1.9: STALE_BROKER_EPOCH stops the process."""
     cluster = leading()

@@ -250,15 +250,26 @@ def test_a_diverging_fetch_moves_no_remote_leo() -> None:
 
 
 def test_an_older_incarnation_fetches_no_more() -> None:
-    """A fetch of an older node epoch than the highest known is refused, remote LEO untouched."""
+    """A fetch of an older node epoch than the metadata names is refused, and the remote LEO does not move."""
     cluster = leading(2)
     cluster.push(1, partition_image(version=2), nodes=[node_image(1), node_image(2, life=3)])
+    cluster.fetch(1, by=2, life=3)
     stale = cluster.result(cluster.fetch(2, by=2, life=2))
-    cluster.fetch(1, by=2, life=4)
-    overtaken = cluster.result(cluster.fetch(2, by=2, life=3))
 
     assert code_of(stale) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert code_of(overtaken) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.remote(2) == 1
+
+
+def test_a_node_epoch_above_the_metadata_is_refused_and_forgotten() -> None:
+    """A fetch of a newer node epoch than the metadata names is retriable, and shuts the real process not out (F2)."""
+    cluster = leading(2)
+    cluster.push(1, partition_image(version=2), nodes=[node_image(1), node_image(2, life=3)])
+    forged = cluster.result(cluster.fetch(2, by=2, life=9))
+    real = cluster.result(cluster.fetch(1, by=2, life=3))
+
+    assert forged is not None and forged.refusal is not None
+    assert (forged.refusal.code, forged.refusal.retriable) == (ErrorCode.UNKNOWN_LEADER_EPOCH, True)
+    assert code_of(real) is None
     assert cluster.remote(2) == 1
 
 
@@ -270,10 +281,58 @@ def test_a_lie_about_the_own_leo_commits_nothing() -> None:
     cluster = leading(1)
     cluster.fetch(1, by=2)
     cluster.produce(*[batch() for _ in range(4)])
-    lie = cluster.result(cluster.fetch(5, by=2))
+    lie = cluster.result(cluster.fetch(5, by=2, honest=False))
 
     assert code_of(lie) is ErrorCode.INVALID_REQUEST
     assert (cluster.remote(2), cluster.log(1).hw) == (1, 1)
+
+
+def test_a_forged_first_fetch_commits_nothing() -> None:
+    """The first fetch of a leader epoch claims at most the epoch's start: nothing later was sent to anybody (F2)."""
+    cluster = leading(3)
+    acknowledged = cluster.produce(batch())
+    forged = cluster.result(cluster.fetch(4, by=2, honest=False))
+
+    assert code_of(forged) is ErrorCode.INVALID_REQUEST
+    assert cluster.remote(2) is None
+    assert cluster.log(1).hw == 0
+    assert cluster.outcome(acknowledged) is None
+
+
+def test_the_start_of_the_epoch_may_be_claimed() -> None:
+    """What lies below the leader epoch's start may have come from an earlier leader."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((0, 4, 0)))
+    cluster.push(1, partition_image(epoch=1))
+
+    assert code_of(cluster.result(cluster.fetch(4, by=2, honest=False))) is None
+    assert cluster.remote(2) == 4
+
+
+def test_a_forked_tail_hears_where_to_cut() -> None:
+    """A follower whose other tail ends beyond the limit is answered by a divergence, not refused for ever (F2)."""
+    cluster = Cluster(1)
+    cluster.preload(1, history((0, 4, 0)))
+    cluster.push(1, partition_image(epoch=2))
+    cluster.produce(batch(), batch(), batch())
+    answer = cluster.result(cluster.fetch(6, by=2, lfe=1, honest=False))
+
+    assert answer is not None and answer.refusal is None
+    assert answer.diverging == (0, 4)
+
+
+def test_the_limit_survives_removal_and_return() -> None:
+    """A follower that is taken off the partition and put back in one epoch may claim no more than before (F2)."""
+    cluster = leading(2)
+    cluster.fetch(2, by=2)
+    cluster.push(1, partition_image(version=2, isr=(1,), replicas=(1,)), nodes=[node_image(1), node_image(2)])
+    cluster.produce(batch(), batch())
+    cluster.push(1, partition_image(version=3, isr=(1,)), nodes=[node_image(1), node_image(2)])
+    lie = cluster.result(cluster.fetch(4, by=2, honest=False))
+    truth = cluster.result(cluster.fetch(2, by=2, honest=False))
+
+    assert code_of(lie) is ErrorCode.INVALID_REQUEST
+    assert code_of(truth) is None
 
 
 def test_what_was_sent_may_be_claimed() -> None:
@@ -286,13 +345,6 @@ def test_what_was_sent_may_be_claimed() -> None:
     assert code_of(after_sending) is None
     assert code_of(back) is None
     assert cluster.remote(2) == 1
-
-
-def test_the_first_fetch_of_an_epoch_is_believed() -> None:
-    """The first fetch of an epoch passed the divergence check; it begins the count."""
-    cluster = leading(4)
-
-    assert code_of(cluster.result(cluster.fetch(4, by=2))) is None
 
 
 def test_beyond_the_log_end_the_divergence_answer_is_better() -> None:
@@ -464,6 +516,19 @@ def test_a_rising_high_watermark_wakes_consumers_only() -> None:
     assert cluster.result(replica) is None
     assert woken is not None and woken.read is not None
     assert (woken.read.start, woken.read.end) == (0, 2)
+
+
+def test_a_woken_consumer_reads_to_the_high_watermark_only() -> None:
+    """M9: what lies above the HW when a parked consumer is woken waits, on a stream as on a call."""
+    cluster = leading(3, replicas=(1, 2), isr=(1, 2))
+    consumer = cluster.fetch(0, by=None, wait=500)
+    on_stream = cluster.fetch(0, by=None, wait=500, stream=7)
+    cluster.fetch(2, by=2)
+
+    for woken in (cluster.result(consumer), cluster.result(on_stream)):
+        assert woken is not None and woken.read is not None
+        assert (woken.read.start, woken.read.end, woken.high_watermark) == (0, 2, 2)
+    assert cluster.ends(1) == (3, 2)
 
 
 def test_zero_wait_is_answered_at_once() -> None:

@@ -64,6 +64,17 @@ def test_lower_epochs_are_ignored() -> None:
     assert (believed(cluster).leader_epoch, believed(cluster).partition_epoch, believed(cluster).leader) == (9, 9, 1)
 
 
+def test_another_state_in_a_known_partition_epoch_is_ignored() -> None:
+    """A leader that lost sight of a member would count its HW without it, while the member is in the ISR it knows."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=5, version=1, replicas=(1, 2), isr=(1, 2)))
+    leader = cluster.cores[1].state.leaders[TP]
+    cluster.push(1, partition_image(epoch=5, version=1, replicas=(1,), isr=(), leader=None))
+
+    assert believed(cluster).replicas == (1, 2)
+    assert set(leader.progress) == {2}
+
+
 def test_what_was_seen_in_an_earlier_life_counts() -> None:
     """TR18: a new process believes nothing older than what it stored before."""
     seen = metadata(node_epoch(1), partition_image(epoch=9, version=9), controller_epoch=7)
@@ -114,6 +125,21 @@ def test_a_snapshot_without_a_topic_deletes_it() -> None:
 
     assert kept == []
     assert cluster.wished(1, DeleteLog) == [DeleteLog(TP)]
+
+
+def test_a_removed_node_is_forgotten_and_stored_as_removed() -> None:
+    """A removal is stored by every node, so that recovery from its image does not bring the node back (C85, TR18)."""
+    cluster = Cluster(1)
+    everybody = [node_image(n) for n in (1, 2, 3)]
+    cluster.push(1, partition_image(), nodes=everybody)
+    removal = cluster.push(1, nodes=[], removed=(NodeId(3),))
+    back = cluster.push(1, partition_image(version=9), nodes=everybody)
+    stored = [effect.image for effect in (*removal, *back) if isinstance(effect, SaveMetadata)]
+
+    assert [(sorted(n.node_id for n in image.nodes), image.removed_node_ids) for image in stored] == [
+        ([1, 2], (3,)),
+        ([1, 2, 3], ()),
+    ]
 
 
 def test_a_topic_made_again_is_another_log() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from controller_builders import CLUSTER, Controller, registration
 
@@ -29,7 +31,7 @@ def test_node_starts_fenced_and_is_unfenced_by_its_first_heartbeat() -> None:
 
 
 def test_restarted_leader_never_leads_in_its_old_epoch() -> None:
-    """TR21: A leads, is back within its session; its registration bumps the leader epoch, whoever is elected."""
+    """TR21, M64: A leads, is back within its session; B leads in a new epoch, and A is a member without proof."""
     controller = Controller()
     controller.start(1, 2)
     before = controller.create(1, 2)
@@ -39,32 +41,38 @@ def test_restarted_leader_never_leads_in_its_old_epoch() -> None:
     after = controller.partition()
     assert after.leader_epoch == before.leader_epoch + 1
     assert after.partition_epoch == before.partition_epoch + 1
-    assert set(after.isr) == {1, 2}
+    assert controller.view() == (2, {1, 2}, set())
+    assert after.unproven == (1,)
     assert not controller.node(1).fenced
 
 
 def test_restart_at_one_replica_bumps_the_epoch_as_well() -> None:
-    """TR21, RF 1: the same node leads again, one epoch later."""
+    """TR21, RF 1: the same node leads again once it reported its log, two epochs later: one was without a leader."""
     controller = Controller()
     controller.start(1)
     before = controller.create(1)
 
     controller.register(1)
+    assert controller.view() == (None, {1}, set())
+    controller.report(1)
 
-    assert controller.partition().leader == 1
-    assert controller.partition().leader_epoch == before.leader_epoch + 1
+    assert controller.view() == (1, {1}, set())
+    assert controller.partition().leader_epoch == before.leader_epoch + 2
 
 
 def test_restarted_follower_costs_no_leader_epoch() -> None:
-    """M56: only what the node led gets a new epoch; within its session it keeps its place in the ISR."""
+    """M56, M64: only what the node led gets a new epoch; a follower stays in the ISR and is proven when counted."""
     controller = Controller()
     controller.start(1, 2)
     before = controller.create(1, 2)
 
     controller.register(2)
+    marked = controller.partition()
+    assert controller.propose(1, 2) is ErrorCode.NONE
 
-    assert controller.partition() == before
-    assert controller.node(2).node_epoch == 3
+    assert marked == replace(before, unproven=(2,), partition_epoch=before.partition_epoch + 1)
+    assert controller.partition() == replace(before, partition_epoch=before.partition_epoch + 2)
+    assert controller.partition().leader_epoch == before.leader_epoch
 
 
 def test_same_registration_sent_twice_is_one_incarnation() -> None:
@@ -211,8 +219,9 @@ def test_feature_levels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     assert controller.core.state.header.feature_level == 1
 
 
-def test_no_level_is_used_that_the_controller_does_not_speak() -> None:
+def test_no_level_is_used_that_the_controller_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer release joins at the controller's level; one that has left that level behind is refused."""
+    monkeypatch.setattr(feature_levels, "HIGHEST", 1)
     controller = Controller()
 
     assert controller.register(1, feature_min=1, feature_max=2).feature_level == 1

@@ -122,8 +122,8 @@ def test_refusal_of_an_older_incarnation_means_nothing() -> None:
     old = controller.epochs[1]
     controller.start(1)
 
-    assert controller.step(ConnectionRefused(controller.now_ms, N, old)) == []
-    assert controller.step(ConnectionRefused(controller.now_ms, NodeId(7), NodeEpoch(1))) == []
+    assert controller.step(ConnectionRefused(controller.now_ms, ((N, old),))) == []
+    assert controller.step(ConnectionRefused(controller.now_ms, ((NodeId(7), NodeEpoch(1)),))) == []
     assert not controller.node(1).fenced
 
 
@@ -196,6 +196,7 @@ def test_shutdown_of_the_last_replica_leaves_it_in_the_elr() -> None:
     assert controller.view() == (None, set(), {1})
 
     controller.start(1)
+    controller.report(1)
     assert controller.view() == (1, {1}, set())
 
 
@@ -213,6 +214,8 @@ def test_operator_may_shut_a_node_down() -> None:
     assert controller.ask(ShutdownNode(node_id=NodeId(9))).refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED
     stale = controller.ask(ShutdownNode(node_id=N, node_epoch=NodeEpoch(77)))
     assert stale.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+    # An operator is no process that could stop.
+    assert stale.refusal.message.endswith("give that one, or leave node_epoch out to mean the process that runs")
 
 
 def test_metadata_is_addressed_to_one_incarnation() -> None:

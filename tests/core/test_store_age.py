@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, registration, seen
 
-from strandline.core.controller_effects import RefuseCall, StopServing
+from strandline.core.controller_effects import OpenWatch, Publish, RefuseCall, StopServing
 from strandline.core.controller_events import ConnectionRefused, ControllerTicked, RequestArrived
 from strandline.core.controller_messages import (
     DeleteTopics,
@@ -21,8 +22,9 @@ from strandline.core.controller_messages import (
 )
 from strandline.core.controller_state import ClusterState
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import MetadataImage
-from strandline.core.store_recovery import GivenNode, recover
+from strandline.core.messages import Heartbeat, MetadataImage, PositionProof, RegisterNode
+from strandline.core.position_proof import prove
+from strandline.core.store_recovery import METADATA_OFFSET_MARGIN, GivenNode, recover
 from strandline.core.types import NodeEpoch, NodeId, TopicPartition
 
 
@@ -40,27 +42,84 @@ def stored(controller: Controller) -> ClusterState:
     return controller.stored
 
 
+def proof_of(controller: Controller, node_id: int, **given: Any) -> PositionProof:
+    """A proof that this controller's store makes for a node's present process, of its present position by default."""
+    header = controller.core.state.header
+    fields: dict[str, Any] = {
+        "node_epoch": controller.epochs[node_id],
+        "controller_epoch": header.controller_epoch,
+        "metadata_offset": header.metadata_offset,
+    }
+    return prove(header.secret, node_id=NodeId(node_id), **{**fields, **given})
+
+
+def heartbeat_of(node_id: int, **given: Any) -> Heartbeat:
+    """A heartbeat of the first process of a node, before it applied any metadata."""
+    fields: dict[str, Any] = {"cluster_id": CLUSTER, "node_id": NodeId(node_id), "node_epoch": NodeEpoch(node_id)}
+    return Heartbeat(**{**fields, "metadata_offset": 0, **given})
+
+
 def given_node(node_id: int, image: MetadataImage, directory_id: str | None = None) -> GivenNode:
     """A node's data directory as `recover` reads it."""
     return GivenNode(node_id=NodeId(node_id), directory_id=directory_id or f"directory-{node_id}", image=image)
 
 
+CLAIMS: dict[str, RegisterNode | Heartbeat] = {
+    "a controller epoch": registration(1, controller_epoch_seen=9),
+    "a leader epoch": registration(1, epochs_seen=(seen(9, 0),)),
+    "a partition epoch": registration(1, epochs_seen=(seen(0, 9),)),
+    "a partition": registration(1, epochs_seen=(seen(0, 0, TopicPartition(TOPIC_ID, 3)),)),
+    "a topic": registration(1, epochs_seen=(seen(0, 0, TopicPartition("created-after-the-backup", 0)),)),
+    "a metadata offset": heartbeat_of(1, metadata_offset=1_000),
+    "a node epoch": heartbeat_of(1, node_epoch=NodeEpoch(1_000)),
+}
+"""What a node may say that it has seen, and the store does not hold."""
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+@pytest.mark.parametrize("mac", [None, b"", b"a" * 32], ids=["no proof", "an empty proof", "a wrong proof"])
+def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbeat, mac: bytes | None) -> None:
+    """F5: a number that is too high refuses the node that sends it, is counted, and changes nothing for others."""
+    controller = running(1, 2)
+    offset = controller.core.state.header.metadata_offset
+    proof = None if mac is None else PositionProof(NodeEpoch(1_000), 9, 1_000, mac)
+
+    refused = controller.ask(replace(claim, position=proof))
+
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.retriable) == (ErrorCode.NOT_CONTROLLER, True)
+    assert "only this node is refused" in refused.message
+    assert controller.core.unproven_claims == 1
+    assert controller.core.state.header.metadata_offset == offset
+    assert controller.core.serves
+    assert controller.heartbeat(2).refusal is None
+    assert controller.ask(InitProducerId()).refusal is None
+
+
+def test_a_proof_for_another_node_proves_nothing() -> None:
+    """F5: what the controller sent to one node, or to its process, is no proof in another's mouth."""
+    controller = running(1, 2)
+    later = proof_of(controller, 2, metadata_offset=1_000)
+
+    refused = controller.heartbeat(1, metadata_offset=1_000, position=later)
+
+    assert isinstance(refused, Refusal)
+    assert controller.core.serves
+
+
 @pytest.mark.parametrize(
-    "what",
-    [
-        {"controller_epoch_seen": 9},
-        {"epochs_seen": (seen(9, 0),)},
-        {"epochs_seen": (seen(0, 9),)},
-        {"epochs_seen": (seen(0, 0, TopicPartition(TOPIC_ID, 3)),)},
-        {"epochs_seen": (seen(0, 0, TopicPartition("created-after-the-backup", 0)),)},
-    ],
+    "beyond",
+    [{"controller_epoch": 9}, {"metadata_offset": 1_000}, {"node_epoch": NodeEpoch(1_000)}],
+    ids=["controller epoch", "metadata offset", "node epoch"],
 )
-def test_store_older_than_a_node_has_seen_serves_nothing(what: dict[str, Any]) -> None:
+@pytest.mark.parametrize("asks", [registration, heartbeat_of], ids=["a registration", "a heartbeat"])
+def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyond: dict[str, Any]) -> None:
     """TR18: the first proof ends all service, watches included; no epoch is handed out twice."""
     controller = running(1, 2)
     offset = controller.core.state.header.metadata_offset
+    claim = asks(1, position=proof_of(controller, 1, **beyond))
 
-    effects = controller.step(RequestArrived(controller.now_ms, 77, registration(1, **what)))
+    effects = controller.step(RequestArrived(controller.now_ms, 77, claim))
 
     assert [type(effect) for effect in effects] == [StopServing, RefuseCall]
     assert controller.core.state.header.metadata_offset == offset
@@ -70,6 +129,34 @@ def test_store_older_than_a_node_has_seen_serves_nothing(what: dict[str, Any]) -
         assert refused.code is ErrorCode.NOT_CONTROLLER
         assert "strandline controller recover" in refused.message
     assert isinstance(controller.watch(WatchMetadata()), Refusal)
+
+
+def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
+    """F5: snapshots and changes are proven to the process that they are addressed to, and to nobody else."""
+    controller = running(1, 2)
+    epoch = controller.epochs[1]
+
+    opened = controller.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=epoch))
+    as_client = controller.watch(WatchMetadata())
+    change = controller.step(RequestArrived(controller.now_ms, 78, registration(3)))[1]
+
+    assert isinstance(opened, OpenWatch) and isinstance(as_client, OpenWatch) and isinstance(change, Publish)
+    assert opened.snapshot.position == proof_of(controller, 1, metadata_offset=opened.snapshot.metadata_offset)
+    assert change.position_for(NodeId(1), epoch) == proof_of(controller, 1)
+    assert as_client.snapshot.position is None
+    assert change.position_for(None, None) is None
+
+
+def test_recovery_keeps_the_secret_of_a_given_store() -> None:
+    """F5: positions that nodes hold stay proven over a recovery from the old store; without it none is."""
+    controller = running(1, 2)
+    image = controller.core.state.snapshot()
+
+    kept = recover([given_node(1, image), given_node(2, image)], stored(controller))
+    lost = recover([given_node(1, image), given_node(2, image)])
+
+    assert kept.header.secret == controller.core.state.header.secret
+    assert lost.header.secret == ""
 
 
 def test_equal_epochs_and_deleted_topics_are_no_proof() -> None:
@@ -89,7 +176,8 @@ def test_restored_backup_is_noticed() -> None:
     controller = running(1, 2)
     backup = stored(controller)
     controller.register(1)
-    controller.register(1)
+    assert controller.propose(1, 2, sender=2) is ErrorCode.NONE
+    controller.register(2)
     latest = controller.partition()
     assert latest.leader_epoch == 2
 
@@ -113,7 +201,8 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         restored = Controller(state=backup)
         restored.epochs = controller.epochs
 
-        refused = restored.heartbeat(node_id, metadata_offset=applied)
+        proof = proof_of(controller, node_id)
+        refused = restored.heartbeat(node_id, metadata_offset=applied, position=proof)
 
         assert isinstance(refused, Refusal)
         assert refused.code is ErrorCode.NOT_CONTROLLER
@@ -142,11 +231,12 @@ def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
     """Nobody is heard any more, so every session would end; fencing them would only bring the old store forward."""
     controller = running(1, 2)
     before = controller.core.state
-    assert isinstance(controller.heartbeat(1, metadata_offset=before.header.metadata_offset + 1), Refusal)
+    later = proof_of(controller, 1, metadata_offset=before.header.metadata_offset + 1)
+    assert isinstance(controller.heartbeat(1, position=later), Refusal)
 
     later_ms = controller.now_ms + 60_000
     effects = controller.step(ControllerTicked(later_ms))
-    effects += controller.step(ConnectionRefused(later_ms, NodeId(2), controller.epochs[2]))
+    effects += controller.step(ConnectionRefused(later_ms, ((NodeId(2), controller.epochs[2]),)))
 
     assert effects == []
     assert controller.core.state == before
@@ -184,7 +274,7 @@ def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> Non
     )
     assert state.header.cluster_id == CLUSTER
     assert state.header.controller_epoch == 2
-    assert state.header.metadata_offset == new.metadata_offset + 1
+    assert state.header.metadata_offset == new.metadata_offset + METADATA_OFFSET_MARGIN
     assert {n: r.directory_id for n, r in state.nodes.items()} == {n: f"directory-{n}" for n in (1, 2, 3)}
 
 
@@ -213,12 +303,14 @@ def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
     recovered = Controller(state=recover([given_node(1, image), given_node(2, image)]))
     known = (seen(partition.leader_epoch, partition.partition_epoch),)
     answers = [recovered.register(n, epochs_seen=known, controller_epoch_seen=1) for n in (1, 2)]
+    recovered.heartbeat(2)
+    recovered.report(2)
 
     assert [answer.refusal for answer in answers] == [None, None]
     assert min(answer.node_epoch for answer in answers) > max(controller.epochs.values())
     assert recovered.partition().leader is not None
     assert recovered.partition().leader_epoch > partition.leader_epoch
-    assert set(recovered.partition().isr) == {1, 2}
+    assert recovered.view() == (2, {1, 2}, set())
 
 
 def test_registration_that_the_store_has_lost_gives_it_away() -> None:
@@ -229,7 +321,8 @@ def test_registration_that_the_store_has_lost_gives_it_away() -> None:
     restored = Controller(state=backup)
     restored.epochs = controller.epochs
 
-    refused = restored.heartbeat(1, metadata_offset=backup.header.metadata_offset)
+    proof = proof_of(controller, 1, metadata_offset=backup.header.metadata_offset)
+    refused = restored.heartbeat(1, metadata_offset=backup.header.metadata_offset, position=proof)
 
     assert isinstance(refused, Refusal)
     assert f"node epoch {controller.epochs[1]}" in refused.message

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord, TopicRecord, Transaction
+from strandline.core.controller_state import (
+    ClusterHeader,
+    ClusterState,
+    NodeRecord,
+    RemovedNode,
+    TopicRecord,
+    Transaction,
+)
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.types import (
     Durability,
@@ -130,6 +138,40 @@ async def test_later_transactions_replace_and_delete(tmp_path: Path) -> None:
     assert found == expected
     assert found is not None
     assert (set(found.topics), found.deleted_topic_ids) == ({OTHER}, {TOPIC})
+
+
+async def test_removed_nodes_are_kept(tmp_path: Path) -> None:
+    """A removed node is found again as its tombstone alone, and beside its record once the id has registered again."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    removed = RemovedNode(node_id=NodeId(1), node_epoch=NodeEpoch(1), directory_id="d")
+    gone = ClusterState(header=header()).apply(full(1)).apply(Transaction(header=header(2), removed_nodes=(removed,)))
+    back = gone.apply(Transaction(header=header(3), nodes=(node(epoch=5),)))
+    await store.commit([full(1), Transaction(header=header(2), removed_nodes=(removed,))])
+    await store.close()
+    found = await reopened(tmp_path)
+    again = SqliteStore(tmp_path)
+    await again.open()
+    await again.replace(back)
+    await again.close()
+
+    assert found == gone
+    assert found is not None
+    assert found.nodes == {}
+    assert await reopened(tmp_path) == back
+
+
+async def test_a_store_from_before_removals_is_read(tmp_path: Path) -> None:
+    """A store that the first release made, without a table of removed nodes, is opened and written to."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([full(1)])
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
+        raw.execute("DROP TABLE removed_nodes")
+    found = await reopened(tmp_path)
+
+    assert found == ClusterState(header=header()).apply(full(1))
 
 
 async def test_commits_together_are_whole_or_nothing(tmp_path: Path) -> None:
@@ -291,6 +333,7 @@ partitions = st.builds(
     recovering=st.booleans(),
     last_unclean_leader_epoch=st.none() | st.integers(0, 2**31 - 1).map(LeaderEpoch),
     observers=several,
+    unproven=several,
 )
 endpoints = st.none() | st.builds(Endpoint, st.text(max_size=20), st.integers(1, 65_535))
 images = st.builds(
@@ -323,7 +366,7 @@ rules = st.builds(
 @given(partition=partitions, record=records, cluster_rules=rules)
 def test_documents_round_trip(partition: PartitionImage, record: NodeRecord, cluster_rules: Rules) -> None:
     """Whatever is written reads back equal."""
-    whole = ClusterHeader(cluster_id="c", rules=cluster_rules, next_producer_id=2**62)
+    whole = ClusterHeader(cluster_id="c", rules=cluster_rules, next_producer_id=2**62, secret="7e" * 32)
 
     assert documents.read(documents.write(documents.write_partition(partition)), documents.read_partition) == partition
     assert documents.read(documents.write(documents.write_node(record)), documents.read_node) == record

@@ -7,13 +7,16 @@ from pathlib import Path
 from running_controller import controller, create, join, stub_of
 from scraping import LOOPBACK, names_of, scraped
 
+from strandline.core.controller_events import ConnectionRefused
+from strandline.core.types import NodeEpoch, NodeId
 from strandline.metrics.families import Role
 from strandline.v1 import controller_service_pb2 as pb
 
 
 async def test_every_metric_of_a_controller_is_scraped(tmp_path: Path) -> None:
     """No name of the table is missing, and none is beyond it."""
-    async with controller(tmp_path, metrics_bind=LOOPBACK) as process:
+    async with controller(tmp_path, metrics_bind=LOOPBACK) as process, stub_of(process) as stub:
+        await join(stub, 1)
         seen = await scraped(process.metrics_address)
 
     assert seen.ours == names_of(Role.CONTROLLER)
@@ -31,12 +34,27 @@ async def test_a_lost_node_is_seen(tmp_path: Path) -> None:
         )
         after = await scraped(process.metrics_address)
 
-    assert [before.value(name) for name in ("fenced_nodes", "active_nodes", "offline_partitions")] == [0, 1, 0]
-    assert [after.value(name) for name in ("fenced_nodes", "active_nodes", "offline_partitions")] == [1, 0, 1]
+    assert [before.value(name) for name in ("active_nodes", "offline_partitions")] == [1, 0]
+    assert [after.value(name) for name in ("active_nodes", "offline_partitions")] == [0, 1]
+    assert (before.value("fenced_nodes", node="1"), after.value("fenced_nodes", node="1")) == (0, 1)
     assert before.value("cluster_partitions") == 1
     assert after.value("node_sessions_ended_total", cause="requested") == 1
     assert after.value("metadata_offset") > before.value("metadata_offset")
     assert after.value("metadata_commit_seconds_count") > 0
+
+
+async def test_a_removed_node_is_seen_no_more(tmp_path: Path) -> None:
+    """A node that was removed has no series of its own left, and the others keep theirs."""
+    async with controller(tmp_path, metrics_bind=LOOPBACK) as process, stub_of(process) as stub:
+        await join(stub, 1)
+        gone = await join(stub, 2)
+        refused = ((NodeId(2), NodeEpoch(gone.node_epoch)),)
+        process.driver.step(ConnectionRefused(process.driver.clock(), refused))
+        await stub.UnregisterNode(pb.UnregisterNodeRequest(node_id=2), timeout=5)
+        seen = await scraped(process.metrics_address)
+
+    nodes = {labels for name, labels in seen.samples if name == "strandline_fenced_nodes"}
+    assert nodes == {frozenset({("node", "1")})}
 
 
 async def test_the_creation_of_a_topic_is_no_election(tmp_path: Path) -> None:

@@ -32,9 +32,21 @@ async def test_a_loop_that_stands_still_fails_its_scrape(monkeypatch: pytest.Mon
     assert (stuck, healthy) == (503, 200)
 
 
-def _status(address: str) -> int:
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/favicon.ico", "/../metrics", "/metrics%00"])
+async def test_other_paths_are_not_found(path: str) -> None:
+    """And the answer says where the metrics are."""
+    port = MetricsPort(Role.REPLICA, tuple)
+    address = port.open(LOOPBACK)
+    assert address is not None
+    status = await asyncio.to_thread(_status, address, path)
+    await asyncio.to_thread(port.close)
+
+    assert status == 404
+
+
+def _status(address: str, path: str = "/metrics") -> int:
     try:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

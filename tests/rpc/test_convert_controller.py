@@ -20,6 +20,7 @@ from strandline.core.messages import (
     NodeImage,
     NodeRegistered,
     PartitionImage,
+    PositionProof,
     ProposedIsr,
     RegisterNode,
     TopicImage,
@@ -47,7 +48,9 @@ epochs = st.integers(0, 2**31 - 1)
 node_epochs = st.integers(0, 2**63 - 1).map(NodeEpoch)
 several = st.lists(ids.map(NodeId), max_size=4, unique=True).map(tuple)
 words = st.text(max_size=12)
-endpoints = st.builds(Endpoint, st.text(min_size=1, max_size=12), st.integers(1, 65_535))
+hosts = st.text("abz09.-_:%", min_size=1, max_size=12)
+shown = st.text(st.characters(exclude_categories=("C", "Zl", "Zp", "Zs"), include_characters=" "), max_size=12)
+endpoints = st.builds(Endpoint, hosts, st.integers(1, 65_535))
 roles = st.frozensets(st.sampled_from(Role), min_size=1)
 tps = st.builds(TopicPartition, st.uuids().map(str), st.integers(0, 9_999))
 rules = st.builds(
@@ -57,17 +60,18 @@ rules = st.builds(
     isr_join=st.sampled_from(IsrJoin),
     durability=st.sampled_from(Durability),
 )
+positions = st.builds(PositionProof, node_epochs, epochs, st.integers(0, 2**62), st.binary(min_size=32, max_size=32))
 registrations = st.builds(
     RegisterNode,
     node_id=ids.map(NodeId),
     cluster_id=st.none() | words,
-    incarnation_id=st.text(min_size=1, max_size=12),
-    directory_id=st.text(min_size=1, max_size=12),
+    incarnation_id=shown.filter(bool),
+    directory_id=shown.filter(bool),
     roles=roles,
     rules=rules,
     client_endpoint=endpoints,
     internal_endpoint=endpoints,
-    rack=st.none() | words,
+    rack=st.none() | shown,
     feature_min=st.just(1),
     feature_max=st.integers(1, 9),
     unclean=st.booleans(),
@@ -75,6 +79,8 @@ registrations = st.builds(
     epochs_seen=st.lists(
         st.builds(EpochsSeen, tps, epochs.map(LeaderEpoch), epochs.map(PartitionEpoch)), max_size=3
     ).map(tuple),
+    known_incarnations=st.lists(shown.filter(bool), max_size=3).map(tuple),
+    position=st.none() | positions,
 )
 nodes = st.builds(
     NodeImage,
@@ -103,6 +109,7 @@ def partition(topic_id: str, index: int, leader: int | None, unclean: int | None
         recovering=leader == 0,
         last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(unclean),
         observers=isr[1:],
+        unproven=isr[1:],
     )
 
 
@@ -147,6 +154,7 @@ def test_rules_that_are_not_given_are_the_controllers(ours: Rules) -> None:
         nodes=st.lists(nodes, max_size=3).map(tuple),
         topics=st.lists(topics(), max_size=3).map(tuple),
         deleted_topic_ids=st.lists(st.uuids().map(str), max_size=2).map(tuple),
+        removed_node_ids=st.lists(st.integers(0, 2**31 - 1).map(NodeId), max_size=2).map(tuple),
         to_node_epoch=st.none() | node_epochs,
     )
 )
@@ -172,6 +180,7 @@ def test_sign_of_life_carries_no_image() -> None:
         metadata_offset=st.integers(-1, 2**62),
         want_fence=st.booleans(),
         want_shut_down=st.booleans(),
+        position=st.none() | positions,
     )
 )
 def test_heartbeat_round_trips(request: Heartbeat) -> None:
@@ -210,7 +219,7 @@ def test_alter_partition_round_trips() -> None:
     )
     answer = AlterPartitionAnswer(
         partitions=(
-            IsrDecision(a, None, NodeId(0), LeaderEpoch(1), (NodeId(0),), PartitionEpoch(3), True),
+            IsrDecision(a, None, NodeId(0), LeaderEpoch(1), (NodeId(0),), PartitionEpoch(3), True, (NodeId(0),)),
             IsrDecision(b, Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")),
         )
     )

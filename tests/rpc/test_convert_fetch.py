@@ -13,6 +13,7 @@ from strandline.core.types import BatchHeader, EpochEnd, LeaderEpoch, NodeEpoch,
 from strandline.rpc.addressing import read_forgotten
 from strandline.rpc.convert_fetch import ServedPartition, fetch_topics, read_fetch
 from strandline.rpc.convert_fetch_asking import fetch_stream_message, forget_message, read_fetched
+from strandline.rpc.decoded import Decoded
 from strandline.v1 import follower_service_pb2, partition_pb2
 from strandline.v1 import leader_service_pb2 as pb
 
@@ -132,11 +133,8 @@ def test_damaged_bytes_are_reported_and_dropped() -> None:
 
 def test_records_that_cannot_be_decoded_are_an_error_of_their_partition() -> None:
     """With decode, a batch that only its producer understands refuses one partition, not the call."""
-
-    def decode(payload: bytes, start: Offset) -> list[Any]:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "no records")
-
+    refusal = Refusal(ErrorCode.CORRUPT_MESSAGE, "no records")
     served = [ServedPartition(FetchResult(TP, Offset(4)), b"garbage")]
-    answers = fetch_topics(served, (), FixedTopics(), {TP: Offset(0)}, decode)
+    answers = fetch_topics(served, (), FixedTopics(), {TP: Decoded((), refusal)})
 
     assert answers[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE

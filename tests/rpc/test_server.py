@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
+import struct
 from typing import Any
 
 import grpc
@@ -176,3 +178,48 @@ async def test_an_internal_port_welcomes_frequent_pings() -> None:
     await server.stop(0)
 
     assert first.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def _frame(kind: int, payload: bytes = b"") -> bytes:
+    """A frame of HTTP/2 on the connection itself."""
+    return struct.pack(">I", len(payload))[1:] + bytes((kind, 0)) + bytes(4) + payload
+
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4)
+_PING = _frame(6, b"12345678")
+
+
+@pytest.mark.parametrize("keepalive", [None, Keepalive()], ids=["clients", "internal"])
+async def test_a_flood_of_pings_is_cut_off(keepalive: Keepalive | None) -> None:
+    """On both ports: a connection that sends nothing but pings is ended with too_many_pings."""
+    server = build_server(ServerSettings(name="pings", internal_keepalive=keepalive))
+    endpoint = bind(server, LOOPBACK)
+    await server.start()
+    reader, writer = await asyncio.open_connection(*endpoint)
+    writer.write(_PREFACE)
+    said = b""
+    async with asyncio.timeout(10):
+        while b"too_many_pings" not in said:
+            with contextlib.suppress(ConnectionError):
+                writer.write(_PING * 100)
+                await writer.drain()
+            # An acknowledgement comes for each ping that is taken.
+            received = await reader.read(1 << 16)
+            assert received, "the connection ended without a word"
+            said = said[-100:] + received
+    writer.close()
+    await server.stop(0)
+
+
+async def test_a_connection_that_says_nothing_is_ended() -> None:
+    """It has so long to speak HTTP/2, and takes no place of anybody after that."""
+    server = build_server(ServerSettings(name="silent", handshake_ms=100))
+    endpoint = bind(server, LOOPBACK)
+    await server.start()
+    reader, writer = await asyncio.open_connection(*endpoint)
+    async with asyncio.timeout(10):
+        said = await reader.read()
+    writer.close()
+    await server.stop(0)
+
+    assert b"handshake timeout" in said

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.runtime import refusals
 from strandline.runtime.log_form import LogFormat, LogLevel, configure_log_lines
 
 
@@ -46,6 +48,23 @@ def test_a_file_gets_json() -> None:
     assert list(first) == ["timestamp", "level", "event", "topic", "partition", "isr"]
     assert (first["event"], first["level"], first["isr"]) == ("leads", "info", [1, 2])
     assert "ValueError: broken" in second["exception"]
+
+
+@pytest.mark.parametrize(("level", "count"), [(LogLevel.INFO, 1), (LogLevel.ERROR, 0)])
+def test_refusals_have_the_form_and_the_level_of_every_line(
+    monkeypatch: pytest.MonkeyPatch, level: LogLevel, count: int
+) -> None:
+    """Though their module was imported before the log was configured."""
+    stream = io.StringIO()
+    # As in a new process: a logger keeps the form in which it was used first.
+    monkeypatch.setattr(refusals, "_log", structlog.get_logger("strandline.refusals"))
+    configure_log_lines(LogFormat.JSON, level, stream)
+    refusals.Refusals().note("Produce", Refusal(ErrorCode.INVALID_REQUEST, "no topic"))
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+
+    assert [(line["event"], line["level"], line["error"]) for line in lines] == [
+        ("refused", "info", "INVALID_REQUEST")
+    ] * count
 
 
 def test_a_terminal_gets_words() -> None:

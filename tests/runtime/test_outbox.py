@@ -26,6 +26,27 @@ async def test_answers_leave_in_the_order_they_became_ready() -> None:
     assert written == [1, 2, 3]
 
 
+async def test_an_answer_that_is_made_later_keeps_its_place_and_its_room() -> None:
+    """It is made when what was put before it is written, and its bytes count until it is written itself."""
+    outbox: Outbox[str] = Outbox(max_bytes=100)
+    happened: list[str] = []
+
+    async def write(message: str) -> None:
+        happened.append(f"{message} written, room {outbox.room_bytes()}")
+
+    async def make() -> str:
+        happened.append("made")
+        return "later"
+
+    outbox.put("first", 10)
+    outbox.put_later(make, 60)
+    outbox.put("last")
+    outbox.close()
+    await outbox.write_all(write)
+
+    assert happened == ["first written, room 30", "made", "later written, room 40", "last written, room 100"]
+
+
 async def test_room_shrinks_with_the_backlog_and_grows_as_it_is_written() -> None:
     """Bytes count from the put until the write is done."""
     outbox: Outbox[int] = Outbox(max_bytes=100)

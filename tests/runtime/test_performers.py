@@ -50,8 +50,10 @@ def _performers(calls: Calls, logs: FakeLogs | None = None) -> Performers:
         calls=calls,
         reporter=unused,
         clock=lambda: 1_000,
+        report_logs=lambda _: None,
         alter_partition=lambda _: None,
         refresh=lambda: None,
+        look_up=lambda _: None,
     )
 
 

@@ -73,3 +73,13 @@ def test_wrong_usage_exits_with_2() -> None:
         parse_flags(Sample, "sample", ["--nosuch"])
 
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000, "{a: " * 5_000, "a: [", "\x00"], ids=["lists", "maps", "cut", "zero"])
+def test_a_settings_file_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    """However deeply it is nested, it is one sentence that names the file."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+
+    with pytest.raises(SettingsWrong, match=r"settings file .*settings\.yaml cannot be read: "):
+        load_settings(Sample, flags={}, variables={}, file=file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint, MetadataImage, NodeImage, TopicImage
 from strandline.core.types import NodeEpoch, NodeId, Rules
@@ -78,3 +80,13 @@ def test_nodes_are_known_by_both_addresses() -> None:
     assert topics.endpoint_of(NodeId(1)) == Endpoint("c", 1)
     assert topics.internal_endpoint_of(NodeId(1)) == Endpoint("i", 2)
     assert topics.internal_endpoint_of(NodeId(9)) is None
+
+
+def test_a_removed_node_has_no_address() -> None:
+    """After a change that removes a node nobody is connected to its old addresses any more (C85)."""
+    topics = TopicDirectory()
+    topics.apply(_image())
+    topics.apply(replace(_image(snapshot=False), nodes=(), removed_node_ids=(NodeId(1),)))
+
+    assert topics.endpoint_of(NodeId(1)) is None
+    assert topics.internal_endpoint_of(NodeId(1)) is None

@@ -130,7 +130,7 @@ def test_renewed_certificates_are_taken_up_without_a_restart(cluster: LocalClust
     before = {holder: _in_file(cluster, holder) for holder in addresses}
     pids = [service.pid for service in cluster.services]
 
-    renewed = CliRunner().invoke(app, ["certs", "renew", str(cluster.directory / "certs"), "--days", "30"])
+    renewed = CliRunner().invoke(app, ["certs", "renew", str(cluster.directory / "certs"), "--valid-for", "30d"])
     assert renewed.exit_code == 0, renewed.output
 
     for holder, address in addresses.items():

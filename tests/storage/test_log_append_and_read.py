@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.batch import check_produced, parse_header, split_batches
 from strandline.records.codec import NewRecord, decode_batches, encode_batch
+from strandline.storage.disk import StorageDamaged
 
 
 def test_new_log_is_empty(build) -> None:
@@ -184,13 +191,98 @@ def test_time_finds_the_first_batch_that_reaches_it(build, fill, reopened) -> No
         log = build.recover(clean=True)[0]
 
     def base_at(timestamp_ms: int, end: Offset | None = None) -> int | None:
-        found = log.offset_for_timestamp(timestamp_ms, log.leo if end is None else end)
+        found = log.search_time(timestamp_ms, log.leo if end is None else end).first()
         return None if found is None else found.header.base_offset
 
     assert [base_at(ms) for ms in (0, 1_000, 1_001, 1_002, 1_077, 1_119, 1_120)] == [0, 0, 0, 2, 76, 118, None]
     assert base_at(1_077, Offset(77)) is None
     log.advance_log_start(Offset(30))
     assert base_at(0) == 30
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_the_largest_time_below_an_end_is_that_of_the_batches(build, fill, reopened) -> None:
+    """Whatever the order of the times, at every end, at and between the batches' borders."""
+    log = build.log(segment_bytes=6_000, index_interval_bytes=300)
+    for start_ms in (5_000, 1_000, 9_000, 2_000, 3_000, 9_500, 1_000):
+        fill(log, 7, start_ms=start_ms)
+    if reopened:
+        log.close()
+        log = build.recover(clean=True, segment_bytes=6_000, index_interval_bytes=300)[0]
+    batches = [(found.header.next_offset, found.header.max_timestamp_ms) for found in log.batches()]
+
+    assert len(log.segments) > 1
+    for end in range(log.leo + 3):
+        expected = max((newest for next_offset, newest in batches if next_offset <= end), default=-1)
+        assert log.max_timestamp_before(Offset(end)) == (expected if expected >= 0 else None)
+
+
+def test_the_largest_time_below_an_end_is_found_without_reading_the_segment(build, fill, monkeypatch) -> None:
+    """Some headers from the last index entry on, however many batches lie before it."""
+    log = build.log(segment_bytes=1 << 24, index_interval_bytes=1_000)
+    fill(log, 2_000)
+    end = Offset(log.leo - 3)
+    reads = []
+    real = os.pread
+
+    def counted(fd: int, size: int, position: int) -> bytes:
+        reads.append(size)
+        return real(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", counted)
+    found = log.max_timestamp_before(end)
+
+    assert found is not None
+    assert sum(reads) < 20_000 < log.size_bytes
+
+
+def test_a_search_by_time_outlives_its_segments(build, fill) -> None:
+    """What was there when it was made is found in another thread, though the log has been deleted meanwhile."""
+    log = build.log()
+    fill(log, 60)
+    search = log.search_time(1_077, log.leo)
+    log.delete()
+    found = ThreadPoolExecutor(1).submit(search.first).result()
+    payload = found.payload()
+    search.close()
+
+    assert found.header.base_offset == 76
+    assert parse_header(payload) == found.header
+
+
+def test_a_search_by_time_in_a_log_that_was_cut_is_an_error(build, fill) -> None:
+    """It never takes what came in place of the batches for them: it ends where they end."""
+    log = build.log(segment_bytes=1 << 20)
+    fill(log, 60)
+    search = log.search_time(1_119, log.leo)
+    log.truncate_to(Offset(20))
+
+    with pytest.raises(StorageDamaged):
+        search.first()
+    search.close()
+
+
+def test_a_search_that_nobody_runs_keeps_no_descriptor(build, fill) -> None:
+    """A caller that goes away leaves nothing open."""
+    log = build.log()
+    fill(log, 60)
+    before = _open_files(log.directory)
+    searches = [log.search_time(1_077, log.leo) for _ in range(10)]
+    during = _open_files(log.directory)
+    del searches
+    gc.collect()
+
+    assert during >= before + 10
+    assert _open_files(log.directory) == before
+
+
+def _open_files(directory: Path) -> int:
+    """How many descriptors of this process are of files in ``directory``."""
+    found = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += os.readlink(entry).startswith(str(directory))
+    return found
 
 
 def test_time_may_go_back(build, fill) -> None:
@@ -203,6 +295,6 @@ def test_time_may_go_back(build, fill) -> None:
     times = [(found.header.base_offset, found.header.max_timestamp_ms) for found in log.batches()]
 
     for asked in range(900, 9_600, 50):
-        found = log.offset_for_timestamp(asked, log.leo)
+        found = log.search_time(asked, log.leo).first()
         expected = next((base for base, newest in times if newest >= asked), None)
         assert (found.header.base_offset if found else None) == expected

@@ -150,6 +150,22 @@ def test_batches_win_over_the_epoch_file(build, fill) -> None:
     assert recovery.epochs == (EpochEntry(1, Offset(0)), EpochEntry(4, Offset(20)), EpochEntry(5, Offset(40)))
 
 
+@pytest.mark.parametrize("wrong", [98, 104, 112, 118])
+def test_headers_above_the_recovery_point_win_over_the_epoch_file(build, fill, wrong: int) -> None:
+    """Where the file names the right epochs and a wrong start, which the headers that are read anyway contradict."""
+    checkpoints = DirectoryCheckpoints.load(build.data)
+    log = build.recover(checkpoints=checkpoints, segment_bytes=1 << 20)[0]
+    fill(log, 50, epoch=1)
+    fill(log, 10, epoch=2)
+    log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(2, Offset(wrong))])
+    log.note_durable(Offset(80))
+    checkpoints.recovery_points.save()
+    recovery = build.recover(segment_bytes=1 << 20)[1]
+
+    assert recovery.bytes_checked < log.size_bytes
+    assert recovery.epochs == (EpochEntry(1, Offset(0)), EpochEntry(2, Offset(100)))
+
+
 @pytest.mark.parametrize("batches", range(1, 13))
 def test_epochs_of_segments_that_need_no_reading_stay(build, fill, batches: int) -> None:
     """An older segment has headers behind its last index entry, the newest may have none: its epochs count too."""

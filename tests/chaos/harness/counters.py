@@ -42,7 +42,7 @@ def counted(controller: Path, nodes: list[Path]) -> Counter[str]:
             if row["event_type"] == "TRUNCATION":
                 found["truncations"] += 1
                 found["truncated_records"] += max(0, row["from_leo"] - row["to_leo"])
-                found["committed_cut"] += row["committed_cut"]
+                found["committed_cut"] += row.get("committed_cut") or 0
             elif row["event_type"] == "PARTITION_FAILED":
                 found["failed_partitions"] += 1
             elif row["event_type"] == "ALTER_PARTITION":
