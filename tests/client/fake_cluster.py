@@ -250,7 +250,13 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
                         _cancel(parked.pop(tp, None))
                         parked[tp] = asyncio.create_task(
                             self._serve(
-                                context, writing, request.correlation_id, topic.topic_id, part, request.max_bytes
+                                context,
+                                writing,
+                                parked,
+                                request.correlation_id,
+                                topic.topic_id,
+                                part,
+                                request.max_bytes,
                             )
                         )
         finally:
@@ -258,9 +264,18 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
                 task.cancel()
 
     async def _serve(
-        self, context: Any, writing: asyncio.Lock, number: int, topic_id: str, part: Any, max_bytes: int
+        self,
+        context: Any,
+        writing: asyncio.Lock,
+        parked: dict[TopicPartition, asyncio.Task[None]],
+        number: int,
+        topic_id: str,
+        part: Any,
+        max_bytes: int,
     ) -> None:
         row = await self.fetch_row(topic_id, part, max_bytes)
+        # Only a wait may be cancelled: a write cut short leaves the stream unable to write again.
+        parked.pop(TopicPartition(topic_id, part.partition), None)
         answer = lpb.FetchStreamResponse(
             correlation_id=number, responses=[ppb.FetchTopicResponse(topic_id=topic_id, partitions=[row])]
         )

@@ -1,7 +1,8 @@
 """What scenarios 8 and 16 share: two nodes go, the last one loses its power, all return in a given order (TR11).
 
-Expected at each moment is what the controller's own lists say: a partition has a leader exactly when a node of its
-ISR or ELR lives, and a node that lost records is in neither.
+Expected at each moment is what the controller's own lists say: every process is a new one, so a partition has a leader
+exactly when min ISR members of its ISR and ELR live, or all of them where they are fewer (M65); a node that came back
+unclean is in neither list.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ async def _led_by_the_entitled(
     unclean: int | None,
 ) -> None:
     """Waits until the partitions that can have a leader have one, and checks that the others have none."""
-    wanted = {key: alive & ({*each.isr, *each.elr} - {unclean}) for key, each in lists.items()}
+    wanted = {key: _entitled(each, alive, unclean) for key, each in lists.items()}
 
     async def look() -> bool:
         now = await _partitions(run)
@@ -135,3 +136,11 @@ async def _led_by_the_entitled(
             run.check(bool(wanted[key]), f"{key} is led by {each.leader_id}, with only {alive} alive")
             run.check(each.leader_id in wanted[key], f"{key} is led by {each.leader_id}, entitled are {wanted[key]}")
         run.counters["stayed_offline"] += not wanted[key]
+
+
+def _entitled(partition: metadata_pb2.PartitionMetadata, alive: set[int], unclean: int | None) -> set[int]:
+    """The nodes of which one may lead, empty while too few are there to compare their logs."""
+    # Until it registers, nobody knows that the unclean one lost anything.
+    members = {*partition.isr, *partition.elr} - ({unclean} & alive)
+    there = members & alive
+    return there if len(there) >= min(partition.min_insync_replicas, len(members)) else set()
