@@ -248,17 +248,8 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
                     for part in topic.partitions:
                         tp = TopicPartition(topic.topic_id, part.partition)
                         _cancel(parked.pop(tp, None))
-                        parked[tp] = asyncio.create_task(
-                            self._serve(
-                                context,
-                                writing,
-                                parked,
-                                request.correlation_id,
-                                topic.topic_id,
-                                part,
-                                request.max_bytes,
-                            )
-                        )
+                        serving = self._serve(context, writing, parked, request, topic.topic_id, part)
+                        parked[tp] = asyncio.create_task(serving)
         finally:
             for task in parked.values():
                 task.cancel()
@@ -268,16 +259,16 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         context: Any,
         writing: asyncio.Lock,
         parked: dict[TopicPartition, asyncio.Task[None]],
-        number: int,
+        request: Any,
         topic_id: str,
         part: Any,
-        max_bytes: int,
     ) -> None:
-        row = await self.fetch_row(topic_id, part, max_bytes)
+        row = await self.fetch_row(topic_id, part, request.max_bytes)
         # Only a wait may be cancelled: a write cut short leaves the stream unable to write again.
         parked.pop(TopicPartition(topic_id, part.partition), None)
         answer = lpb.FetchStreamResponse(
-            correlation_id=number, responses=[ppb.FetchTopicResponse(topic_id=topic_id, partitions=[row])]
+            correlation_id=request.correlation_id,
+            responses=[ppb.FetchTopicResponse(topic_id=topic_id, partitions=[row])],
         )
         async with writing:
             await context.write(answer)

@@ -374,6 +374,34 @@ async def test_node_that_refuses_connections_is_fenced_long_before_its_session_e
     assert change.metadata.topics[0].partitions[0].leader_id == 2
 
 
+async def test_nodes_that_die_together_are_fenced_together(tmp_path: Path) -> None:
+    """One change takes both out, so that neither is elected or left alone in an ISR for the moment between (M64)."""
+    closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = closed.sockets[0].getsockname()[1]
+    closed.close()
+    await closed.wait_closed()
+    async with controller(tmp_path, session_timeout_ms=60_000) as process, stub_of(process) as stub:
+        for node_id in (1, 2, 3):
+            await join(stub, node_id, port=port)
+        watching = stub.WatchMetadata(pb.WatchMetadataRequest())
+        await next_change(watching)
+        header = process.driver.core.state.header
+        watches = [
+            stub.WatchMetadata(
+                pb.WatchMetadataRequest(cluster_id=header.cluster_id, node_id=node_id, node_epoch=node_id)
+            )
+            for node_id in (1, 2)
+        ]
+        for watch in watches:
+            await next_change(watch)
+        for watch in watches:
+            watch.cancel()
+        change = await next_change(watching)
+        watching.cancel()
+
+    assert {node.node_id: node.fenced for node in change.metadata.nodes} == {1: True, 2: True}
+
+
 async def test_node_that_still_listens_is_not_fenced(tmp_path: Path) -> None:
     """A broken watch alone is a reason to look, never to fence."""
     seen = asyncio.Event()

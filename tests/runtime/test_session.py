@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 from scripted_core import ProcessEnded, ScriptedCore, driver_with, end
 
-from strandline.core.effects import SendAlterPartition
+from strandline.core.effects import SendAlterPartition, SendReplicaLogs
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.events import AlterPartitionAnswered, AlterPartitionFailed, MetadataArrived, Registered
+from strandline.core.events import (
+    AlterPartitionAnswered,
+    AlterPartitionFailed,
+    MetadataArrived,
+    Registered,
+    ReplicaLogsAnswered,
+)
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -20,7 +26,10 @@ from strandline.core.messages import (
     HeartbeatAnswer,
     MetadataImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
+    ReplicaLogsReported,
+    ReportReplicaLogs,
 )
 from strandline.core.types import NodeEpoch, NodeId, Role, Rules
 from strandline.runtime import session as session_module
@@ -62,6 +71,7 @@ class FakeController:
         self.heartbeats: list[Heartbeat] = []
         self.images: asyncio.Queue[MetadataImage | None] = asyncio.Queue()
         self.decision: AlterPartitionAnswer | Refusal = AlterPartitionAnswer()
+        self.reported: ReplicaLogsReported | Refusal = ReplicaLogsReported()
         self.watches = 0
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
@@ -81,6 +91,9 @@ class FakeController:
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
         return _said([self.decision])
+
+    async def report_logs(self, request: ReportReplicaLogs) -> ReplicaLogsReported:
+        return _said([self.reported])
 
 
 def _said(script: list[Any]) -> Any:
@@ -109,7 +122,12 @@ def _begun(controller: FakeController, **options: Any) -> tuple[Session, Scripte
     return session, core, host
 
 
-def _image(to_node_epoch: int = 7, controller_epoch: int = 2, metadata_offset: int = 4) -> MetadataImage:
+def _image(
+    to_node_epoch: int = 7,
+    controller_epoch: int = 2,
+    metadata_offset: int = 4,
+    position: PositionProof | None = None,
+) -> MetadataImage:
     return MetadataImage(
         cluster_id="cluster",
         controller_epoch=controller_epoch,
@@ -117,6 +135,7 @@ def _image(to_node_epoch: int = 7, controller_epoch: int = 2, metadata_offset: i
         is_snapshot=True,
         rules=Rules(),
         to_node_epoch=NodeEpoch(to_node_epoch),
+        position=position,
     )
 
 
@@ -293,3 +312,47 @@ async def test_a_proposal_ends_in_exactly_one_event(decision: Any, event: Any) -
     await asyncio.sleep(0.01)
 
     assert core.seen[1:] == [event]
+
+
+_REFUSED = Refusal(ErrorCode.NOT_CONTROLLER, "another one")
+
+
+@pytest.mark.parametrize(
+    ("reported", "refusal"),
+    [
+        (ReplicaLogsReported(), None),
+        (ReplicaLogsReported(refusal=_REFUSED), _REFUSED),
+        (UNREACHABLE, UNREACHABLE),
+    ],
+    ids=["taken", "refused as a whole", "no answer"],
+)
+async def test_a_report_of_logs_ends_in_exactly_one_event(reported: Any, refusal: Refusal | None) -> None:
+    """Taken, refused or unanswered, the core learns it once, with the number of its report (M65)."""
+    controller = FakeController()
+    controller.reported = reported
+    session, core, _ = _begun(controller)
+    request = ReportReplicaLogs(cluster_id="cluster", node_id=NodeId(1), node_epoch=NodeEpoch(7), logs=())
+    session.report_logs(SendReplicaLogs(3, request))
+    await asyncio.sleep(0.01)
+
+    assert core.seen[1:] == [ReplicaLogsAnswered(1_000, 3, refusal)]
+
+
+async def test_heartbeats_return_the_proof_of_the_latest_position() -> None:
+    """F5: a claim goes out with the newest proof that came with an image, an image without one keeps it."""
+    early, late = (PositionProof(NodeEpoch(7), 2, offset, b"proof") for offset in (4, 5))
+    controller = FakeController()
+    session, _, _ = _begun(controller)
+    for image in (
+        _image(position=early),
+        _image(metadata_offset=5, position=late),
+        _image(metadata_offset=6),
+        _image(metadata_offset=6, position=early),
+    ):
+        controller.images.put_nowait(image)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(session.watch_forever(), 0.1)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(session.beat_forever(), 0.1)
+
+    assert [heartbeat.position for heartbeat in controller.heartbeats[:1]] == [late]
