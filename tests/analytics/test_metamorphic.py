@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from variants import BESIDE, LATER_US, RENAMED_BY
+from variants import BESIDE, LATER_US, MEASURED_SKEWS_S, RENAMED_BY
 from worked_histories import HISTORIES
 
 from strandline_analytics.silver.quality import QUALITY
@@ -66,6 +66,18 @@ def test_another_partition_does_not_matter(histories: Any, stat: str) -> None:
     }
 
     assert told == {story: _original(histories, stat, story) for story in STORIES}
+
+
+@pytest.mark.parametrize("stat", ALL)
+def test_a_measured_skew_of_a_nodes_clock_does_not_matter(histories: Any, stat: str) -> None:
+    """The controller knows by how much node 1's clock is off, so no figure tells whether it is."""
+    told = {
+        (skew_s, story): [_plain(row) for row in histories.rows(stat, f"measured {skew_s} s:{story}")]
+        for skew_s in (0, *MEASURED_SKEWS_S)
+        for story in STORIES
+    }
+
+    assert told == {(skew_s, story): told[0, story] for skew_s, story in told}
 
 
 @pytest.mark.parametrize("stat", ["s08", "s10", "s15", "s16", "s17"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 Rows = list[dict[str, Any]]
@@ -12,6 +13,8 @@ NODE_LISTS = ("old_isr", "new_isr", "elr", "replicas", "proposed_isr", "blocking
 MOMENTS = ("ts_wall_us", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us")
 RENAMED_BY = 10
 SKEW_US = 7_000_000
+MEASURED_SKEWS_S = (-5, 5, 12)
+MEASURED_ERR_US = 1_000
 LATER_US = 3_600_000_000
 BESIDE = 99
 
@@ -50,13 +53,30 @@ def _with_another_partition(rows: Rows) -> Rows:
     return [*rows, *(shared | row | {"meta_offset": 1_000 + row["seq"]} for row in beside)]
 
 
-def _with_a_skewed_node(rows: Rows) -> Rows:
+def _with_a_skewed_node(rows: Rows, skew_us: int = SKEW_US) -> Rows:
     """The clock of node 1 is ahead of all others."""
 
     def later(moments: dict[str, Any]) -> dict[str, Any]:
-        return moments | {name: moments[name] + SKEW_US for name in MOMENTS if moments.get(name) is not None}
+        return moments | {name: moments[name] + skew_us for name in MOMENTS if moments.get(name) is not None}
 
     return [later(row) | _members(row, later) if row["node_id"] == 1 else row for row in rows]
+
+
+def _with_a_measured_node(rows: Rows, skew_us: int) -> Rows:
+    """The clock of node 1 is ahead by ``skew_us``, and the controller measured that."""
+
+    def is_measurement(row: dict[str, Any]) -> bool:
+        return row["event_type"] == "CLOCK_SAMPLE" and row["subject_node_id"] == 1
+
+    told = [
+        row | {"offset_us": row["offset_us"] + skew_us} if is_measurement(row) else row
+        for row in _with_a_skewed_node(rows, skew_us)
+    ]
+    if any(is_measurement(row) for row in rows):
+        return told
+    shared = {name: rows[0][name] for name in ("schema_version", "cluster_id")} | {"node_id": -1, "incarnation": 78}
+    measured = {"event_type": "CLOCK_SAMPLE", "subject_node_id": 1, "offset_us": skew_us, "err_us": MEASURED_ERR_US}
+    return [*told, shared | measured | {"seq": 1, "ts_wall_us": -1_000_000, "ts_mono_us": 0}]
 
 
 def _later(rows: Rows) -> Rows:
@@ -83,6 +103,10 @@ VARIANTS: dict[str, Callable[[Rows], Rows]] = {
     "beside": _with_another_partition,
     "skewed": _with_a_skewed_node,
     "thinned": _thinned,
+    **{
+        f"measured {skew_s} s": partial(_with_a_measured_node, skew_us=skew_s * 1_000_000)
+        for skew_s in (0, *MEASURED_SKEWS_S)
+    },
     "later": _later,
 }
 """What is done to every worked history, by name."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.scope import FOREVER_US
+from strandline_analytics.scope import FOREVER_US, PARTITION_KEY
 
 _SLOT_US = 30_000_000
 """How finely the times of a day are sorted before they are compared with intervals: about one interval to a slot."""
@@ -67,6 +67,20 @@ def in_controller_time(rows: DataFrame, offsets: DataFrame, node: str, *times: s
     shift = F.coalesce("_clock.offset_us", F.lit(0))
     corrected = joined.withColumns({time: F.col(time) - shift for time in times})
     return corrected.select(*kept, F.col("_clock.err_us").alias("clock_err_us"))
+
+
+def epoch_starts(told: DataFrame, offsets: DataFrame) -> DataFrame:
+    """One row per leader epoch that was taken up: key, topic, leader_epoch, starter, start_offset, began_us.
+
+    ``began_us`` is when, in the controller's time; ``clock_err_us`` bounds its error.
+    """
+    starts = told.groupBy(*PARTITION_KEY, "leader_epoch").agg(
+        F.min("topic").alias("topic"),
+        F.min_by("node_id", "ts_wall_us").alias("starter"),
+        F.min("start_offset").alias("start_offset"),
+        F.min("ts_wall_us").alias("began_us"),
+    )
+    return in_controller_time(starts, offsets, "starter", "began_us")
 
 
 def _slot(at: Column) -> Column:

@@ -4,6 +4,9 @@ A sample at t holds to the earliest of: the next one of the same leader epoch an
 that it declared, and the end of the leader's term (`state-events` 2.6). Beyond that the state is unknown: nothing is
 interpolated and nothing carried forward without limit.
 
+All of it is told in the controller's time, like the terms: a leader whose clock is fast would lose its last looks
+otherwise, which are those that a cut is measured by.
+
 Invariant: a sample at or after the end of its term is a zombie's. It is counted and never used.
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.places import PLACE, place
 
 HOLD_INTERVALS = 3
@@ -23,24 +27,31 @@ _LOOKED_AT = (
 )  # fmt: skip
 
 
-def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
+def looks(samples: DataFrame, terms: DataFrame, offsets: DataFrame) -> DataFrame:
     """REPLICA_SAMPLE rows as intervals [t0, t1), one per replica and look, zombies among them with ``is_zombie``.
 
     ``PLACE`` numbers the partition (`silver.places`).
     ``t`` of a row is corrected along its emitter's sequence. ``is_leader`` marks the row of the leader itself, which
-    stands for the look as a whole. ``is_double`` marks a further copy of an event; only the last is used. A look of a
-    clock that is slow, before the commit of its own epoch, counts from that commit on.
+    stands for the look as a whole. ``is_double`` marks a further copy of an event; only the last is used. A look from
+    before the commit of its own epoch, told by a clock that nobody measured, counts from that commit on.
+
+    Args:
+        offsets: what the emitters' clocks are corrected by (`clocks.clock_offsets`).
     """
     series = Window.partitionBy(PLACE, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
     so_far = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = samples.where("event_type = 'REPLICA_SAMPLE'").select(
-        place(), "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
+        "cluster_id", place(), "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
     )
+    rows = rows.withColumn("_told", F.col("ts_wall_us"))
+    rows = in_controller_time(rows, offsets, "node_id", "ts_wall_us", "hw_next_append_us")
+    rows = rows.drop("cluster_id", "clock_err_us")
     # The one shuffle: whatever is grouped or ordered within a partition of a topic finds its rows together.
     rows = rows.repartition(PLACE).select(
         "*",
         F.coalesce(F.lead("seq").over(series) == F.col("seq"), F.lit(False)).alias("is_double"),
         F.max("ts_wall_us").over(so_far).alias("_at"),
+        F.max("_told").over(so_far).alias("_newest"),
         F.min("ts_wall_us").over(series.rowsBetween(1, 1)).alias("_next"),
     )
     spans = terms.select(place(), "leader_epoch", "term_start", "term_end")
@@ -54,6 +65,7 @@ def looks(samples: DataFrame, terms: DataFrame) -> DataFrame:
         .withColumn("t0", F.greatest("_at", "term_start"))
         .withColumn("is_zombie", F.coalesce(F.col("_at") >= F.col("term_end"), F.lit(False)))
         .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
-        .withColumn("went_back", F.col("ts_wall_us") < F.col("_at"))
-        .drop("_next", "seq", "term_start", "ts_wall_us", "interval_ms", "_at")
+        # A correction that became smaller is no clock that was set back.
+        .withColumn("went_back", F.col("_told") < F.col("_newest"))
+        .drop("_next", "seq", "term_start", "ts_wall_us", "interval_ms", "_at", "_told", "_newest")
     )

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import FOREVER_US, PARTITION_KEY
+from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.tables import Silver
 
 _CHANGE = (*PARTITION_KEY, "partition_epoch")
@@ -22,7 +23,7 @@ def removals(silver: Silver) -> DataFrame:
     Columns: key, topic, partition_epoch, t, replica_id, cause, initiator, leader (null: none), leader_node_id and
     echoed_us (whose clock the next two are of, and what it showed when they were told), last_fetch_us,
     last_caught_up_us, leo, lag_time_max_us (as of t: the partition's, else what the leader declared at its start),
-    epoch_start_us (when the leader took up its epoch, by its own clock; null if unknown).
+    epoch_start_us (when the leader took up its epoch, in the controller's time; null if unknown).
     """
     changes = silver.control_rows.where("event_type = 'ISR_CHANGE'")
     once = changes.groupBy(*_CHANGE, "topic").agg(
@@ -36,14 +37,14 @@ def removals(silver: Silver) -> DataFrame:
         *(F.min_by(name, "t0").alias(name) for name in ("leader", "leader_epoch", "lag_time_max_ms"))
     )
     rows = _with_limit(rows.join(held, list(_CHANGE), "left"), silver)
-    starts = silver.of_type("EPOCH_START").groupBy(*PARTITION_KEY, "leader_epoch")
-    began = starts.agg(F.min("ts_wall_us").alias("epoch_start_us"))
+    began = silver.epoch_starts.select(*PARTITION_KEY, "leader_epoch", F.col("began_us").alias("epoch_start_us"))
     return rows.join(began, [*PARTITION_KEY, "leader_epoch"], "left")
 
 
 def _with_limit(rows: DataFrame, silver: Silver) -> DataFrame:
     """Turn lag_time_max_ms, as the controller told it, into lag_time_max_us, told by whom it may."""
     told = silver.of_type("CONFIG_CHANGE").where("partition IS NULL AND lag_time_max_ms IS NOT NULL")
+    told = in_controller_time(told, silver.clock_offsets, "node_id", "ts_wall_us")
     order = Window.partitionBy("cluster_id", "node_id").orderBy("ts_wall_us", "incarnation", "seq")
     settings = told.select(
         F.col("cluster_id").alias("_cluster"),

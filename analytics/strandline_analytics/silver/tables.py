@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Grouping, Scope
-from strandline_analytics.silver.clocks import clock_offsets
+from strandline_analytics.silver.clocks import clock_offsets, epoch_starts
 from strandline_analytics.silver.control import control_rows, control_states, terms
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.kept import kept, let_go
@@ -85,11 +85,17 @@ class Silver:
         return self.keep(("clock offsets",), lambda: clock_offsets(self.transitions))
 
     @property
+    def epoch_starts(self) -> DataFrame:
+        """When leaders took up their epochs, in the controller's time (`clocks.epoch_starts`)."""
+        told = self.of_type("EPOCH_START")
+        return self.keep(("epoch starts",), lambda: epoch_starts(told, self.clock_offsets))
+
+    @property
     def looks(self) -> DataFrame:
         """All looks of leaders at replicas as intervals, zombies and doubles included (`looks.looks`)."""
         samples = self.samples
         assert samples is not None, "these tables were opened without samples"
-        return self.keep(("looks",), lambda: looks(samples, self.terms), samples=True)
+        return self.keep(("looks",), lambda: looks(samples, self.terms, self.clock_offsets), samples=True)
 
     @property
     def reads_samples(self) -> bool:

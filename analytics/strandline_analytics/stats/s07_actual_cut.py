@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.places import PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -30,6 +31,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         )
     )
     cuts = silver.of_type("TRUNCATION").withColumn("t", F.col("ts_wall_us"))
+    cuts = in_controller_time(cuts, silver.clock_offsets, "node_id", "t")
     cuts = cuts.withColumn("cut", F.greatest(F.lit(0), F.col("from_leo") - F.col("to_leo")))
     cuts = (
         scope.place(cuts)
@@ -46,9 +48,8 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
 
 def _epoch_cuts(silver: Silver) -> DataFrame:
     """One row per EPOCH_START: key, topic, t, and ``tail``, ``tail_zombie``, ``lost``; null where nothing was known."""
-    starts = silver.of_type("EPOCH_START").groupBy(*PARTITION_KEY, "leader_epoch")
-    began = starts.agg(
-        F.min("topic").alias("topic"), F.min("ts_wall_us").alias("t"), F.min("start_offset").alias("start")
+    began = silver.epoch_starts.select(
+        *PARTITION_KEY, "leader_epoch", "topic", F.col("began_us").alias("t"), F.col("start_offset").alias("start")
     )
     own = silver.looks.where("is_leader AND NOT is_double").groupBy(PLACE, "leader_epoch")
     ends = own.agg(

@@ -37,7 +37,6 @@ def _classified(silver: Silver) -> DataFrame:
 
 def _in_controller_time(rows: DataFrame, offsets: DataFrame) -> DataFrame:
     """Moments that were told together are of one reading of the teller's clock, so one offset belongs to them."""
-    rows = in_controller_time(rows, offsets, "leader_node_id", "epoch_start_us").drop("clock_err_us")
     return in_controller_time(rows, offsets, "leader_node_id", "echoed_us", "last_fetch_us", "last_caught_up_us")
 
 

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
-from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
@@ -20,9 +19,7 @@ def activations(silver: Silver) -> DataFrame:
 
     ``t1`` is null where the start was not seen; ``clock_err_us`` bounds its error.
     """
-    told = silver.of_type("EPOCH_START").groupBy(*PARTITION_KEY, "leader_epoch")
-    starts = told.agg(F.min_by("node_id", "ts_wall_us").alias("starter"), F.min("ts_wall_us").alias("t1"))
-    starts = in_controller_time(starts, silver.clock_offsets, "starter", "t1")
+    starts = silver.epoch_starts.drop("topic", "start_offset").withColumnRenamed("began_us", "t1")
     led = silver.terms.where("term_leader IS NOT NULL")
     return led.join(starts, [*PARTITION_KEY, "leader_epoch"], "left").withColumnRenamed("term_start", "t0")
 

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import FOREVER_US, PARTITION_KEY, Scope
+from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.ranks import nearest_rank
@@ -39,7 +40,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
 def proposals(silver: Silver) -> DataFrame:
     """One row per proposal: key, topic, t, answered_at, latency_us, error_code, timed_out_at, term_end.
 
-    What did not happen is null; ``term_end`` is FOREVER_US while the term lasts.
+    Moments are in the controller's time. What did not happen is null; ``term_end`` is FOREVER_US while the term lasts.
     """
     told = silver.of_type("ALTER_PARTITION")
     at = {phase: F.when(F.col("phase") == phase, F.col("ts_wall_us")) for phase in ("proposed", "result", "timeout")}
@@ -53,6 +54,9 @@ def proposals(silver: Silver) -> DataFrame:
         F.max(F.when(is_result, F.col("latency_us"))).alias("latency_us"),
         F.max(F.when(is_result, F.col("error_code"))).alias("error_code"),
     )
+    # Moments of one proposal are of one clock: one offset for all keeps what lies between them as it was.
+    once = in_controller_time(once, silver.clock_offsets, "node_id", "t", "answered_at", "timed_out_at")
+    once = once.drop("clock_err_us")
     spans = silver.terms.select(*PARTITION_KEY, "leader_epoch", "term_end")
     return once.join(spans, [*PARTITION_KEY, "leader_epoch"], "left").na.fill(FOREVER_US, ["term_end"])
 

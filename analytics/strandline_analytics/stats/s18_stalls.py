@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.places import GROUP, PLACE, place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -70,6 +71,7 @@ def _heights(silver: Silver) -> DataFrame:
     looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
     # A copy of an advance moves neither the first nor the last of them.
     advances = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
+    advances = in_controller_time(advances, silver.clock_offsets, "node_id", "last_us", "first_us")
     none = F.lit(None).cast("bigint")
     into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
     outof = F.struct(F.col("old_hw").alias("hw"), none.alias("_into"), F.col("first_us").alias("_outof"))

@@ -3,6 +3,9 @@
 A look holds to the next one of the same leader, three times the silence that it declared, or the end of its term,
 whichever comes first. What is kept of all before is the last look of every series, for its end is not known yet.
 
+Times are those of the leader's own clock: what the controller measured of it is told of no partition and does not come
+here, so where a clock is off the batch, which corrects it, decides.
+
 Invariant: times of a series do not go back, also not from one fold to the next.
 """
 

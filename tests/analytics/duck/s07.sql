@@ -1,8 +1,14 @@
 -- Per EPOCH_START: what the epochs before it had beyond its start, known before the commit and with zombies; what an
 -- epoch in between had already cut is not cut again. Per TRUNCATION: what the replica told.
-WITH starts AS (
-  SELECT $KEY, leader_epoch, max(topic) AS topic, min(ts_wall_us) AS t, min(start_offset) AS start_offset
+-- Both in controller time.
+WITH own_starts AS (
+  SELECT $KEY, leader_epoch, max(topic) AS topic, any_value(node_id) AS starter, min(ts_wall_us) AS own_us,
+    min(start_offset) AS start_offset
   FROM transitions WHERE event_type = 'EPOCH_START' GROUP BY ALL
+), starts AS (
+  SELECT s.cluster_id, topic_id, partition, leader_epoch, topic, s.own_us - coalesce(offset_us, 0) AS t, start_offset
+  FROM own_starts s ASOF LEFT JOIN clocks c
+    ON c.cluster_id = s.cluster_id AND c.clock_node = s.starter AND s.own_us >= c.own_us
 ), ends AS (
   SELECT $KEY, leader_epoch AS e, max(leader_leo) FILTER (NOT is_zombie) AS leo, max(leader_leo) AS leo_zombie,
     max(hw) FILTER (NOT is_zombie) AS hw
@@ -27,8 +33,10 @@ WITH starts AS (
     sum(lost) FILTER (has_hw) AS committed_lost_records
   FROM cuts JOIN windows ON $WITHIN GROUP BY $BY
 ), told AS (
-  SELECT $KEY, topic, ts_wall_us AS t, greatest(0, from_leo - to_leo) AS cut, committed_cut
-  FROM transitions WHERE event_type = 'TRUNCATION'
+  SELECT s.cluster_id, topic_id, partition, topic, ts_wall_us - coalesce(c.offset_us, 0) AS t,
+    greatest(0, from_leo - to_leo) AS cut, committed_cut
+  FROM (SELECT * FROM transitions WHERE event_type = 'TRUNCATION') s ASOF LEFT JOIN clocks c
+    ON c.cluster_id = s.cluster_id AND c.clock_node = s.node_id AND s.ts_wall_us >= c.own_us
 ), truncations AS (
   SELECT $BY, count(*) AS truncations, sum(cut) AS truncated_records, max(cut) AS truncated_max_records,
     sum(committed_cut) AS committed_cut_records

@@ -1,11 +1,17 @@
 -- Proposals by how they stood at the end of the window; latency of those that were answered, one clock.
 WITH told AS (SELECT * FROM transitions WHERE event_type = 'ALTER_PARTITION'),
-once AS (
-  SELECT $KEY, topic, leader_epoch, coalesce(min(ts_wall_us) FILTER (phase = 'proposed'),
+own AS (
+  SELECT $KEY, topic, node_id, leader_epoch, coalesce(min(ts_wall_us) FILTER (phase = 'proposed'),
       min(ts_wall_us - latency_us) FILTER (phase = 'result')) AS t,
     max(latency_us) FILTER (phase = 'result') AS latency_us, max(error_code) FILTER (phase = 'result') AS error_code,
     min(ts_wall_us) FILTER (phase = 'result') AS answered_us, min(ts_wall_us) FILTER (phase = 'timeout') AS timeout_us
   FROM told GROUP BY $KEY, topic, node_id, incarnation, leader_epoch, request_id
+), once AS (
+  -- In controller time, all moments of a proposal by the offset at the first that is known.
+  SELECT o.* REPLACE (t - coalesce(offset_us, 0) AS t, answered_us - coalesce(offset_us, 0) AS answered_us,
+    timeout_us - coalesce(offset_us, 0) AS timeout_us)
+  FROM (SELECT *, coalesce(t, answered_us, timeout_us) AS first_us FROM own) o ASOF LEFT JOIN clocks c
+    ON c.cluster_id = o.cluster_id AND c.clock_node = o.node_id AND first_us >= c.own_us
 ), ended AS (
   SELECT $BY, latency_us, error_code, t, timeout_us, least(coalesce(term_end, $FOREVER), window_end) AS last_us,
     CASE WHEN answered_us < window_end AND error_code = 0 THEN 'committed'

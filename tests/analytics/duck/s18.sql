@@ -5,9 +5,9 @@ WITH waiting AS (
     arg_max(sample_id, t0) AS sample_id
   FROM own_looks WHERE leader_leo > hw GROUP BY ALL
 ), came AS (
-  SELECT $KEY, leader_epoch, incarnation, new_hw AS hw, max(last_us) AS came_us FROM advances GROUP BY ALL
+  SELECT $KEY, leader_epoch, incarnation, new_hw AS hw, max(last_us) AS came_us FROM moved GROUP BY ALL
 ), went AS (
-  SELECT $KEY, leader_epoch, incarnation, old_hw AS hw, min(first_us) AS went_us FROM advances GROUP BY ALL
+  SELECT $KEY, leader_epoch, incarnation, old_hw AS hw, min(first_us) AS went_us FROM moved GROUP BY ALL
 ), joined AS (
   SELECT w.*, term_end, went_us, greatest(seen_us, came_us) AS t0,
     least(coalesce(went_us, least(held_us, lead(seen_us) OVER (PARTITION BY $KEY, leader_epoch, incarnation

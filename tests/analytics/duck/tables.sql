@@ -102,23 +102,23 @@ WITH gone AS (
     any_value(removed) AS echoed
   FROM transitions WHERE event_type = 'ISR_CHANGE' AND node_id <> -1 GROUP BY ALL
 ), starts AS (
-  SELECT $KEY, leader_epoch, min(ts_wall_us) AS began_us
+  SELECT $KEY, leader_epoch, any_value(node_id) AS starter, min(ts_wall_us) AS began_us
   FROM transitions WHERE event_type = 'EPOCH_START' GROUP BY ALL
 ), joined AS (
-  SELECT g.*, teller, echoed_us, began_us, s.leader, s.lag_time_max_us,
+  SELECT g.*, teller, echoed_us, starter, began_us, s.leader, s.lag_time_max_us,
     coalesce(list_filter(echoed, lambda m: m.replica_id = g.replica_id)[1],
              list_filter(g.removed, lambda m: m.replica_id = g.replica_id)[1]) AS member
   FROM gone g LEFT JOIN echoes USING ($KEY, partition_epoch)
   LEFT JOIN (SELECT * FROM states WHERE is_last) s USING ($KEY, partition_epoch)
   LEFT JOIN starts USING ($KEY, leader_epoch)
 )
-SELECT j.* EXCLUDE (member, removed, began_us), c.err_us AS clock_err_us,
+SELECT j.* EXCLUDE (member, removed, starter, began_us), c.err_us AS clock_err_us,
   member.last_fetch_us - coalesce(c.offset_us, 0) AS last_fetch_us,
   member.last_caught_up_us - coalesce(c.offset_us, 0) AS last_caught_up_us,
   began_us - coalesce(b.offset_us, 0) AS epoch_start_us
 FROM joined j
 ASOF LEFT JOIN clocks c ON j.cluster_id = c.cluster_id AND j.teller = c.clock_node AND j.echoed_us >= c.own_us
-ASOF LEFT JOIN clocks b ON j.cluster_id = b.cluster_id AND j.teller = b.clock_node AND j.began_us >= b.own_us;
+ASOF LEFT JOIN clocks b ON j.cluster_id = b.cluster_id AND j.starter = b.clock_node AND j.began_us >= b.own_us;
 
 -- When the leader of a term took it up, in controller time.
 CREATE TABLE activations AS
