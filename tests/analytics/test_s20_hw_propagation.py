@@ -19,6 +19,17 @@ def test_each_new_hw_is_measured_once(histories: Any) -> None:
     assert rows[1].behind_mean_records == 7.5
 
 
+def test_nobody_is_less_than_nothing_behind(histories: Any) -> None:
+    """A follower above all that was told of its leader is counted, and how far behind it was is not known."""
+    rows = histories.rows("s20", "skewed")
+
+    assert {row.replica_id: (row.behind_max_records, row.behind_mean_records, row.n_ahead) for row in rows} == {
+        2: (0, 0.0, 0),
+        3: (None, None, 1),
+        4: (10, 10.0, 0),
+    }
+
+
 def test_two_clocks_are_brought_together_and_never_clamped(histories: Any) -> None:
     """A measured clock is corrected, an unmeasured one may give less than 0, which is flagged."""
     rows = histories.rows("s20", "skewed")

@@ -5,6 +5,8 @@ least v.
 Two clocks (class X), both turned into the controller's time. The offset form, HW of the leader as of the sample - HW of
 the follower, needs no difference of clocks beyond that. What the leader had when it took up its epoch counts as reached
 then, however long ago it was.
+Nobody learns of a HW before its leader has it: a follower that is ahead of what was told of its leader shows a move
+that was never told, as of a leader that was killed, or a clock that nobody measured. What the leader had is not known.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     rows = rows.where(~is_copy)
     first_sight = ~F.col("hw").eqNullSafe(F.col("_before.hw"))
     rows = rows.withColumn("_delay", F.when(first_sight, F.col("t") - F.col("_reached.at")))
-    rows = rows.withColumn("_behind", F.col("_leader_hw") - F.col("hw"))
+    told = F.col("_leader_hw") - F.col("hw")
+    rows = rows.withColumns({"_behind": F.when(told >= 0, told), "_is_ahead": told < 0})
     figures = (
         scope.place(silver.grouped(rows, scope))
         .groupBy(*GROUP, F.col("node_id").alias("replica_id"))
@@ -73,6 +76,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
             F.max("_delay").alias("max_us"),
             F.max("_behind").alias("behind_max_records"),
             F.avg("_behind").alias("behind_mean_records"),
+            F.count_if("_is_ahead").alias("n_ahead"),
             F.count_if(F.col("_delay") < 0).alias("n_negative"),
             F.max(F.when(F.col("_delay").isNotNull(), F.col("clock_err_us") + F.col("_reached.clock_err_us"))).alias(
                 "clock_err_us"
@@ -94,6 +98,7 @@ STATISTIC = Statistic(
         Value("max_us", "bigint", "us", "longest delay"),
         Value("behind_max_records", "bigint", "records", "largest HW of the leader - HW of the follower"),
         Value("behind_mean_records", "double", "records", "mean of it over the samples"),
+        Value("n_ahead", "bigint", "samples", "samples above every HW told of the leader by then; in no `behind`"),
         Value("n_negative", "bigint", "samples", "delays below 0: two clocks disagree; not clamped"),
         Value("clock_err_us", "bigint", "us", "largest error of the two clocks' offsets; null if none was measured"),
     ),

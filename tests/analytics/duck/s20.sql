@@ -21,7 +21,7 @@ WITH told AS (
   FROM timed WHERE NOT leads
 ), joined AS (
   SELECT s.*, CASE WHEN is_first THEN t - reached_us END AS delay, err_us + reached_err_us AS both_err_us,
-    leader_hw - hw AS behind
+    CASE WHEN leader_hw >= hw THEN leader_hw - hw END AS behind, leader_hw < hw AS is_ahead
   FROM seen s
   ASOF LEFT JOIN reached r ON r.cluster_id = s.cluster_id AND r.topic_id = s.topic_id AND r.partition = s.partition
     AND r.leader_epoch = s.leader_epoch AND s.hw <= r.reached_hw
@@ -30,5 +30,5 @@ WITH told AS (
 )
 SELECT $BY, node_id AS replica_id, count(delay) AS observations, $RANK(delay, 50) AS p50_us, $RANK(delay, 95) AS p95_us,
   max(delay) AS max_us, max(behind) AS behind_max_records, avg(behind) AS behind_mean_records,
-  count(*) FILTER (delay < 0) AS n_negative, max(both_err_us) FILTER (delay IS NOT NULL) AS clock_err_us
+  count(*) FILTER (is_ahead) AS n_ahead, count(*) FILTER (delay < 0) AS n_negative, max(both_err_us) FILTER (delay IS NOT NULL) AS clock_err_us
 FROM joined JOIN windows ON $WITHIN GROUP BY $BY, node_id
