@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from variants import VARIANTS
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
 
 WINDOW_US = 60_000_000
 
@@ -52,6 +63,18 @@ def test_a_member_is_never_below_the_hw(histories: Any) -> None:
     """Only the history that breaks the rule on purpose, in each telling within this minute, shows a member below."""
     wrong = {row.cluster_id for row in _every_row(histories, "s06") if row.n_below_hw}
 
-    assert {cluster for cluster in wrong if not cluster.startswith("generated:")} == {
-        f"{variant}alone" for variant in ("", "shuffled:", "doubled:", "renamed:", "beside:", "skewed:", "thinned:")
-    }
+    told = {"alone", *(f"{variant}:alone" for variant in VARIANTS if variant != "later")}
+    assert {cluster for cluster in wrong if not cluster.startswith("generated:")} == told
+
+
+def test_more_than_everything_is_never_known(histories: Any) -> None:
+    """A coverage above 1 fails the query and names the statistic."""
+
+    def too_much(silver: Silver, scope: Scope) -> DataFrame:
+        return ALL["s10"].compute(silver, scope).withColumn("known_us", F.lit(120_000_000))
+
+    wrong = replace(ALL["s10"], compute=too_much)
+    asked = Scope(start_us=0, end_us=60_000_000)
+
+    with pytest.raises(Exception, match=r"s10: coverage is 2\.0"):
+        result(wrong, histories.tables, asked).collect()

@@ -32,3 +32,12 @@ def test_without_a_look_nothing_is_said(histories: Any) -> None:
     row = histories.row("s01", "w1_clipping")
 
     assert (row.mean_records, row.max_records, row.n_negative, row.coverage) == (None, None, None, 0.0)
+
+
+def test_one_leader_is_believed_at_a_time(histories: Any) -> None:
+    """The first sign of a later leader ends what an earlier one looked at, also if nobody told of the change."""
+    lost, restarted = histories.rows("s01", "lost_change")
+
+    assert (lost.coverage, restarted.coverage) == (pytest.approx(59 / 60, rel=1e-12), 1.0)
+    assert (lost.mean_records, restarted.mean_records) == (pytest.approx(235 / 59, rel=1e-12), 4.0)
+    assert (lost.max_records, lost.n_zombie) == (5, 1)

@@ -104,13 +104,19 @@ def control_states(rows: DataFrame) -> DataFrame:
 def terms(rows: DataFrame) -> DataFrame:
     """When each leader epoch was in force: [commit of e, commit of e+1), by the controller's corrected time.
 
-    The last one ends with the deletion of its topic, if there was one.
+    The last one ends with the deletion of its topic, if there was one. ``is_start_told``: the first thing that the
+    controller told of the epoch is the change that began it; else it began earlier, by a change that was lost.
     """
     leads = F.when(F.col("new_leader") != NO_LEADER, F.col("new_leader"))
     begun = rows.where("leader_epoch IS NOT NULL AND NOT coalesce(topic_deleted, false)").groupBy(
         *PARTITION_KEY, "leader_epoch"
     )
-    spans = begun.agg(F.min("t").alias("term_start"), F.max(leads).alias("term_leader"))
+    changed = F.min(F.when(F.col("event_type") == "LEADER_CHANGE", F.col("t")))
+    spans = begun.agg(
+        F.min("t").alias("term_start"),
+        F.max(leads).alias("term_leader"),
+        F.coalesce(changed == F.min("t"), F.lit(False)).alias("is_start_told"),
+    )
     deleted = rows.where("topic_deleted").groupBy(*PARTITION_KEY).agg(F.min("t").alias("_deleted"))
     order = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     end = F.coalesce(F.lead("term_start").over(order), F.col("_deleted"), F.lit(FOREVER_US))

@@ -1,8 +1,9 @@
 """Decides for how long a leader's look at its replicas is believed.
 
 A sample at t holds to the earliest of: the next one of the same leader epoch and incarnation, three times the silence
-that it declared, and the end of the leader's term (`state-events` 2.6). Beyond that the state is unknown: nothing is
-interpolated and nothing carried forward without limit.
+that it declared, and the end of the leader's term (`state-events` 2.6). Where the change that ended the term was lost,
+the first sign of a later leader stands for it: its EPOCH_START, or its first look. Beyond that the state is unknown:
+nothing is interpolated and nothing carried forward without limit.
 
 All of it is told in the controller's time, like the terms: a leader whose clock is fast would lose its last looks
 otherwise, which are those that a cut is measured by.
@@ -26,8 +27,11 @@ _LOOKED_AT = (
     "hw_bytes", "hw_next_append_us", "in_isr", "in_maximal_isr", "expected_state", "sample_id",
 )  # fmt: skip
 
+_REIGN = (PLACE, "leader_epoch", "node_id", "incarnation")
+"""A leader: one life of one process in one epoch."""
 
-def looks(samples: DataFrame, terms: DataFrame, offsets: DataFrame) -> DataFrame:
+
+def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: DataFrame) -> DataFrame:
     """REPLICA_SAMPLE rows as intervals [t0, t1), one per replica and look, zombies among them with ``is_zombie``.
 
     ``PLACE`` numbers the partition (`silver.places`).
@@ -36,6 +40,7 @@ def looks(samples: DataFrame, terms: DataFrame, offsets: DataFrame) -> DataFrame
     before the commit of its own epoch, told by a clock that nobody measured, counts from that commit on.
 
     Args:
+        starts: when leaders took up their epochs (`clocks.epoch_starts`).
         offsets: what the emitters' clocks are corrected by (`clocks.clock_offsets`).
     """
     series = Window.partitionBy(PLACE, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
@@ -46,6 +51,8 @@ def looks(samples: DataFrame, terms: DataFrame, offsets: DataFrame) -> DataFrame
     rows = rows.withColumn("_told", F.col("ts_wall_us"))
     rows = in_controller_time(rows, offsets, "node_id", "ts_wall_us", "hw_next_append_us")
     rows = rows.drop("cluster_id", "clock_err_us")
+    spans = _spans(terms, starts)
+    reigns = _reigns(rows, spans)
     # The one shuffle: whatever is grouped or ordered within a partition of a topic finds its rows together.
     rows = rows.repartition(PLACE).select(
         "*",
@@ -54,18 +61,53 @@ def looks(samples: DataFrame, terms: DataFrame, offsets: DataFrame) -> DataFrame
         F.max("_told").over(so_far).alias("_newest"),
         F.min("ts_wall_us").over(series.rowsBetween(1, 1)).alias("_next"),
     )
-    spans = terms.select(place(), "leader_epoch", "term_start", "term_end")
-    rows = rows.join(F.broadcast(spans), [PLACE, "leader_epoch"], "left")
+    rows = rows.join(F.broadcast(spans), [PLACE, "leader_epoch"], "left").join(F.broadcast(reigns), [*_REIGN], "left")
     silence = F.col("_at") + F.col("interval_ms") * (HOLD_INTERVALS * 1_000)
     # Of nulls, least takes no notice: the last look holds until it is silence, or until the term is over.
     following = F.when(F.col("_next").isNotNull(), F.greatest("_next", "_at"))
-    until = F.least(following, silence, F.col("term_end"))
+    over = F.least("term_end", "_succeeded")
     return (
-        rows.withColumn("t1", until)
-        .withColumn("t0", F.greatest("_at", "term_start"))
-        .withColumn("is_zombie", F.coalesce(F.col("_at") >= F.col("term_end"), F.lit(False)))
+        rows.withColumn("t1", F.least(following, silence, over))
+        .withColumn("t0", F.greatest("_at", "_began"))
+        .withColumn("is_zombie", F.coalesce(F.col("_at") >= over, F.lit(False)))
         .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
         # A correction that became smaller is no clock that was set back.
         .withColumn("went_back", F.col("_told") < F.col("_newest"))
-        .drop("_next", "seq", "term_start", "ts_wall_us", "interval_ms", "_at", "_told", "_newest")
+        .drop("_next", "seq", "_began", "_succeeded", "ts_wall_us", "interval_ms", "_at", "_told", "_newest")
     )
+
+
+def _spans(terms: DataFrame, starts: DataFrame) -> DataFrame:
+    """Per leader epoch: ``term_end``, and ``_began``, its commit, or its EPOCH_START where the commit was not told.
+
+    ``_started`` is the EPOCH_START, which a lower epoch does not outlast; null where it was not seen.
+    """
+    taken_up = starts.select(place(), "leader_epoch", F.col("began_us").alias("_taken_up"))
+    told = terms.select(place(), "leader_epoch", "term_start", "term_end", "is_start_told")
+    both = told.join(taken_up, [PLACE, "leader_epoch"], "full")
+    began = F.when(F.col("is_start_told"), F.col("term_start")).otherwise(F.least("term_start", "_taken_up"))
+    both = both.withColumn("_began", began)
+    started = F.when(F.col("_taken_up").isNotNull(), F.greatest("_taken_up", "_began"))
+    return both.select(PLACE, "leader_epoch", "term_end", "_began", started.alias("_started"))
+
+
+def _reigns(rows: DataFrame, spans: DataFrame) -> DataFrame:
+    """Per leader that looked: ``_succeeded``, the first sign of a later one, null if there is none.
+
+    Later is who has a higher epoch, and in one epoch, where there should be only one, who looked first later.
+    """
+    first = rows.groupBy(*_REIGN).agg(F.min("ts_wall_us").alias("_first"))
+    first = first.join(F.broadcast(spans), [PLACE, "leader_epoch"], "left")
+    looked = first.select(*_REIGN, F.greatest("_first", "_began").alias("_sign"), F.lit(0).alias("_is_start"))
+    none = F.lit(None).cast("bigint")
+    started = spans.where("_started IS NOT NULL").select(
+        PLACE, "leader_epoch", none.cast("int").alias("node_id"), none.alias("incarnation"),
+        F.col("_started").alias("_sign"), F.lit(1).alias("_is_start"),
+    )  # fmt: skip
+    # Of an epoch its start comes last in this order: it ends lower ones, and not its own.
+    downward = Window.partitionBy(PLACE).orderBy(
+        F.desc("leader_epoch"), "_is_start", *(F.desc(name) for name in ("_sign", "incarnation", "node_id"))
+    )
+    above = downward.rowsBetween(Window.unboundedPreceding, -1)
+    signs = looked.unionByName(started).withColumn("_succeeded", F.min("_sign").over(above))
+    return signs.where("_is_start = 0").select(*_REIGN, "_succeeded")

@@ -95,7 +95,11 @@ class Silver:
         """All looks of leaders at replicas as intervals, zombies and doubles included (`looks.looks`)."""
         samples = self.samples
         assert samples is not None, "these tables were opened without samples"
-        return self.keep(("looks",), lambda: looks(samples, self.terms, self.clock_offsets), samples=True)
+
+        def make() -> DataFrame:
+            return looks(samples, self.terms, self.epoch_starts, self.clock_offsets)
+
+        return self.keep(("looks",), make, samples=True)
 
     @property
     def reads_samples(self) -> bool:

@@ -1,7 +1,7 @@
 """Decides what a statistic is: its name, what its columns mean, and the columns that stand in every result.
 
 Invariant: a result has a row for every group and window of the scope, has the columns it declares and no others, and a
-value that nothing was known about is null, never 0 (`state-events` 2.6).
+value that nothing was known about is null, never 0 (`state-events` 2.6). Coverage is within 0 and 1.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline import __version__
@@ -65,7 +65,7 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
     rows = rows.join(statistic.compute(silver, scope), list(scope.columns), "left")
     if not statistic.needs_coverage:
         rows = rows.withColumn("known_us", F.col("_control_us"))
-    rows = rows.withColumn("coverage", F.coalesce("known_us", F.lit(0)) / F.col("_length"))
+    rows = rows.withColumn("coverage", _coverage(statistic))
     nothing_happened = F.when(F.col("known_us") > 0, F.lit(0))
     for value in statistic.values:
         if value.counts:
@@ -82,6 +82,18 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
         *(F.col(name).cast(typed[name]) if name in typed else F.col(name) for name in statistic.columns(scope))
     )
     return silver.fit(found, statistic.reads_samples)
+
+
+def _coverage(statistic: Statistic) -> Column:
+    """The part of the window that was known; a query of it fails where more was known than there is."""
+    share = F.coalesce("known_us", F.lit(0)) / F.col("_length")
+    wrong = F.format_string(
+        f"{statistic.id}: coverage is %s in the window that begins at %d us, which is not within 0 and 1: a time was "
+        "counted twice. This is a mistake of the program and no figure of the window can be believed; please report it",
+        share,
+        F.col("window_start"),
+    )
+    return F.when(share.between(0, 1), share).otherwise(F.raise_error(wrong).cast("double"))
 
 
 def frame(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:

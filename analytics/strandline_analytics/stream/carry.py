@@ -12,12 +12,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from strandline_analytics.stream.control_fold import Held, Terms
-from strandline_analytics.stream.look_fold import LastLook, Series, series_of
+from strandline_analytics.stream.look_fold import LastLook, Leader, Series, series_of
 from strandline_analytics.stream.stall_fold import Stall, StallKey
 from strandline_analytics.stream.stories import Story
 
-FORMAT = 1
+FORMAT = 2
 """Written with every carry; a change of meaning raises it."""
+
+
+Times = list[tuple[int, int]]
+"""Leader epochs with a moment of each, us."""
 
 
 class UnknownFormat(Exception):
@@ -52,6 +56,8 @@ class Carry:
     held: Held | None = None
     terms: Terms = field(default_factory=lambda: Terms({}))
     last_looks: dict[Series, LastLook] = field(default_factory=dict)
+    # Whoever looks later than the first look of a later leader is not believed.
+    first_looks: dict[Leader, int] = field(default_factory=dict)
     moves: dict[int, Moves] = field(default_factory=dict)
     # The last advance of each reign: a stall may begin at it.
     advances: list[Story] = field(default_factory=list)
@@ -75,7 +81,13 @@ class Carry:
             "topic": self.topic,
             "is_done": self.is_done,
             "held": None if self.held is None else asdict(self.held),
-            "terms": [sorted(self.terms.starts.items()), self.terms.deleted_us],
+            "terms": [
+                sorted(self.terms.starts.items()),
+                self.terms.deleted_us,
+                sorted(self.terms.changed.items()),
+                sorted(self.terms.taken_up.items()),
+            ],
+            "first_looks": sorted(self.first_looks.items()),
             "last_looks": [[last.at, last.story] for last in self.last_looks.values()],
             "moves": [[replica, asdict(moves)] for replica, moves in self.moves.items()],
             "advances": self.advances,
@@ -104,7 +116,8 @@ class Carry:
             topic=plain["topic"],
             is_done=plain["is_done"],
             held=None if plain["held"] is None else _held(plain["held"]),
-            terms=Terms(dict(map(tuple, plain["terms"][0])), plain["terms"][1]),
+            terms=_terms(*plain["terms"]),
+            first_looks={tuple(leader): at for leader, at in plain["first_looks"]},
             last_looks={series_of(last.story): last for last in lasts},
             moves={replica: Moves(**moves) for replica, moves in plain["moves"]},
             advances=plain["advances"],
@@ -112,6 +125,10 @@ class Carry:
             under_min=[(start, end) for start, end in plain["under_min"]],
             pending=[Pending(**one) for one in plain["pending"]],
         )
+
+
+def _terms(starts: Times, deleted_us: int | None, changed: Times, taken_up: Times) -> Terms:
+    return Terms(dict(starts), deleted_us, dict(changed), dict(taken_up))
 
 
 def _held(plain: dict[str, Any]) -> Held:

@@ -9,7 +9,7 @@ Invariant: times of a fold do not go back, also not from one fold to the next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strandline.export.schema import CONTROLLER_NODE_ID, NO_LEADER
@@ -141,21 +141,44 @@ def _told(held: Held | None, story: Story, t: int, lost: int) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """When each leader epoch began by the controller, and when the topic was deleted, us."""
+    """When each leader epoch began by the controller, and when the topic was deleted, us.
+
+    ``changed``: when the change that began an epoch was told; ``taken_up``: when its leader said that it had begun.
+    """
 
     starts: dict[int, int]
     deleted_us: int | None = None
+    changed: dict[int, int] = field(default_factory=dict)
+    taken_up: dict[int, int] = field(default_factory=dict)
 
     def after(self, steps: Iterable[Step]) -> Terms:
         """These and what further rows tell."""
-        starts, deleted = dict(self.starts), self.deleted_us
+        starts, deleted, changed = dict(self.starts), self.deleted_us, dict(self.changed)
         for step in steps:
             epoch = step.story.get("leader_epoch")
             if step.story.get("topic_deleted"):
                 deleted = step.held.t if deleted is None else min(deleted, step.held.t)
             elif epoch is not None:
                 starts[epoch] = min(starts.get(epoch, FOREVER_US), step.held.t)
-        return Terms(starts, deleted)
+                if step.story["event_type"] == "LEADER_CHANGE":
+                    changed[epoch] = min(changed.get(epoch, FOREVER_US), step.held.t)
+        return Terms(starts, deleted, changed, self.taken_up)
+
+    def with_starts_of(self, stories: Iterable[Story]) -> Terms:
+        """These and what leaders say of their own beginnings."""
+        taken_up = dict(self.taken_up)
+        for story in stories:
+            if story["event_type"] == "EPOCH_START":
+                epoch = story["leader_epoch"]
+                taken_up[epoch] = min(taken_up.get(epoch, FOREVER_US), story["ts_wall_us"])
+        return replace(self, taken_up=taken_up)
+
+    def began(self, epoch: int) -> int | None:
+        """When an epoch began, us: its commit; where that was not told, the EPOCH_START, if it was the first sign."""
+        told, taken_up = self.starts.get(epoch), self.taken_up.get(epoch)
+        if told is None or taken_up is None or self.changed.get(epoch) == told:
+            return taken_up if told is None else told
+        return min(told, taken_up)
 
     def of(self, epoch: int | None) -> tuple[int | None, int | None]:
         """Start and end of an epoch; (None, None) for one that the controller did not tell of."""

@@ -6,6 +6,7 @@ Invariant: folding what is kept and the events that stay tells of open windows w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from strandline_analytics.stream import stall_fold
 from strandline_analytics.stream.carry import Carry, Pending
@@ -43,7 +44,9 @@ def leave(
     kept = Carry(
         start_us=start_us,
         held=held,
-        terms=carry.terms.after(gone),
+        # Of these two the earliest counts, so it may be told again by the events that stay.
+        terms=replace(carry.terms.after(gone), taken_up=scene.terms.taken_up),
+        first_looks=scene.first_looks,
         last_looks={series: LastLook(look.at, look.story) for series, look in lasts.items()},
         advances=_last_advances([*carry.advances, *advances], start_us - horizon_us),
         stalls=stalls,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from strandline_analytics.stream import control_fold, look_fold, stall_fold
 from strandline_analytics.stream.carry import Carry
 from strandline_analytics.stream.control_fold import State, Step, Terms
-from strandline_analytics.stream.look_fold import Look
+from strandline_analytics.stream.look_fold import Leader, Look
 from strandline_analytics.stream.stall_fold import Reign, Stall, StallKey
 from strandline_analytics.stream.stories import CONTROL_TYPES, Identity, Story, distinct, identity
 
@@ -36,6 +36,7 @@ class Scene:
     steps: Sequence[Step]
     states: Sequence[State]
     terms: Terms
+    first_looks: dict[Leader, int]
     looks: Sequence[Look]
     advances: Sequence[Story]
     others: Sequence[Story]
@@ -116,7 +117,9 @@ def build(carry: Carry, texts: Iterable[str]) -> Scene:
     """
     stories, kept, copies = distinct(texts)
     steps = control_fold.fold(carry.held, stories.values())
-    terms = carry.terms.after(steps)
+    terms = carry.terms.after(steps).with_starts_of(stories.values())
+    firsts = look_fold.first_looks(carry.first_looks, stories.values())
+    succeeded = look_fold.successions(firsts, terms)
     own = ("REPLICA_SAMPLE", "HW_ADVANCE", *CONTROL_TYPES)
     return Scene(
         texts=kept,
@@ -124,7 +127,8 @@ def build(carry: Carry, texts: Iterable[str]) -> Scene:
         steps=steps,
         states=control_fold.states(carry.held, steps),
         terms=terms,
-        looks=look_fold.fold(carry.last_looks, stories.values(), terms),
+        first_looks=firsts,
+        looks=look_fold.fold(carry.last_looks, stories.values(), terms, succeeded),
         advances=[story for story in stories.values() if story["event_type"] == "HW_ADVANCE"],
         others=[story for story in stories.values() if _is_other(story, own)],
     )

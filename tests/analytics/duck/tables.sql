@@ -62,7 +62,8 @@ CREATE VIEW known_states AS SELECT * FROM states WHERE known AND t1 > t0;
 
 CREATE TABLE terms AS
 WITH begun AS (
-  SELECT $KEY, leader_epoch, min(t) AS term_start, max(new_leader) FILTER (new_leader >= 0) AS term_leader
+  SELECT $KEY, leader_epoch, min(t) AS term_start, max(new_leader) FILTER (new_leader >= 0) AS term_leader,
+    coalesce(min(t) FILTER (event_type = 'LEADER_CHANGE') = min(t), false) AS is_start_told
   FROM control_rows WHERE leader_epoch IS NOT NULL AND NOT coalesce(topic_deleted, false) GROUP BY ALL
 ), deleted AS (SELECT $KEY, min(t) AS deleted_us FROM control_rows WHERE topic_deleted GROUP BY ALL)
 SELECT begun.*, coalesce(lead(term_start) OVER (PARTITION BY $KEY ORDER BY leader_epoch), deleted_us, $FOREVER)
