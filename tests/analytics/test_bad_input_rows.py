@@ -21,7 +21,8 @@ from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import clock_offsets, in_controller_time
 from strandline_analytics.sources.catalog import find_exports
 from strandline_analytics.sources.census import Tally, census
-from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.sources.exports import open_exports, read_rows
+from strandline_analytics.sources.inspection import is_cut
 from strandline_analytics.sources.trouble import DamagedFile, explained
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
@@ -169,6 +170,79 @@ def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_pat
     told = refusal(spark, tmp_path)
     assert path.name in told
     assert "is no exported event" in told
+
+
+def looked_at(cluster: str, count: int = 9) -> list[Row]:
+    """A leader's looks at itself, a second apart, 40 records above the HW in the fifth."""
+    tell = Emitter(cluster, 1)
+    look = {"replica_id": 1, "interval_ms": 1_000, "hw": 100, "in_isr": True, "in_maximal_isr": True,
+            "expected_state": "member"}  # fmt: skip
+    return [
+        tell.of_partition(
+            START_US + number * SECOND, "REPLICA_SAMPLE", 0, sample_id=number, partition_epoch=1,
+            leo=100 + 40 * (number == 5), leader_leo=100 + 40 * (number == 5), **look,
+        )
+        for number in range(1, count + 1)
+    ]  # fmt: skip
+
+
+def of_lines(root: Path, cluster: str, dataset: str, number: int, line: str, end: str = "\n") -> Path:
+    """Export both datasets as lines; of one a line is another, and no manifest tells that it was changed."""
+    paths = write_export(root, [*decisions(cluster), *looked_at(cluster)], ExportFormat.JSONL)
+    (path,) = (path for path in paths if dataset in path.parts)
+    lines = path.read_text().splitlines()
+    lines[number] = line
+    path.write_text("\n".join(lines) + end)
+    (root / cluster / "v1" / layout.manifest_path(path.relative_to(root / cluster / "v1").as_posix())).unlink()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("stat", "dataset"), [("s01", "samples"), ("s18", "samples"), ("s02", "samples"), ("s08", "transitions")]
+)
+def test_a_damaged_line_ends_a_statistic_by_the_files_name(
+    spark: SparkSession, tmp_path: Path, stat: str, dataset: str
+) -> None:
+    """A query reads rows of some types only, and a damaged row is of none: it is refused all the same."""
+    path = of_lines(tmp_path, "north", dataset, 4, '{"event_type":"REPLICA_SAMPLE","seq":')
+    scope = Scope(start_us=START_US, end_us=START_US + 60 * SECOND)
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which of Spark's it is does not matter, what is said does
+        result(ALL[stat], open_exports(spark, [str(tmp_path)]), scope).collect()
+    told = explained(caught.value)
+    assert isinstance(told, DamagedFile), caught.value
+    assert path.name in str(told)
+    assert "is no exported event" in str(told)
+
+
+@pytest.mark.parametrize("condition", ["event_type = 'REPLICA_SAMPLE'", "partition IS NOT NULL", "ts_wall_us > 0"])
+@pytest.mark.parametrize("kind", ["a damaged line", "a foreign table"])
+def test_no_filter_passes_over_what_is_no_event(spark: SparkSession, tmp_path: Path, kind: str, condition: str) -> None:
+    """Whichever column a query filters by; a table of others may even have columns of these names."""
+    if kind == "a damaged line":
+        path = of_lines(tmp_path, "north", "samples", 4, "tide: high")
+    else:
+        (path,) = write_export(tmp_path, looked_at("north"))
+        pq.write_table(pa.table({"seq": [1, 2], "cluster_id": ["north", "north"]}), path)
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - as above
+        read_rows(spark, find_exports(spark, [str(tmp_path)])).where(condition).collect()
+    told = explained(caught.value)
+    assert isinstance(told, DamagedFile), caught.value
+    assert path.name in str(told)
+
+
+def test_in_a_file_that_was_cut_off_only_its_last_line_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    """A cut explains nothing that stands before it; the cut itself, in the middle of a letter, is passed over."""
+    path = of_lines(tmp_path, "north", "samples", 8, "", end='{"topic":"t')
+    path.write_bytes(path.read_bytes() + "\N{LATIN SMALL LETTER E WITH ACUTE}".encode()[:1])
+    is_cut.cache_clear()
+    files = find_exports(spark, [str(tmp_path)])
+
+    assert read_rows(spark, files).where("event_type = 'REPLICA_SAMPLE'").count() == 8
+    path.write_bytes(path.read_bytes().replace(b'"seq":3', b'"seq":three'))
+    told = refusal(spark, tmp_path)
+    assert path.name in told
 
 
 def test_a_clock_that_began_in_1970_leaves_no_interval_of_decades(spark: SparkSession) -> None:
