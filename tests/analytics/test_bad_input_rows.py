@@ -19,6 +19,7 @@ from strandline.export import layout
 from strandline.export.encoding import ExportFormat
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import clock_offsets, in_controller_time
+from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.sources.catalog import find_exports
 from strandline_analytics.sources.census import Tally, census
 from strandline_analytics.sources.exports import open_exports, read_rows
@@ -230,6 +231,34 @@ def test_no_filter_passes_over_what_is_no_event(spark: SparkSession, tmp_path: P
     told = explained(caught.value)
     assert isinstance(told, DamagedFile), caught.value
     assert path.name in str(told)
+
+
+@pytest.mark.parametrize("event_type", ["REPLICA_SAMPLE", "ISR_CHANGE"])
+def test_two_contents_under_one_event_id_are_refused_by_their_files(
+    spark: SparkSession, tmp_path: Path, event_type: str
+) -> None:
+    """Of samples as of transitions: neither is chosen, and the message names the event and both files."""
+    paths = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
+    others = [*decisions("north"), *looked_at("north")]
+    (place,) = [at for at, row in enumerate(others) if row["seq"] == 5 and row["event_type"] == event_type]
+    paths += write_export(tmp_path, [others[place] | {"ts_mono_us": 7}])
+    told_of = [path for path in paths if ("samples" in path.parts) == (event_type == "REPLICA_SAMPLE")]
+
+    with pytest.raises(ConflictingEvents) as told:
+        open_exports(spark, [str(tmp_path)])
+    assert f"event {others[place]['node_id']}:1:5 of cluster north" in str(told.value)
+    assert len(told_of) == 2
+    assert all(path.name in str(told.value) for path in told_of)
+
+
+def test_equal_copies_of_samples_are_fine(spark: SparkSession, tmp_path: Path) -> None:
+    """A copy of a file under another name is counted as copies, and refused by nobody."""
+    *_, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
+    shutil.copyfile(path, path.with_name("n1-i1-1-99.parquet"))
+
+    scope = Scope(start_us=START_US, end_us=START_US + 60 * SECOND)
+    (row,) = result(ALL["s01"], open_exports(spark, [str(tmp_path)]), scope).collect()
+    assert (row.n_duplicate, row.max_records) == (9, 40)
 
 
 def test_in_a_file_that_was_cut_off_only_its_last_line_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ Invariant: schemas are given, never inferred; samples are read only when asked f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from operator import or_
+from operator import and_, or_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,7 +22,7 @@ from strandline.export import layout
 from strandline.export.schema import COLUMNS, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
 from strandline.export.schema import Column as ColumnOfSchema
 from strandline_analytics.session import carried_out_in, session_for
-from strandline_analytics.silver.events import check_stories, distinct_events, once_each
+from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
@@ -95,9 +96,31 @@ def read_exports(
         events = events.unionByName(told_again) if apart else told_again
     events = kept(fit(events, False))
     if doubled:
-        check_stories(events)
-    sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
+        check_stories(events, files_with(spark, doubled))
+    sampled = _samples(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
     return Silver(events, sampled, input_hash(files), end_us, fit, beside)
+
+
+def _samples(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
+    """The rows of samples as they were written. Copies stay, for those who read them remove them; they must be equal.
+
+    Only files that may share an event are looked at for this, which in an export that is whole are none.
+    """
+    _, doubled = apart_and_doubled(files)
+    if doubled:
+        check_copies(read_rows(spark, doubled), files_with(spark, doubled))
+    return read_rows(spark, files)
+
+
+def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
+    """Tells which of the files hold an event; reads them all."""
+
+    def found(identity: Mapping[str, Any]) -> list[str]:
+        is_it = reduce(and_, (F.col(name) == value for name, value in identity.items()))
+        names = read_rows(spark, files).withColumn("_file", F.input_file_name()).where(is_it)
+        return sorted(row["_file"] for row in names.select("_file").distinct().collect())
+
+    return found
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:
@@ -131,6 +154,19 @@ def read_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
     if not frames:
         return spark.createDataFrame([], spark_ddl())
     return reduce(DataFrame.unionByName, frames)
+
+
+def span_of_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[int, int] | None:
+    """From the first event of files to after the last one, us, as their rows tell; None: there is no event.
+
+    Raises:
+        DamagedFile: a file is not whole.
+    """
+    inspect(files)
+    fitted = session_for(spark, sum(file.size_bytes for file in files))
+    at = F.col("ts_wall_us")
+    (told,) = read_rows(fitted, files).agg(F.min(at).alias("first"), F.max(at).alias("last")).collect()
+    return None if told["first"] is None else (told["first"], told["last"] + 1)
 
 
 def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFile]) -> Iterator[DataFrame]:
