@@ -153,7 +153,7 @@ def test_more_windows_than_anybody_meant_are_refused_by_the_first_file(tmp_path:
     question = Question(inputs=(str(tmp_path),), statistics=(), step_us=HOUR_US)
 
     with pytest.raises(TooLong, match="498,662 windows of that step") as told:
-        scope_of(question, found(tmp_path))
+        scope_of(NO_SPARK, question, found(tmp_path))
     assert str(first) in str(told.value)
-    assert scope_of(replace(question, step_us=None), found(tmp_path)).end_us == 498_662 * HOUR_US + 2
-    assert scope_of(replace(question, start_us=498_662 * HOUR_US), found(tmp_path))
+    assert scope_of(NO_SPARK, replace(question, step_us=None), found(tmp_path)).end_us == 498_662 * HOUR_US + 2
+    assert scope_of(NO_SPARK, replace(question, start_us=498_662 * HOUR_US), found(tmp_path))

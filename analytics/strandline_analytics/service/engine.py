@@ -82,7 +82,7 @@ class Engine:
         (statistic,) = question.statistics
         files = files_for(self.spark, question)
         pages.check_same_input(place, input_hash(files))
-        scope = scope_of(question, files)
+        scope = scope_of(self.spark, question, files)
         columns = values.columns_of(statistic, scope.grouping)
         found = result(statistic, self._silver(job, files, samples=statistic.reads_samples), scope)
         told = {value.name for value in statistic.values}
@@ -105,7 +105,7 @@ class Engine:
         samples = bool(selection.sample_types)
         files = files_for(self.spark, question) if samples else self._transitions_for(question)
         pages.check_same_input(place, input_hash(files))
-        scope_of(question, files)
+        scope_of(self.spark, question, files)
         rows = self._collect(job, timeline(self._silver(job, files, samples=samples), selection))
         events = [
             pb.TimelineEvent(
