@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -159,6 +160,28 @@ def test_a_damaged_parquet_file_is_refused_by_name(spark: SparkSession, tmp_path
     assert str(path) in told
     assert "cannot be read" in told
     assert "take it away together with its manifest" in told
+
+
+def test_a_column_of_another_type_is_refused_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    """A table of something else that lies among the files: what the column is, and what it must be."""
+    (path,) = write_export(tmp_path, decisions("north"))
+    table = pq.ParquetFile(path).read()
+    place = table.schema.get_field_index("seq")
+    pq.write_table(table.set_column(place, "seq", table["seq"].cast(pa.string())), path)
+
+    told = refusal(spark, tmp_path)
+    assert str(path) in told
+    assert "column seq is BINARY, and BIGINT in the schema" in told
+    assert "An error occurred" not in told
+
+
+@pytest.mark.parametrize("name", ["executor.Executor", "scheduler.TaskSetManager"])
+def test_the_jvm_does_not_tell_of_a_task_that_failed(spark: SparkSession, name: str) -> None:
+    """Whoever asked is told in a sentence; dozens of lines of the JVM before it would hide that. Others are heard."""
+    logs: Any = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr]
+
+    assert not logs.getLogger(f"org.apache.spark.{name}").isErrorEnabled()
+    assert logs.getLogger("org.apache.spark.SparkContext").isErrorEnabled()
 
 
 def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
