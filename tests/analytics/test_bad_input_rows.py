@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import Result
 from written_export import HOUR_US, Emitter, Row, write_export
 
 from strandline.export import layout
@@ -282,6 +284,34 @@ def test_equal_copies_of_samples_are_fine(spark: SparkSession, tmp_path: Path) -
     scope = Scope(start_us=START_US, end_us=START_US + 60 * SECOND)
     (row,) = result(ALL["s01"], open_exports(spark, [str(tmp_path)]), scope).collect()
     assert (row.n_duplicate, row.max_records) == (9, 40)
+
+
+def test_a_copy_of_samples_in_another_hour_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Without its manifest nobody sees whose copy it is: the numbers of rows are counted, in the hour of their time."""
+    *_, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
+    copy = Path(str(path).replace("hr=14", "hr=15"))
+    copy.parent.mkdir(parents=True)
+    shutil.copyfile(path, copy)
+
+    tallies = census(spark, find_exports(spark, [str(tmp_path)]))
+    assert [(one.hour, one.events, one.copies) for one in tallies if one.node_id == 1] == [(HOUR, 9, 9)]
+
+
+def test_changed_bytes_of_the_same_length_are_found_by_their_hash(
+    analytics: Callable[..., Result], tmp_path: Path
+) -> None:
+    """`coverage` believes the length, and `coverage --verify` names the file."""
+    *others, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")], ExportFormat.JSONL)
+    whole = analytics("coverage", "-i", tmp_path, "--verify")
+    path.write_text(path.read_text().replace('"leo":140', '"leo":240', 1))
+
+    assert (whole.exit_code, "2 of 2 files are what their manifests prove" in whole.output) == (0, True)
+    assert analytics("coverage", "-i", tmp_path).exit_code == 0
+    told = analytics("coverage", "-i", tmp_path, "--verify")
+    assert told.exit_code == 1
+    assert str(path) in told.output
+    assert "as 1 of 2 files have" in told.output
+    assert len(others) == 1
 
 
 def test_in_a_file_that_was_cut_off_only_its_last_line_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Invariant: nothing is written; the same input and question give the same rows in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +53,12 @@ def chosen(names: Sequence[str]) -> tuple[Statistic, ...]:
     return tuple(one for one in ALL.values() if one.id in asked)
 
 
-def files_for(spark: SparkSession, question: Question) -> list[ExportedFile]:
-    """The files that a question is answered from."""
+def files_for(
+    spark: SparkSession, question: Question, noticed: Callable[[str], None] = lambda said: None
+) -> list[ExportedFile]:
+    """The files that a question is answered from; ``noticed`` as for `find_exports`."""
     wanted = needed(question.start_us, question.end_us, samples=question.reads_samples)
-    return find_exports(spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted)
+    return find_exports(spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted, noticed=noticed)
 
 
 def scope_of(spark: SparkSession, question: Question, files: Sequence[ExportedFile]) -> Scope:

@@ -132,9 +132,16 @@ class Engine:
     @interruptible
     def coverage(self, job: Job, question: Question) -> tuple[list[HourCoverage], str]:
         """How complete each hour is, and the name of the files that tell it."""
-        window = {"start_us": question.start_us, "end_us": question.end_us}
-        files = files_of_hours(self.spark, question.inputs, cluster_id=question.cluster_id, **window)
-        return covered(self.spark, files, now_us=_now_us(), **window), input_hash(files)
+        files = files_of_hours(
+            self.spark,
+            question.inputs,
+            cluster_id=question.cluster_id,
+            start_us=question.start_us,
+            end_us=question.end_us,
+        )
+        return covered(
+            self.spark, files, now_us=_now_us(), start_us=question.start_us, end_us=question.end_us
+        ), input_hash(files)
 
     def _transitions_for(self, question: Question) -> list[ExportedFile]:
         wanted = needed(question.start_us, question.end_us, samples=False)

@@ -32,6 +32,12 @@ def inspect(files: Sequence[ExportedFile]) -> None:
         DamagedFile: it names the first of them.
     """
     for file in files:
+        if file.manifest is not None and file.manifest.path != file.path:
+            raise DamagedFile(
+                f"{file.shown} is a copy: its manifest says that it is {file.manifest.path}. Rule: a file lies in the "
+                "folder of its dataset and hour, where its events are counted. Move it there with its manifest, or "
+                "take both away"
+            )
         if file.manifest is not None and file.manifest.size_bytes != file.size_bytes:
             raise DamagedFile(
                 f"{file.shown} has {file.size_bytes} bytes, its manifest says {file.manifest.size_bytes}. Rule: files "
