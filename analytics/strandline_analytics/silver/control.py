@@ -5,7 +5,8 @@ Order is that of partition epochs and of the metadata log, never that of clocks;
 does not go back (`state-events` 2.5).
 
 Invariant: where a partition epoch is missing, a transition was lost, and the interval before the hole is unknown. A
-snapshot that shows a new partition epoch is such a hole too: what led to it was not seen.
+snapshot that shows a new partition epoch is such a hole too: what led to it was not seen. And nothing is known beyond
+the controller's last word (`last_words`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from strandline.export.schema import CONTROLLER_NODE_ID, NO_LEADER
-from strandline_analytics.scope import FOREVER_US, PARTITION_KEY
+from strandline_analytics.scope import FOREVER_US, HOUR_US, PARTITION_KEY
 
 _TOLD = (
     *PARTITION_KEY, "topic", "event_type", "node_id", "incarnation", "seq", "meta_offset", "ts_wall_us", "n_copies",
@@ -23,6 +24,9 @@ _TOLD = (
     "replicas", "min_isr", "lag_time_max_ms", "topic_created", "topic_deleted",
 )  # fmt: skip
 """What the control plane tells; most columns of an event are of other types."""
+
+HEARD_US = 30_000_000
+"""For how long a heartbeat of the controller, which comes every 10 s, is believed: three times, as a look is."""
 
 CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT")
 
@@ -51,11 +55,32 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     )
 
 
-def control_states(rows: DataFrame) -> DataFrame:
+def last_words(transitions: DataFrame) -> DataFrame:
+    """Per cluster: ``last_word``, up to when its controller is known to have had nothing more to tell, us.
+
+    That is its told end; without one, its last event or `HEARD_US` behind its last heartbeat. Where no heartbeat of a
+    controller was read, there is no row.
+    """
+    told = transitions.where(F.col("node_id") == CONTROLLER_NODE_ID)
+    is_beat = F.col("event_type") == "EXPORT_HEARTBEAT"
+    is_end = is_beat & F.col("ext").getItem("final").eqNullSafe("true")
+    words = told.groupBy("cluster_id").agg(
+        F.max("ts_wall_us").alias("_last"),
+        F.max(F.when(is_beat, F.col("ts_wall_us"))).alias("_beat"),
+        F.max(F.when(is_end, F.col("ts_wall_us"))).alias("_end"),
+    )
+    heard = F.greatest(F.col("_last"), F.col("_beat") + HEARD_US)
+    last_word = F.when(F.col("_end") >= F.col("_last"), F.col("_end")).otherwise(heard)
+    return words.where("_beat IS NOT NULL").select("cluster_id", last_word.alias("last_word"))
+
+
+def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
     """Step functions: one row per key and interval [t0, t1) with all that held in it.
 
-    ``t1`` is FOREVER_US where nothing came after. ``known`` is false before a hole in the partition epochs, and as long
-    as not every part of the state was told: a record that begins with a change of the ISR does not say who leads.
+    Where nothing came after, ``t1`` is the controller's last word (``words``, of `last_words`), and at the latest the
+    end of the hour: the next one begins with a snapshot, which then is missing. ``known`` is false before a hole in the
+    partition epochs, and as long as not every part of the state was told: a record that begins with a change of the ISR
+    does not say who leads.
     ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody leads.
     A state that lasted no time is kept if it was the last of its partition epoch.
     """
@@ -68,11 +93,12 @@ def control_states(rows: DataFrame) -> DataFrame:
     holes = F.sum((F.col("lost_before") > 0).cast("int")).over(so_far)
     isr_told_at = F.last(F.when(F.col("new_isr").isNotNull(), F.col("_holes")), ignorenulls=True).over(so_far)
     told_at = F.last(F.when(F.col("new_leader").isNotNull(), F.col("leader_epoch")), ignorenulls=True).over(so_far)
+    rows = rows.join(F.broadcast(words), "cluster_id", "left")
     states = rows.withColumn("_holes", holes).select(
         *PARTITION_KEY,
         "topic",
         F.col("t").alias("t0"),
-        F.coalesce(following, F.lit(FOREVER_US)).alias("t1"),
+        F.coalesce(following, _heard_until()).alias("t1"),
         "partition_epoch",
         held("leader_epoch").alias("leader_epoch"),
         held("new_leader").alias("_leader"),
@@ -115,6 +141,12 @@ def terms(rows: DataFrame) -> DataFrame:
     order = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     end = F.coalesce(F.lead("term_start").over(order), F.col("_deleted"), F.lit(FOREVER_US))
     return spans.join(deleted, list(PARTITION_KEY), "left").withColumn("term_end", end).drop("_deleted")
+
+
+def _heard_until() -> Column:
+    """Up to when the state that a row told is known if no other row of its partition follows."""
+    hour_end = F.col("t") - F.pmod("t", F.lit(HOUR_US)) + HOUR_US
+    return F.greatest("t", F.least(hour_end, F.col("last_word")))
 
 
 def _order() -> WindowSpec:

@@ -20,6 +20,8 @@ from strandline_analytics.sources.trouble import DamagedFile
 
 _MAGIC = b"PAR1"
 _LEAST_PARQUET_BYTES = 12
+_LINE_BYTES = 4_096
+"""Few lines are longer."""
 _REMEDY = "Copy it again from its origin, or take it away with its manifest; its hour then counts as incomplete"
 
 
@@ -30,6 +32,12 @@ def inspect(files: Sequence[ExportedFile]) -> None:
         DamagedFile: it names the first of them.
     """
     for file in files:
+        if file.manifest is not None and file.manifest.path != file.path:
+            raise DamagedFile(
+                f"{file.shown} is a copy: its manifest says that it is {file.manifest.path}. Rule: a file lies in the "
+                "folder of its dataset and hour, where its events are counted. Move it there with its manifest, or "
+                "take both away"
+            )
         if file.manifest is not None and file.manifest.size_bytes != file.size_bytes:
             raise DamagedFile(
                 f"{file.shown} has {file.size_bytes} bytes, its manifest says {file.manifest.size_bytes}. Rule: files "
@@ -50,6 +58,17 @@ def is_cut(file: ExportedFile) -> bool:
     if file.manifest is not None or not file.path.endswith(layout.JSON_LINES) or not file.size_bytes:
         return False
     return file.place.ends(file.place_path, file.size_bytes, 1)[1] != b"\n"
+
+
+def cut_line(file: ExportedFile) -> bytes:
+    """What stands behind the last end of a line, in a file that `is_cut`."""
+    size, count = file.size_bytes, _LINE_BYTES
+    while True:
+        tail = file.place.ends(file.place_path, size, count)[1]
+        _, ended, rest = tail.rpartition(b"\n")
+        if ended or count >= size:
+            return rest
+        count *= 16
 
 
 def _is_parquet(file: ExportedFile) -> bool:

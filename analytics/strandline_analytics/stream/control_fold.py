@@ -16,6 +16,7 @@ from strandline.export.schema import CONTROLLER_NODE_ID, NO_LEADER
 from strandline_analytics.stream.stories import CONTROL_TYPES, Story
 
 FOREVER_US = 2**62
+HOUR_US = 3_600_000_000
 _DECIDING = ("ISR_CHANGE", "LEADER_CHANGE")
 
 
@@ -101,13 +102,16 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
 
 
 def states(before: Held | None, steps: Sequence[Step]) -> list[State]:
-    """What held when; the last one for ever. A deleted partition has no state."""
+    """What held when; the last one to the end of its hour, for the next begins with a snapshot that is not there.
+
+    A deleted partition has no state.
+    """
     told = [(before, 0)] if before is not None else []
     told += [(step.held, step.lost_before) for step in steps]
     found = []
     for index, (held, _) in enumerate(told):
         following = told[index + 1] if index + 1 < len(told) else None
-        t1 = following[0].t if following else FOREVER_US
+        t1 = following[0].t if following else (held.t // HOUR_US + 1) * HOUR_US
         is_whole = following is None or following[1] == 0
         if t1 > held.t and not held.is_deleted:
             found.append(State(held.t, t1, is_whole and held.is_told, held))
