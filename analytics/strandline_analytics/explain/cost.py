@@ -55,8 +55,12 @@ def told_cuts(change: Event, own: Sequence[Event]) -> Told:
     acked = _acknowledged(change, own)
     for cut in cuts_after(change, own):
         begin, end = cut.get("to_leo"), cut.get("from_leo")
-        committed = cut.get("committed_cut") or 0
-        told = f"node {cut.node_id} cut offsets [{begin:,}, {end:,}): {committed or 'none':} of them committed"
+        committed = cut.get("committed_cut")
+        told = f"node {cut.node_id} cut offsets [{begin:,}, {end:,})"
+        if committed is None:
+            missing.append(f"whether what node {cut.node_id} cut had been committed: own HW not known")
+        else:
+            told += f": {f'{committed:,}' if committed else 'none'} of them committed"
         if acked is None:
             missing.append(f"whether what node {cut.node_id} cut had been acknowledged: no look at the old leader")
         else:
