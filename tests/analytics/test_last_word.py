@@ -12,10 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Answers, silver_of
 from pyspark.sql import SparkSession
+from tests.analytics.random_history import story_text
 from typer.testing import Result
 from written_export import HOUR_US, Emitter, Row, write_export
 
 from strandline.export import layout
+from strandline_analytics.stream.carry import Carry
+from strandline_analytics.stream.machine import Timing, settle
 
 SECOND = 1_000_000
 _STATE = {"partition_epoch": 1, "leader_epoch": 0, "new_leader": 1, "new_isr": [1], "replicas": [1, 2], "min_isr": 1}
@@ -29,6 +32,19 @@ def told(cluster: str, *beats_s: int, final: bool = False, snapshots_s: tuple[in
     return rows + [tell.beat(at * SECOND, final=final and (at,) == last) for at in beats_s]
 
 
+def newer() -> list[Row]:
+    """A controller of a newer version: a remark about an epoch that was told, and a change of a type not known here."""
+    tell = Emitter("newer", -1)
+    change: Row = {"old_isr": [1, 2], "new_isr": [1], "cause": "lag", "initiator": "leader", "removed": [], "added": []}
+    return [
+        tell.of_partition(1 * SECOND, "STATE_SNAPSHOT", 0, meta_offset=1, **_STATE),
+        tell.of_partition(30 * SECOND, "TIDE_NOTED", 0, meta_offset=2, partition_epoch=1, new_isr=[2]),
+        tell.of_partition(50 * SECOND, "TIDE_TURNED", 0, meta_offset=3, partition_epoch=2, new_isr=[2]),
+        tell.of_partition(80 * SECOND, "ISR_CHANGE", 0, meta_offset=4, partition_epoch=3, **change),
+        tell.beat(100 * SECOND, final=True),
+    ]
+
+
 @pytest.fixture(scope="module")
 def answers(spark: SparkSession) -> Answers:
     """Clusters whose controllers fall silent in different ways."""
@@ -40,6 +56,7 @@ def answers(spark: SparkSession) -> Answers:
         *told("alive", 100, 7_100),
         *told("snapshots", 100, 7_100, snapshots_s=(1, 3_601)),
         *told("unheard"),
+        *newer(),
     ]
     return Answers(silver_of(spark, rows))
 
@@ -61,6 +78,34 @@ def test_a_state_is_known_to_the_last_word_of_the_controller(answers: Answers, c
 
     assert row.under_replicated_us == known_s * SECOND
     assert row.coverage == known_s / 36_000
+
+
+def test_what_is_not_understood_ends_what_is_known_until_the_state_is_told(answers: Answers) -> None:
+    """A newer version's change at 50 s, known to 50 s and again from the change at 80 s; a remark changes nothing."""
+    rows = answers.rows("s10", "newer", start_ms=0, end_ms=100_000, step_ms=10_000)
+
+    assert [row.coverage for row in rows] == [0.9, 1, 1, 1, 1, 0, 0, 0, 1, 1]
+    assert [row.n_gap for row in rows] == [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_the_stream_ends_it_there_as_well() -> None:
+    """The same story live has the same windows."""
+    stories = [story_text(row) for row in newer() if row["event_type"] != "EXPORT_HEARTBEAT"]
+    timing = Timing(step_us=10 * SECOND, horizon_us=20 * SECOND)
+    rows = settle(Carry(), stories, watermark_us=120 * SECOND, timing=timing).rows
+    final = [row for row in rows if row["stat"] == "s10" and row["final"]]
+
+    assert [row["coverage"] for row in final] == [0.9, 1, 1, 1, 1, 0, 0, 0, 1, 1]
+    assert [row["n_gap"] for row in final] == [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_what_is_not_understood_is_said(analytics: Callable[..., Result], tmp_path: Path) -> None:
+    """By its types, each with how many events there are."""
+    write_export(tmp_path, newer())
+
+    told = analytics("stats", "s10", "-i", tmp_path)
+    assert told.exit_code == 0
+    assert "event types are not understood: TIDE_NOTED (1), TIDE_TURNED (1)" in told.stderr
 
 
 def test_a_window_behind_the_last_word_knows_nothing(answers: Answers) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.scope import MOST_WINDOWS, Grouping, Scope
+from strandline_analytics.silver.events import not_understood
 from strandline_analytics.sources.catalog import ExportedFile, find_exports
 from strandline_analytics.sources.exports import needed, read_exports, span_of_rows
+from strandline_analytics.sources.inspection import unread
 from strandline_analytics.sources.trouble import NothingThere, TooLong
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic
@@ -111,11 +113,15 @@ def _spans(spark: SparkSession, files: Sequence[ExportedFile], *, is_open: bool)
 
 
 def answers(
-    spark: SparkSession, question: Question, files: Sequence[ExportedFile]
+    spark: SparkSession,
+    question: Question,
+    files: Sequence[ExportedFile],
+    noticed: Callable[[Sequence[str]], None] = lambda said: None,
 ) -> Iterator[tuple[Statistic, list[dict[str, Any]]]]:
-    """The rows of each statistic, in the order of the question."""
+    """The rows of each statistic, in the order of the question; ``noticed`` is told what was found in rows."""
     scope = scope_of(spark, question, files)
     silver = read_exports(spark, files, samples=question.reads_samples)
+    noticed(unread(not_understood(silver.transitions)))
 
     def rows(statistic: Statistic, found: DataFrame) -> list[dict[str, Any]]:
         names = set(found.columns) - {value.name for value in statistic.values}

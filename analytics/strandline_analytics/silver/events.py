@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from strandline.export.schema import COLUMNS
+from strandline.export.schema import COLUMNS, EVENT_TYPES
 from strandline_analytics.silver.kept import kept, let_go
 
 IDENTITY = ("cluster_id", "node_id", "incarnation", "seq")
@@ -52,6 +52,12 @@ def once_each(rows: DataFrame) -> DataFrame:
     """Rows of which each is an event of its own, with the columns of `distinct_events`."""
     one = F.lit(1).cast("bigint")
     return rows.withColumns({"n_copies": one, "n_stories": one})
+
+
+def not_understood(events: DataFrame) -> dict[str, int]:
+    """How many events there are of each type that this version does not know."""
+    unknown = events.where(~F.col("event_type").isin(*EVENT_TYPES)).groupBy("event_type").count()
+    return {row["event_type"]: row["count"] for row in unknown.orderBy("event_type").collect()}
 
 
 def _story() -> Column:

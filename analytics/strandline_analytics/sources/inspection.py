@@ -9,7 +9,7 @@ Invariant: nothing here opens a file that has a manifest; its size tells whether
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -52,6 +52,17 @@ def notices(files: Sequence[ExportedFile]) -> list[str]:
     return [*_unproven(files), *_newer(files), *_copies(files), *_overlaps(files), *_cut(files)]
 
 
+def unread(types: Mapping[str, int]) -> list[str]:
+    """The same of types of transitions that this version does not know, with how many events of each there are."""
+    if not types:
+        return []
+    named = ", ".join(f"{name} ({count:,})" for name, count in types.items())
+    return [
+        f"event types are not understood: {named}. What they changed of a partition is unknown until its state is told "
+        "again; update strandline to read them"
+    ]
+
+
 @cache
 def is_cut(file: ExportedFile) -> bool:
     """Whether a file of JSON lines ends within a line; one with a manifest does not."""
@@ -90,8 +101,8 @@ def _newer(files: Sequence[ExportedFile]) -> list[str]:
         return []
     newest = max(file.manifest.schema_version for file in found if file.manifest)
     return [
-        f"{len(found)} files are of schema version {newest}, known here is {SCHEMA_VERSION}: columns that this version "
-        f"does not have are not read; update strandline to use them. The first: {found[0].shown}"
+        f"{len(found)} files are of schema version {newest}, known here is {SCHEMA_VERSION}: columns and event types "
+        f"that this version does not have are not read; update strandline to use them. The first: {found[0].shown}"
     ]
 
 

@@ -140,7 +140,7 @@ def _computed(question: Question, coverage: float | None, memory: str) -> list[A
         told([*missing, *notices(files)])
         if coverage is not None:
             check_coverage(spark, question, coverage)
-        return list(answers(spark, question, files))
+        return list(answers(spark, question, files, told))
 
 
 def _conditions(texts: Sequence[str], statistics: Sequence[Statistic], option: str) -> list[Threshold]:
