@@ -14,6 +14,11 @@ from mutants import (
     m24_min_isr_lowered,
     m25_duplicate_answered,
     m26_same_epoch_after_restart,
+    m101_unproven_is_elected,
+    m102_compared_as_in_raft,
+    m103_one_report_too_few,
+    m106_older_copy_unnoticed,
+    m112_forgets_who_is_unproven,
     m120_deletes_above_the_hw,
     m121_proposal_of_an_old_epoch,
     m122_woken_consumer,
@@ -56,11 +61,16 @@ MUTANTS: tuple[Mutant, ...] = (
     *m24_min_isr_lowered.MUTANTS,
     *m25_duplicate_answered.MUTANTS,
     *m26_same_epoch_after_restart.MUTANTS,
+    *m101_unproven_is_elected.MUTANTS,
+    *m102_compared_as_in_raft.MUTANTS,
+    *m103_one_report_too_few.MUTANTS,
+    *m106_older_copy_unnoticed.MUTANTS,
+    *m112_forgets_who_is_unproven.MUTANTS,
     *m120_deletes_above_the_hw.MUTANTS,
     *m121_proposal_of_an_old_epoch.MUTANTS,
     *m122_woken_consumer.MUTANTS,
 )
-"""``R1`` to ``R12``, then 13 to 26, and from 120 on those that others invented.
+"""``R1`` to ``R12``, then 13 to 26, from 101 on those of elections by reports, from 120 on those that others invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 
