@@ -32,6 +32,7 @@ test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 
 	  $(BIN)/python tests/fuzz/harness.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
 	@echo "==> seeds";             $(BIN)/strandline sim run --seeds 0..2000
 	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
+	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1
 	@$(MAKE) mutants
 
 check: .venv/.installed ## format, lint, types, import rules, contract

@@ -12,6 +12,8 @@ from enum import Enum
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+HOUR_US = 3_600_000_000
+
 FOREVER_US = 2**62
 """The end of an interval that nothing has ended yet."""
 

@@ -1,7 +1,7 @@
 """Decides how a Spark session of ours is set up, and is the only place that makes one.
 
-Invariant: times are UTC, integers that overflow are errors (ANSI), and no port is opened: an embedded run needs no
-cluster and no network.
+Invariant: times are UTC, integers that overflow are errors (ANSI); an embedded run opens no port and needs no cluster
+and no network, and in a session that others prepared nothing else that they have set is changed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,12 @@ from strandline_analytics.jvm_words import without_greetings
 Session = SparkSession
 """What callers name that must not know Spark."""
 
-_SETTINGS = {
+_MEANING = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    "spark.ui.enabled": "false",
-    # Else each column that we write down is told with the line that did: five calls of the JVM, and a failed import.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # Spark keeps the plans of a thousand queries, and their tasks, for a page that nobody can open here. Whoever looks
-    # at running jobs needs few.
-    "spark.sql.ui.retainedExecutions": "10",
-    "spark.ui.retainedJobs": "100",
-    "spark.ui.retainedStages": "100",
-    "spark.ui.retainedTasks": "1000",
+}
+"""What an answer depends on, so it holds wherever Spark runs."""
+_WISHES = {
     "spark.sql.adaptive.enabled": "true",
     # Results of an hour replace the results of that hour and no other (`state-events` 3.1).
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
@@ -45,13 +37,31 @@ _SETTINGS = {
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",
     # A history is small; the default of 200 would be 200 empty tasks.
     "spark.sql.shuffle.partitions": "8",
-    # Whatever sorts or adds up takes memory by pages. The default, 64 MiB with a heap of 4 GiB, is cleared and kept for
-    # tables of a thousand rows, hundreds of times: a third of all memory, and most of the time to collect it.
-    "spark.buffer.pageSize": "4m",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
+"""Set where nobody has set them: by `--conf`, in spark-defaults, or in the session that is joined.
+
+All of them can be set while it runs."""
+_EMBEDDED = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Else each column that we write down is told with the line that did: five calls of the JVM, and a failed import.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark keeps the plans of a thousand queries, and their tasks, for a page that nobody can open here. Whoever looks
+    # at running jobs needs few.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    # Whatever sorts or adds up takes memory by pages. The default, 64 MiB with a heap of 4 GiB, is cleared and kept for
+    # tables of a thousand rows, hundreds of times: a third of all memory, and most of the time to collect it.
+    "spark.buffer.pageSize": "4m",
+}
+"""Of a Spark of our own alone: a cluster has its pages and its memory as it wants them."""
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -69,6 +79,10 @@ HOURS_BYTES = 64 << 20
 """Up to so many bytes of files: some two million rows."""
 MIDDLE_BYTES = 1 << 30
 """Up to so many bytes of files: some fifty million rows."""
+PART_BYTES = 64 << 20
+"""Of larger input a part of a shuffle is made for so many bytes of files, some three million rows."""
+MOST_PARTS = 8_192
+"""More parts than these cost the driver and the network more than they spare a task: half a TiB has so many."""
 _SIZES = ((SMALL_BYTES, SMALL), (HOURS_BYTES, HOURS), (MIDDLE_BYTES, MIDDLE))
 _JVM = (
     "-XX:+UseParallelGC",
@@ -82,14 +96,13 @@ _JVM = (
     "-XX:MetaspaceSize=256m",
 )
 _QUIET = Path(__file__).with_name("log4j2.properties")
-_EMBEDDED = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
 
+_LOG_LEVEL = "spark.log.level"
 
 _FITTED: dict[tuple[str, int], SparkSession] = {}
-"""Sessions for little input, by their application and the most that they are for."""
+"""Sessions for a size of input, by their application and the most bytes that they are for."""
+_GIVEN: dict[str, frozenset[str]] = {}
+"""By application: what others had set in a session before it was opened here."""
 
 
 def open_session(
@@ -99,52 +112,88 @@ def open_session(
     memory: str = "2g",
     jvm: Sequence[str] | None = None,
 ) -> SparkSession:
-    """Open a session, or join the one that `spark-submit` prepared.
+    """Open a session of our own, or join the one that `spark-submit` prepared.
+
+    In a session that others prepared, their settings hold (`--conf`, spark-defaults, the session's own), as do its name
+    and its pages; ours are set where nobody has set any. Only what an answer means is ours everywhere: times in UTC,
+    and integers that overflow are errors.
 
     Args:
-        app: the name that Spark's own pages show.
+        app: the name that Spark's own pages show, of a session of our own.
         master: ``local[N]`` for an embedded run; None leaves the choice to `spark-submit`.
         memory: of the driver, as Spark spells it; counts only where this process starts the JVM.
         jvm: further options of that JVM; None: those of an archive of classes, if there is one (`class_archive`).
     """
-    builder = SparkSession.builder.appName(app)
-    for name, value in _SETTINGS.items():
-        builder = builder.config(name, value)
-    if master is not None:
-        # Workers of an embedded run are this very Python; Spark's own default is whatever `python3` is on the path.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # Else Spark looks for an address by the machine's name, and warns if it finds loopback.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = builder.master(master).config("spark.driver.memory", memory)
-        for name, value in _EMBEDDED.items():
-            builder = builder.config(name, value)
-        options = (*_JVM, *(jvm_options() if jvm is None else jvm), f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
-        builder = builder.config("spark.driver.extraJavaOptions", " ".join(options))
-    with without_greetings() if master is not None else nullcontext():
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = _joined() if master is None else _embedded(app, master, memory, jvm_options() if jvm is None else jvm)
     remember_names(session)
     return session
 
 
-def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
-    """The session for input of this size: for little, planning and compiling cost most.
+def _joined() -> SparkSession:
+    session = SparkSession.builder.getOrCreate()
+    given = frozenset(_set_in(session))
+    _GIVEN[session.sparkContext.applicationId] = given
+    wishes = {name: value for name, value in _WISHES.items() if name not in given}
+    for name, value in (wishes | _MEANING).items():
+        session.conf.set(name, value)
+    if _LOG_LEVEL not in given:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
 
-    It shares everything with the one that is given but settings, so what runs beside it keeps its own; and it has its
-    settings (tests, `--conf` of `spark-submit`), as they are now, but for those of its size. For input that is large it
-    is the one that is given.
+
+def _embedded(app: str, master: str, memory: str, jvm: Sequence[str]) -> SparkSession:
+    # Workers of an embedded run are this very Python; Spark's own default is whatever `python3` is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Else Spark looks for an address by the machine's name, and warns if it finds loopback.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(app).master(master).config("spark.driver.memory", memory)
+    for name, value in (_EMBEDDED | _WISHES | _MEANING).items():
+        builder = builder.config(name, value)
+    options = (*_JVM, *jvm, f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
+    builder = builder.config("spark.driver.extraJavaOptions", " ".join(options))
+    with without_greetings():
+        session = builder.getOrCreate()
+    _GIVEN[session.sparkContext.applicationId] = frozenset()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
+    """The session for input of this size: for little, planning and compiling cost most; for much, parts must be small.
+
+    It shares everything with the one that is given but settings, so what runs beside it keeps its own. It has the
+    settings of the one that is given as they are now, but for those of its size; and of these, what others had set
+    before the session was opened (`--conf` of `spark-submit`, spark-defaults) stays as they set it.
+
+    Above `MIDDLE_BYTES` a shuffle has a part for every `PART_BYTES` of files, rounded down to a power of two: at least
+    16, for so many are in 1 GiB, and at most `MOST_PARTS`. A query that learns under way that parts are small merges
+    them, and none is ever split.
     """
-    if size_bytes > MIDDLE_BYTES:
-        return spark
-    most, wanted = next(size for size in _SIZES if size_bytes <= size[0])
-    name = (spark.sparkContext.applicationId, most)
-    if name not in _FITTED:
-        _FITTED[name] = spark.newSession()
-    fitted = _FITTED[name]
-    for setting, value in (spark.conf.getAll | wanted).items():
+    most, wanted = _wanted(size_bytes)
+    application = spark.sparkContext.applicationId
+    if (application, most) not in _FITTED:
+        _FITTED[application, most] = spark.newSession()
+    fitted = _FITTED[application, most]
+    given = _GIVEN.setdefault(application, frozenset(_set_in(spark)))
+    own = {name: value for name, value in wanted.items() if name not in given}
+    for setting, value in (_set_in(spark) | own).items():
         if spark.conf.isModifiable(setting):
             fitted.conf.set(setting, value)
     return fitted
+
+
+def _wanted(size_bytes: int) -> tuple[int, dict[str, str]]:
+    """The most bytes that a size reaches to, and what is set for it."""
+    for most, wanted in _SIZES:
+        if size_bytes <= most:
+            return most, wanted
+    parts = min(MOST_PARTS, 1 << (size_bytes // PART_BYTES).bit_length() - 1)
+    return 2 * parts * PART_BYTES, {"spark.sql.shuffle.partitions": str(parts)}
+
+
+def _set_in(spark: SparkSession) -> dict[str, str]:
+    """What is set in a session, by whomever, and not Spark's default."""
+    return dict(spark.conf.getAll)
 
 
 def carried_out_in(spark: SparkSession, query: DataFrame) -> DataFrame:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,35 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, is_proven: bool, ru
         inspect(found(tmp_path))
     assert str(path) in str(told.value)
     assert "Copy it again" in str(told.value)
+
+
+def test_a_copy_in_the_folder_of_another_hour_is_refused(tmp_path: Path) -> None:
+    """With its manifest: it says where the file belongs, and its events would be counted in two hours."""
+    path = put(tmp_path, 1, 9, hour=5)
+    for name in [path, *(tmp_path / "c").rglob("*.json")]:
+        copy = Path(str(name).replace("hr=05", "hr=06"))
+        copy.parent.mkdir(parents=True)
+        shutil.copyfile(name, copy)
+
+    with pytest.raises(DamagedFile, match="is a copy: its manifest says that it is transitions/dt=1970-01-01/hr=05"):
+        inspect(found(tmp_path))
+
+
+def test_a_manifest_whose_file_is_gone_is_told(tmp_path: Path) -> None:
+    """Its events are missing in whatever is answered; a file that a compacted one stands for is not missed."""
+    gone, told = put(tmp_path, 1, 9), list[str]()
+    other = put(tmp_path, 10, 19)
+    gone.unlink()
+    find_exports(NO_SPARK, [str(tmp_path)], noticed=told.append)
+    (said,) = told
+    assert "1 manifests speak for files that are not there" in said
+    assert str(gone) in said
+
+    of_other = next(name for name in (tmp_path / "c").rglob("*.json") if other.name in name.name)
+    replaced = gone.relative_to(tmp_path / "c/v1").as_posix()
+    of_other.write_text(json.dumps(json.loads(of_other.read_text()) | {"replaces": [replaced]}))
+    find_exports(NO_SPARK, [str(tmp_path)], noticed=told.append)
+    assert told == [said]
 
 
 def test_an_empty_directory_is_told_with_what_to_give(tmp_path: Path) -> None:
@@ -153,7 +184,7 @@ def test_more_windows_than_anybody_meant_are_refused_by_the_first_file(tmp_path:
     question = Question(inputs=(str(tmp_path),), statistics=(), step_us=HOUR_US)
 
     with pytest.raises(TooLong, match="498,662 windows of that step") as told:
-        scope_of(question, found(tmp_path))
+        scope_of(NO_SPARK, question, found(tmp_path))
     assert str(first) in str(told.value)
-    assert scope_of(replace(question, step_us=None), found(tmp_path)).end_us == 498_662 * HOUR_US + 2
-    assert scope_of(replace(question, start_us=498_662 * HOUR_US), found(tmp_path))
+    assert scope_of(NO_SPARK, replace(question, step_us=None), found(tmp_path)).end_us == 498_662 * HOUR_US + 2
+    assert scope_of(NO_SPARK, replace(question, start_us=498_662 * HOUR_US), found(tmp_path))

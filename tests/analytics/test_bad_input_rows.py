@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import Result
 from written_export import HOUR_US, Emitter, Row, write_export
 
 from strandline.export import layout
 from strandline.export.encoding import ExportFormat
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import clock_offsets, in_controller_time
+from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.sources.catalog import find_exports
 from strandline_analytics.sources.census import Tally, census
-from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.sources.exports import open_exports, read_rows
+from strandline_analytics.sources.inspection import is_cut
 from strandline_analytics.sources.trouble import DamagedFile, explained
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
@@ -159,6 +164,28 @@ def test_a_damaged_parquet_file_is_refused_by_name(spark: SparkSession, tmp_path
     assert "take it away together with its manifest" in told
 
 
+def test_a_column_of_another_type_is_refused_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    """A table of something else that lies among the files: what the column is, and what it must be."""
+    (path,) = write_export(tmp_path, decisions("north"))
+    table = pq.ParquetFile(path).read()
+    place = table.schema.get_field_index("seq")
+    pq.write_table(table.set_column(place, "seq", table["seq"].cast(pa.string())), path)
+
+    told = refusal(spark, tmp_path)
+    assert str(path) in told
+    assert "column seq is BINARY, and BIGINT in the schema" in told
+    assert "An error occurred" not in told
+
+
+@pytest.mark.parametrize("name", ["executor.Executor", "scheduler.TaskSetManager"])
+def test_the_jvm_does_not_tell_of_a_task_that_failed(spark: SparkSession, name: str) -> None:
+    """Whoever asked is told in a sentence; dozens of lines of the JVM before it would hide that. Others are heard."""
+    logs: Any = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr]
+
+    assert not logs.getLogger(f"org.apache.spark.{name}").isErrorEnabled()
+    assert logs.getLogger("org.apache.spark.SparkContext").isErrorEnabled()
+
+
 def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     """In the middle of a file, where no cut-off explains it."""
     (path,) = write_export(tmp_path, decisions("north"), ExportFormat.JSONL)
@@ -169,6 +196,135 @@ def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_pat
     told = refusal(spark, tmp_path)
     assert path.name in told
     assert "is no exported event" in told
+
+
+def looked_at(cluster: str, count: int = 9) -> list[Row]:
+    """A leader's looks at itself, a second apart, 40 records above the HW in the fifth."""
+    tell = Emitter(cluster, 1)
+    look = {"replica_id": 1, "interval_ms": 1_000, "hw": 100, "in_isr": True, "in_maximal_isr": True,
+            "expected_state": "member"}  # fmt: skip
+    return [
+        tell.of_partition(
+            START_US + number * SECOND, "REPLICA_SAMPLE", 0, sample_id=number, partition_epoch=1,
+            leo=100 + 40 * (number == 5), leader_leo=100 + 40 * (number == 5), **look,
+        )
+        for number in range(1, count + 1)
+    ]  # fmt: skip
+
+
+def of_lines(root: Path, cluster: str, dataset: str, number: int, line: str, end: str = "\n") -> Path:
+    """Export both datasets as lines; of one a line is another, and no manifest tells that it was changed."""
+    paths = write_export(root, [*decisions(cluster), *looked_at(cluster)], ExportFormat.JSONL)
+    (path,) = (path for path in paths if dataset in path.parts)
+    lines = path.read_text().splitlines()
+    lines[number] = line
+    path.write_text("\n".join(lines) + end)
+    (root / cluster / "v1" / layout.manifest_path(path.relative_to(root / cluster / "v1").as_posix())).unlink()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("stat", "dataset"), [("s01", "samples"), ("s18", "samples"), ("s02", "samples"), ("s08", "transitions")]
+)
+def test_a_damaged_line_ends_a_statistic_by_the_files_name(
+    spark: SparkSession, tmp_path: Path, stat: str, dataset: str
+) -> None:
+    """A query reads rows of some types only, and a damaged row is of none: it is refused all the same."""
+    path = of_lines(tmp_path, "north", dataset, 4, '{"event_type":"REPLICA_SAMPLE","seq":')
+    scope = Scope(start_us=START_US, end_us=START_US + 60 * SECOND)
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which of Spark's it is does not matter, what is said does
+        result(ALL[stat], open_exports(spark, [str(tmp_path)]), scope).collect()
+    told = explained(caught.value)
+    assert isinstance(told, DamagedFile), caught.value
+    assert path.name in str(told)
+    assert "is no exported event" in str(told)
+
+
+@pytest.mark.parametrize("condition", ["event_type = 'REPLICA_SAMPLE'", "partition IS NOT NULL", "ts_wall_us > 0"])
+@pytest.mark.parametrize("kind", ["a damaged line", "a foreign table"])
+def test_no_filter_passes_over_what_is_no_event(spark: SparkSession, tmp_path: Path, kind: str, condition: str) -> None:
+    """Whichever column a query filters by; a table of others may even have columns of these names."""
+    if kind == "a damaged line":
+        path = of_lines(tmp_path, "north", "samples", 4, "tide: high")
+    else:
+        (path,) = write_export(tmp_path, looked_at("north"))
+        pq.write_table(pa.table({"seq": [1, 2], "cluster_id": ["north", "north"]}), path)
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - as above
+        read_rows(spark, find_exports(spark, [str(tmp_path)])).where(condition).collect()
+    told = explained(caught.value)
+    assert isinstance(told, DamagedFile), caught.value
+    assert path.name in str(told)
+
+
+@pytest.mark.parametrize("event_type", ["REPLICA_SAMPLE", "ISR_CHANGE"])
+def test_two_contents_under_one_event_id_are_refused_by_their_files(
+    spark: SparkSession, tmp_path: Path, event_type: str
+) -> None:
+    """Of samples as of transitions: neither is chosen, and the message names the event and both files."""
+    paths = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
+    others = [*decisions("north"), *looked_at("north")]
+    (place,) = [at for at, row in enumerate(others) if row["seq"] == 5 and row["event_type"] == event_type]
+    paths += write_export(tmp_path, [others[place] | {"ts_mono_us": 7}])
+    told_of = [path for path in paths if ("samples" in path.parts) == (event_type == "REPLICA_SAMPLE")]
+
+    with pytest.raises(ConflictingEvents) as told:
+        open_exports(spark, [str(tmp_path)])
+    assert f"event {others[place]['node_id']}:1:5 of cluster north" in str(told.value)
+    assert len(told_of) == 2
+    assert all(path.name in str(told.value) for path in told_of)
+
+
+def test_equal_copies_of_samples_are_fine(spark: SparkSession, tmp_path: Path) -> None:
+    """A copy of a file under another name is counted as copies, and refused by nobody."""
+    *_, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
+    shutil.copyfile(path, path.with_name("n1-i1-1-99.parquet"))
+
+    scope = Scope(start_us=START_US, end_us=START_US + 60 * SECOND)
+    (row,) = result(ALL["s01"], open_exports(spark, [str(tmp_path)]), scope).collect()
+    assert (row.n_duplicate, row.max_records) == (9, 40)
+
+
+def test_a_copy_of_samples_in_another_hour_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Without its manifest nobody sees whose copy it is: the numbers of rows are counted, in the hour of their time."""
+    *_, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
+    copy = Path(str(path).replace("hr=14", "hr=15"))
+    copy.parent.mkdir(parents=True)
+    shutil.copyfile(path, copy)
+
+    tallies = census(spark, find_exports(spark, [str(tmp_path)]))
+    assert [(one.hour, one.events, one.copies) for one in tallies if one.node_id == 1] == [(HOUR, 9, 9)]
+
+
+def test_changed_bytes_of_the_same_length_are_found_by_their_hash(
+    analytics: Callable[..., Result], tmp_path: Path
+) -> None:
+    """`coverage` believes the length, and `coverage --verify` names the file."""
+    *others, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")], ExportFormat.JSONL)
+    whole = analytics("coverage", "-i", tmp_path, "--verify")
+    path.write_text(path.read_text().replace('"leo":140', '"leo":240', 1))
+
+    assert (whole.exit_code, "2 of 2 files are what their manifests prove" in whole.output) == (0, True)
+    assert analytics("coverage", "-i", tmp_path).exit_code == 0
+    told = analytics("coverage", "-i", tmp_path, "--verify")
+    assert told.exit_code == 1
+    assert str(path) in told.output
+    assert "as 1 of 2 files have" in told.output
+    assert len(others) == 1
+
+
+def test_in_a_file_that_was_cut_off_only_its_last_line_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    """A cut explains nothing that stands before it; the cut itself, in the middle of a letter, is passed over."""
+    path = of_lines(tmp_path, "north", "samples", 8, "", end='{"topic":"t')
+    path.write_bytes(path.read_bytes() + "\N{LATIN SMALL LETTER E WITH ACUTE}".encode()[:1])
+    is_cut.cache_clear()
+    files = find_exports(spark, [str(tmp_path)])
+
+    assert read_rows(spark, files).where("event_type = 'REPLICA_SAMPLE'").count() == 8
+    path.write_bytes(path.read_bytes().replace(b'"seq":3', b'"seq":three'))
+    told = refusal(spark, tmp_path)
+    assert path.name in told
 
 
 def test_a_clock_that_began_in_1970_leaves_no_interval_of_decades(spark: SparkSession) -> None:

@@ -55,6 +55,13 @@ def test_hours_that_overlap_since_a_clock_went_back_have_no_hole() -> None:
     assert [hour.missing for hour in hours] == [0, 0]
 
 
+def test_numbers_that_two_hours_count_are_no_hole_of_less_than_nothing() -> None:
+    """The same ten events in two hours: nothing is missing, and no hour has more than all of its events."""
+    hours = hours_of([tally(5, 1, 10), tally(6, 1, 10, is_final=True)], now_us=LATER_US)
+
+    assert [(hour.missing, hour.coverage) for hour in hours] == [(0, 1.0), (0, 1.0)]
+
+
 def test_numbers_that_only_a_heartbeat_told_of_are_missing() -> None:
     """The end of an incarnation that was lost is told by its last heartbeat."""
     (hour,) = hours_of([tally(5, 1, 10, told_last_seq=12, is_final=True)], now_us=LATER_US)

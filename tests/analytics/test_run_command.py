@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -75,11 +76,46 @@ def total(results: Path, stat: str, column: str) -> int:
     return sum(row[column] or 0 for row in rows(results, stat))
 
 
-def submitted(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run a command by the spark-submit that comes with pyspark, on loopback."""
+THEIRS = {
+    "spark.app.name": "theirs",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.ui.enabled": "false",
+    "spark.ui.retainedJobs": "7",
+}
+"""What whoever submits has set; ours are others."""
+_TELLING = """
+import json, runpy
+from strandline_analytics import session
+
+opened = session.open_session
+
+def open_and_tell(**asked):
+    spark = opened(**asked)
+    seen = [spark, *(session.session_for(spark, 1 << power) for power in (10, 25, 29, 40))]
+    with open({told!r}, "w") as told:
+        json.dump([dict(each.conf.getAll) for each in seen], told)
+    return spark
+
+session.open_session = open_and_tell
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
+def submitted(told: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command by the spark-submit that comes with pyspark, on loopback.
+
+    Args:
+        told: where the settings are written, as JSON: of the session that was opened, and of those for four sizes.
+    """
+    script = told.with_suffix(".py")
+    script.write_text(_TELLING.format(told=str(told), script=submit.__file__))
+    theirs = [word for name, value in THEIRS.items() for word in ("--conf", f"{name}={value}")]
     command = [
         f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[2]", "--driver-memory", "1g",
-        "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1", submit.__file__,
+        *theirs, str(script),
     ]  # fmt: skip
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("PYSPARK_GATEWAY_PORT", None)
@@ -91,7 +127,10 @@ def submitted(*words: object) -> subprocess.CompletedProcess[str]:
 def test_a_simulated_cluster_has_the_simulators_own_counts(
     analytics: Callable[..., Result], export: Path, counted: Counter[str], tmp_path: Path
 ) -> None:
-    """Elections, shrinks, expands and cut records; and spark-submit writes the rows of the embedded run."""
+    """Elections, shrinks, expands and cut records; and spark-submit writes the rows of the embedded run.
+
+    What was set by `--conf` holds there for every size of input.
+    """
     told = analytics("run", "--input", export, "--out", tmp_path / "own", "--stat", STATS)
     assert told.exit_code == 0, told.output
     assert "1 hours, 3 statistics" in told.output
@@ -105,12 +144,15 @@ def test_a_simulated_cluster_has_the_simulators_own_counts(
     assert found == {what: counted[what] for what in found}
     assert min(found.values()) > 0
 
-    by_spark = submitted("run", "--input", export, "--out", tmp_path / "submitted", "--stat", "s8")
+    told_settings = tmp_path / "settings.json"
+    by_spark = submitted(told_settings, "run", "--input", export, "--out", tmp_path / "submitted", "--stat", "s8")
     assert by_spark.returncode == 0, by_spark.stderr[-3000:]
     # Rows, not bytes: parquet-mr lists a column's encodings in an order that differs from one JVM to the next.
     own, others = (rows(tmp_path / name / "results", "s08") for name in ("own", "submitted"))
     assert own == others
     assert own
+    for settings in json.loads(told_settings.read_text()):
+        assert {name: settings[name] for name in THEIRS} == THEIRS
 
 
 def test_missing_hours_end_a_run_with_code_4(analytics: Callable[..., Result], tmp_path: Path) -> None:

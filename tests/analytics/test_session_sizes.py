@@ -15,6 +15,7 @@ from strandline_analytics.session import (
     HOURS_BYTES,
     MIDDLE,
     MIDDLE_BYTES,
+    MOST_PARTS,
     SMALL,
     SMALL_BYTES,
     carried_out_in,
@@ -65,9 +66,31 @@ def test_what_was_set_holds_for_every_size(spark: SparkSession) -> None:
     assert session_for(spark, SMALL_BYTES).conf.get(name) == "UTC"
 
 
-def test_large_input_is_read_with_whatever_was_set(spark: SparkSession) -> None:
-    """Above the sizes that are known the session is the one that was given."""
-    assert session_for(spark, MIDDLE_BYTES + 1) is spark
+@pytest.mark.parametrize(
+    ("size_bytes", "parts"),
+    [(MIDDLE_BYTES + 1, 16), (100 << 30, 1_024), (1 << 40, MOST_PARTS), (1 << 50, MOST_PARTS)],
+)
+def test_large_input_has_parts_by_its_bytes(spark: SparkSession, size_bytes: int, parts: int) -> None:
+    """A part of a shuffle is of some `PART_BYTES`, as many as there are at most, and whoever asked keeps theirs."""
+    before = settings(spark)
+
+    assert session_for(spark, size_bytes).conf.get("spark.sql.shuffle.partitions") == str(parts)
+    assert settings(spark) == before
+
+
+def test_what_others_had_set_holds_for_every_size(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a session that was prepared elsewhere, a size decides only what was not set there."""
+    theirs = {"spark.sql.shuffle.partitions": "200", "spark.sql.adaptive.enabled": "false"}
+    prepared = spark.newSession()
+    monkeypatch.setattr("strandline_analytics.session._GIVEN", {})
+    monkeypatch.setattr("strandline_analytics.session._FITTED", {})
+    for name, value in theirs.items():
+        prepared.conf.set(name, value)
+
+    for size in (SMALL_BYTES, HOURS_BYTES, MIDDLE_BYTES, 1 << 40):
+        fitted = session_for(prepared, size)
+        assert {name: fitted.conf.get(name) for name in theirs} == theirs
+    assert session_for(prepared, SMALL_BYTES).conf.get("spark.sql.codegen.factoryMode") == "NO_CODEGEN"
 
 
 def test_a_query_is_planned_with_the_settings_of_its_session(spark: SparkSession) -> None:

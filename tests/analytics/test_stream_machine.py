@@ -130,6 +130,21 @@ def test_a_silent_controller_is_waited_for_no_longer_than_the_horizon() -> None:
     assert max(row["window_end"] for row in rows if row["final"]) == 10 * SECOND
 
 
+def test_a_state_that_is_not_told_again_is_known_to_the_end_of_its_hour() -> None:
+    """The next hour begins with a snapshot; where it is missing, nothing is known any more."""
+    first = lines("w1_clipping.jsonl")[0]
+    timing = Timing(step_us=1_800 * SECOND, horizon_us=4_500 * SECOND)
+    rows = run([([story_text(first)], 4 * 3_600 * SECOND)], timing)
+
+    known = {row["window_start"] // SECOND: row["coverage"] for row in rows if row["stat"] == "s10" and row["final"]}
+    begun = first["ts_wall_us"] // SECOND
+    hour_end = (begun // 3_600 + 1) * 3_600
+    assert {start: share for start, share in known.items() if start >= hour_end} == dict.fromkeys(
+        range(hour_end, 9_000, 1_800), 0.0
+    )
+    assert sum(share * 1_800 for share in known.values()) == hour_end - begun
+
+
 def test_two_stories_of_one_event_are_an_error() -> None:
     """An id names one event."""
     text = story_text(lines("w1_clipping.jsonl")[0])

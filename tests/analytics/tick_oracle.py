@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 TICK_US = 50_000
+HOUR_TICKS = 3_600_000_000 // TICK_US
 FLAP_TICKS = 600_000_000 // TICK_US
 
 
@@ -51,6 +52,7 @@ class Oracle:
         self.last_tick = ticks
         self.buckets = Buckets()
         self.now = 0
+        self.hour_ends = 0
         self.leader: int | None = None
         self.epoch = -1
         self.isr: set[int] = set()
@@ -98,6 +100,7 @@ class Oracle:
             waits = event.is_change and event.leader is not None and event.epoch not in self.started
             self.waits_for = event.epoch if waits else None
         self.leader, self.isr = event.leader, set(event.isr)
+        self.hour_ends = (self.now // HOUR_TICKS + 1) * HOUR_TICKS
         self.replicas, self.min_isr = event.replicas, event.min_isr
         tells_isr = event.is_snapshot or event.old_isr is not None
         self.isr_told = tells_isr or (self.isr_told and not event.lost_before)
@@ -145,6 +148,10 @@ class Oracle:
         self.look = look
 
     def _tick(self) -> None:
+        if not self.queue and self.now >= self.hour_ends:
+            # The hour that follows the last word begins with a snapshot, and there is none.
+            self.known = False
+            self._place_replicas()
         for stay in self.stays.values():
             stay.ticks += 1
             stay.in_window += self._in_window

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -91,6 +93,31 @@ def test_the_real_rules_survive() -> None:
     assert found.is_bitten
     assert [bite.differed for bite in found.bites] == [0]
     assert found.kills == ()
+
+
+_JUDGED = """
+from contextlib import nullcontext
+from mutants import test_layer
+from mutants.catalogue import MUTANTS
+mutant = next(each for each in MUTANTS if each.number == "111")
+for life in (nullcontext(), mutant.applied(), nullcontext()):
+    with life:
+        print(test_layer.judge(mutant.tests).where or "survives")
+"""
+
+
+def test_a_unit_test_that_a_mutant_names_kills_it_and_nothing_else() -> None:
+    """Under the wrong rule one of its tests fails; under the right one, before and after, all of them pass."""
+    environment = {**os.environ, "PYTHONPATH": _HERE}
+    done = subprocess.run(
+        [sys.executable, "-c", _JUDGED], env=environment, capture_output=True, text=True, timeout=100, check=True
+    )
+
+    assert [line.partition("[")[0] for line in done.stdout.splitlines()] == [
+        "survives",
+        "test_store_age.py::test_a_claim_without_a_proof_stops_nobody_else",
+        "survives",
+    ]
 
 
 # --- swapping -------------------------------------------------------------------------------------------

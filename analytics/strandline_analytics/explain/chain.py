@@ -1,8 +1,9 @@
 """Decides which events explain one decision about a partition, and in which order they are told.
 
 A removal: last fetch, last caught up, proposal, commit, and the HW move that it let through. An addition: proposal,
-commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, what was cut afterwards. One decision may
-be all of these; then the chain has the links of each, by time, and says who waited and what was cut.
+commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, what was cut afterwards; where nobody led
+before, the way begins with the loss of the leader. One decision may be all of these; then the chain has the links of
+each, by time, and says who waited and what was cut.
 
 Invariant: a decision is explained by events of its own partition and of nodes, by nothing else.
 """
@@ -11,7 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from strandline_analytics.explain.cost import cuts_after, moves_around, told_cuts, told_waiting
+from strandline_analytics.explain.cost import (
+    cuts_after,
+    had_leader,
+    leader_lost,
+    moves_around,
+    told_cuts,
+    told_leaderless,
+    told_waiting,
+)
 from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.fences import fence_before
@@ -50,6 +59,8 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     cost, unknown = told_waiting(first, own)
     for change in decided:
         if change.event_type == "LEADER_CHANGE":
+            lost = leader_lost(change, own)
+            cost += [] if lost is None else [told_leaderless(lost, change)]
             said, lacked = told_cuts(change, own)
             cost += said
             unknown += lacked
@@ -104,12 +115,18 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
 
 def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[Link], list[str]]:
     links, missing = [], []
-    fence = fence_before(change, events)
+    lost = leader_lost(change, own)
+    if lost is None and not had_leader(change):
+        missing.append("how the leader before was lost")
+    left = lost or change
+    fence = fence_before(left, events)
     if fence is not None:
         links.append(link_of("fence", fence))
         if fence.get("last_heartbeat_us") is not None:
-            heard = f"node {change.get('old_leader')} was heard"
+            heard = f"node {left.get('old_leader')} was heard"
             links.append(Link(name="last heartbeat", t_us=fence.get("last_heartbeat_us"), who="controller", told=heard))
+    if lost is not None:
+        links.append(link_of("leader lost", lost))
     epoch = change.get("new_leader_epoch")
     starts = [e for e in own if e.event_type == "EPOCH_START" and e.leader_epoch == epoch]
     if starts:

@@ -24,10 +24,60 @@ def told_waiting(decided: Event, own: Sequence[Event]) -> Told:
     if last is None or first is None:
         return [], ["how long the high watermark stood: a move before and one after are needed"]
     waiting = [e for e in leader_looks(own) if last.t_us <= e.t_us <= first.t_us and e.get("leader_leo") > e.get("hw")]
+    reached = _reached(last, first, own)
+    if reached > last.get("new_hw"):
+        told = (
+            f"the last known move of the HW is to {last.get('new_hw'):,}, {_ms(first.t_us - last.t_us)} before the next"
+        )
+        unknown = f"how long the high watermark stood: it had reached {reached:,} by a move that is not in the export"
+        return [f"{told}; {told_above_hw(waiting)}" if waiting else told], [unknown]
     stood = f"the HW stood at {last.get('new_hw'):,} for {_ms(first.t_us - last.t_us)}"
     if not waiting:
         return [f"{stood}; no look in that time shows a record that waited"], []
     return [f"{stood}; {told_above_hw(waiting)}"], []
+
+
+def _reached(last: Event, first: Event, own: Sequence[Event]) -> int:
+    """The highest HW that anybody told of between two moves, or that an epoch began with: a killed leader's last moves
+    never leave it. Moves of one leader that follow each other leave nothing out."""
+    if first.node_id == last.node_id and first.get("old_hw") == last.get("new_hw"):
+        return int(last.get("new_hw"))
+    kinds = ("EPOCH_START", "LOCAL_SAMPLE", "REPLICA_SAMPLE")
+    told = [
+        e.get("hw")
+        for e in own
+        if e.event_type in kinds and last.t_us < e.t_us <= first.t_us and e.get("hw") is not None
+    ]
+    # What the next move began at was reached before it.
+    begun = first.get("old_hw")
+    return int(max([last.get("new_hw"), *told, *([] if begun is None else [begun])]))
+
+
+def had_leader(change: Event) -> bool:
+    """Whether somebody led before a change of leader."""
+    old = change.get("old_leader")
+    return old is not None and old >= 0
+
+
+def leader_lost(change: Event, own: Sequence[Event]) -> Event | None:
+    """The decision that left the partition without the leader that this change gives it; None if somebody led."""
+    if had_leader(change):
+        return None
+    losses = [
+        e
+        for e in own
+        if e.event_type == "LEADER_CHANGE"
+        and e.is_control
+        and had_leader(e)
+        and (e.get("new_leader") is None or e.get("new_leader") < 0)
+        and (e.partition_epoch or 0) < (change.partition_epoch or 0)
+    ]
+    return max(losses, key=lambda e: e.partition_epoch or 0, default=None)
+
+
+def told_leaderless(lost: Event, change: Event) -> str:
+    """For how long nobody led."""
+    return f"nobody led for {_ms(change.t_us - lost.t_us)}"
 
 
 def moves_around(decided: Event, own: Sequence[Event]) -> tuple[Event | None, Event | None]:
@@ -55,8 +105,12 @@ def told_cuts(change: Event, own: Sequence[Event]) -> Told:
     acked = _acknowledged(change, own)
     for cut in cuts_after(change, own):
         begin, end = cut.get("to_leo"), cut.get("from_leo")
-        committed = cut.get("committed_cut") or 0
-        told = f"node {cut.node_id} cut offsets [{begin:,}, {end:,}): {committed or 'none':} of them committed"
+        committed = cut.get("committed_cut")
+        told = f"node {cut.node_id} cut offsets [{begin:,}, {end:,})"
+        if committed is None:
+            missing.append(f"whether what node {cut.node_id} cut had been committed: own HW not known")
+        else:
+            told += f": {f'{committed:,}' if committed else 'none'} of them committed"
         if acked is None:
             missing.append(f"whether what node {cut.node_id} cut had been acknowledged: no look at the old leader")
         else:

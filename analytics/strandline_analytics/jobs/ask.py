@@ -5,15 +5,17 @@ Invariant: nothing is written; the same input and question give the same rows in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.scope import MOST_WINDOWS, Grouping, Scope
+from strandline_analytics.silver.events import not_understood
 from strandline_analytics.sources.catalog import ExportedFile, find_exports
-from strandline_analytics.sources.exports import needed, read_exports
+from strandline_analytics.sources.exports import needed, read_exports, span_of_rows
+from strandline_analytics.sources.inspection import unread
 from strandline_analytics.sources.trouble import NothingThere, TooLong
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic
@@ -53,24 +55,32 @@ def chosen(names: Sequence[str]) -> tuple[Statistic, ...]:
     return tuple(one for one in ALL.values() if one.id in asked)
 
 
-def files_for(spark: SparkSession, question: Question) -> list[ExportedFile]:
-    """The files that a question is answered from."""
+def files_for(
+    spark: SparkSession, question: Question, noticed: Callable[[str], None] = lambda said: None
+) -> list[ExportedFile]:
+    """The files that a question is answered from; ``noticed`` as for `find_exports`."""
     wanted = needed(question.start_us, question.end_us, samples=question.reads_samples)
-    return find_exports(spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted)
+    return find_exports(spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted, noticed=noticed)
 
 
-def scope_of(question: Question, files: Sequence[ExportedFile]) -> Scope:
-    """The window and its steps; ends that were not given are those of the files.
+def scope_of(spark: SparkSession, question: Question, files: Sequence[ExportedFile]) -> Scope:
+    """The window and its steps; ends that were not given are those of the events.
 
     Raises:
-        NothingThere: no file lies in the window.
+        NothingThere: no file lies in the window, or there is no event in any.
         TooLong: there are more windows than anybody meant.
+        DamagedFile: a file that no manifest speaks for cannot be read.
     """
     if not files:
         raise NothingThere(
             f"{', '.join(question.inputs)} has no exported hour in that window; see: strandline analytics coverage"
         )
-    spans = [file.span_us for file in files]
+    spans = _spans(spark, files, is_open=None in (question.start_us, question.end_us))
+    if not spans:
+        raise NothingThere(
+            f"{len(files)} files in {', '.join(question.inputs)} hold not one event; the first: {files[0].shown}. Give "
+            "the directory that services have as export_dir, or wait for what they export"
+        )
     start_us = min(first for first, _ in spans) if question.start_us is None else question.start_us
     end_us = max(end for _, end in spans) if question.end_us is None else question.end_us
     if end_us <= start_us:
@@ -85,12 +95,33 @@ def scope_of(question: Question, files: Sequence[ExportedFile]) -> Scope:
     return scope
 
 
+def _spans(spark: SparkSession, files: Sequence[ExportedFile], *, is_open: bool) -> list[tuple[int, int]]:
+    """From when to when files tell of events, us; without those that hold none.
+
+    Args:
+        is_open: whether an end of the window follows from it; if not, the hour of a file that no manifest speaks for
+            is as good, and the file is not read here.
+    """
+    spans = [file.span_us for file in files if file.manifest is not None and file.manifest.rows]
+    unproven = [file for file in files if file.manifest is None]
+    if not unproven:
+        return spans
+    if spans and not is_open:
+        return spans + [file.span_us for file in unproven]
+    told = span_of_rows(spark, unproven)
+    return spans if told is None else [*spans, told]
+
+
 def answers(
-    spark: SparkSession, question: Question, files: Sequence[ExportedFile]
+    spark: SparkSession,
+    question: Question,
+    files: Sequence[ExportedFile],
+    noticed: Callable[[Sequence[str]], None] = lambda said: None,
 ) -> Iterator[tuple[Statistic, list[dict[str, Any]]]]:
-    """The rows of each statistic, in the order of the question."""
-    scope = scope_of(question, files)
+    """The rows of each statistic, in the order of the question; ``noticed`` is told what was found in rows."""
+    scope = scope_of(spark, question, files)
     silver = read_exports(spark, files, samples=question.reads_samples)
+    noticed(unread(not_understood(silver.transitions)))
 
     def rows(statistic: Statistic, found: DataFrame) -> list[dict[str, Any]]:
         names = set(found.columns) - {value.name for value in statistic.values}

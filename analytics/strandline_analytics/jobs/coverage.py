@@ -179,7 +179,8 @@ def _holes(emitter: _Emitter, is_whole: bool) -> Iterable[tuple[Iterable[int], i
         begin, end = min(each.first_seq for each in group), max(each.last_seq for each in group)
         in_hours = sorted(each.hour for each in group)
         yield range(min(reached_hour, in_hours[0]), max(reached_hour, in_hours[0]) + 1), begin - reached - 1
-        yield in_hours, end - begin + 1 - sum(each.events for each in group)
+        # Numbers that were counted in two hours are no hole of less than nothing.
+        yield in_hours, max(0, end - begin + 1 - sum(each.events for each in group))
         reached, reached_hour = end, in_hours[-1]
         group = [part] if part is not None else []
     told = max(each.told_last_seq for each in parts)

@@ -10,7 +10,7 @@ covers: a file that comes late changes the hashes of the hours that it can chang
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +33,7 @@ def files_of_hours(
     start_us: int | None = None,
     end_us: int | None = None,
     cluster_id: str | None = None,
+    noticed: Callable[[str], None] = lambda said: None,
 ) -> list[ExportedFile]:
     """All files that the hours of a window are computed from, and those that prove them complete."""
     first = None if start_us is None else layout.hour_folder(layout.hour_of(start_us) - TRANSITIONS_BEFORE_H)
@@ -43,7 +44,7 @@ def files_of_hours(
         begin = before if dataset == SAMPLES else first
         return (begin is None or begin <= hour_path) and (after is None or hour_path <= after)
 
-    return find_exports(spark, inputs, cluster_id=cluster_id, wanted=is_near)
+    return find_exports(spark, inputs, cluster_id=cluster_id, wanted=is_near, noticed=noticed)
 
 
 def covered(

@@ -80,9 +80,10 @@ def hours_for(spark: SparkSession, question: Question, *, now_us: int) -> list[H
     Raises:
         NothingThere: there are none.
     """
-    window = {"start_us": question.start_us, "end_us": question.end_us}
-    near = files_of_hours(spark, question.inputs, cluster_id=question.cluster_id, **window)
-    hours = covered(spark, near, now_us=now_us, **window)
+    near = files_of_hours(
+        spark, question.inputs, cluster_id=question.cluster_id, start_us=question.start_us, end_us=question.end_us
+    )
+    hours = covered(spark, near, now_us=now_us, start_us=question.start_us, end_us=question.end_us)
     if not hours:
         raise NothingThere(
             f"{', '.join(question.inputs)} has no exported hour in that window; see: strandline analytics coverage"

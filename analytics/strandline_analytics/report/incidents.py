@@ -1,7 +1,8 @@
 """Decides what an incident is: a chain of shrinks (S17) with the elections and stalls around it, or those on their own.
 
 Chains are those that Spark found, never found anew. A leader change belongs to the chain that it is at most G from; a
-stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap.
+stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What ends an
+outage belongs to the incident that began it, however long the partition had no leader.
 
 Invariant: every chain, every leader change that is no creation, and every stall is in exactly one incident.
 """
@@ -16,7 +17,7 @@ from typing import Any
 from strandline_analytics.scope import FOREVER_US
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.stall import Stall
-from strandline_analytics.timeline.states import states
+from strandline_analytics.timeline.states import State, states
 
 GAP_US = 5_000_000
 """G of S17."""
@@ -24,6 +25,8 @@ GAP_US = 5_000_000
 PLANNED = frozenset({"controlled_shutdown", "reassign", "preferred", "created"})
 
 Key = tuple[str, str | None, int | None]
+Held = Mapping[Key, Sequence[State]]
+"""The states of each partition, in order."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,8 +83,18 @@ class Incident:
 
     @property
     def committed_cut(self) -> int:
-        """Of them below the replica's own HW."""
+        """Of them below the replica's own HW, where that was known."""
         return sum(event.get("committed_cut") or 0 for event in self.truncations)
+
+    @property
+    def blind_cuts(self) -> int:
+        """Cuts by replicas that did not know their own HW."""
+        return sum(event.get("committed_cut") is None for event in self.truncations)
+
+    @property
+    def is_unclean(self) -> bool:
+        """Whether a leader was elected that may lack committed records."""
+        return any(event.get("election_type") == "unclean" for event in self.leader_changes)
 
 
 def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], events: Sequence[Event]) -> list[Incident]:
@@ -93,14 +106,17 @@ def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], even
         events: the timeline's transitions.
     """
     found = [_of_chain(chain, events) for chain in chains]
+    held = _held(events)
     changes = [e for e in events if e.event_type == "LEADER_CHANGE" and e.is_control and e.cause != "created"]
     for change in changes:
-        home = _home(found, change.cluster_id, change.t_us, change.t_us)
+        home = _outage(found, [change.key], change.t_us, held)
+        home = home or _home(found, change.cluster_id, change.t_us, change.t_us)
         if home is None:
             home = _new(found, change.cluster_id, change.t_us, change.t_us)
         home.leader_changes.append(change)
         home.began_us, home.ended_us = min(home.began_us, change.t_us), max(home.ended_us, change.t_us)
-    _recover(found, events)
+    found = _joined(found, held)
+    _recover(found, events, held)
     for stall in sorted(stalls, key=lambda s: s.t0):
         home = _home([i for i in found if stall.key in i.keys], stall.cluster_id, stall.t0, stall.t1)
         home = home or _home([i for i in found if not i.shrinks], stall.cluster_id, stall.t0, stall.t1)
@@ -141,19 +157,49 @@ def _home(found: Iterable[Incident], cluster_id: str, t0: int, t1: int) -> Incid
     return min(near, key=lambda i: (away(i), i.began_us), default=None)
 
 
+def _outage(found: Iterable[Incident], keys: Iterable[Key], at: int, held: Held) -> Incident | None:
+    """The incident in which one of these partitions lost the leader that it did not have just before ``at``."""
+    for key in keys:
+        before = [s for s in held.get(key, []) if s.t0 < at]
+        if before and before[-1].known and before[-1].leader is None:
+            earlier = [i for i in found if key in i.keys and i.began_us < at]
+            if earlier:
+                return max(earlier, key=lambda i: i.began_us)
+    return None
+
+
+def _joined(found: Sequence[Incident], held: Held) -> list[Incident]:
+    """A chain of shrinks that ends an outage, as an unclean election does, goes to the incident that began it."""
+    kept: list[Incident] = []
+    for incident in sorted(found, key=lambda i: i.began_us):
+        home = _outage(kept, incident.keys, incident.began_us, held)
+        if home is None:
+            kept.append(incident)
+            continue
+        home.shrinks += incident.shrinks
+        home.leader_changes += incident.leader_changes
+        home.ended_us = max(home.ended_us, incident.ended_us)
+    return kept
+
+
+def _held(events: Sequence[Event]) -> Held:
+    by_key: dict[Key, list[Event]] = {}
+    for event in events:
+        if event.partition is not None:
+            by_key.setdefault(event.key, []).append(event)
+    return {key: states(own, FOREVER_US) for key, own in by_key.items()}
+
+
 def _new(found: list[Incident], cluster_id: str, t0: int, t1: int) -> Incident:
     incident = Incident(number=0, cluster_id=cluster_id, began_us=t0, ended_us=t1)
     found.append(incident)
     return incident
 
 
-def _recover(found: Sequence[Incident], events: Sequence[Event]) -> None:
+def _recover(found: Sequence[Incident], events: Sequence[Event], held: Held) -> None:
     """When each incident was over, and what was cut until then."""
-    by_key: dict[Key, list[Event]] = {}
-    for event in events:
-        by_key.setdefault(event.key, []).append(event)
     for incident in found:
-        ends = [_back(by_key[key], incident) for key in incident.keys]
+        ends = [_back(held[key], incident) for key in incident.keys]
         told = [end for end in ends if end is not None]
         incident.recovered_us = max([incident.ended_us, *told]) if len(told) == len(ends) else None
     for number, incident in enumerate(sorted(found, key=lambda i: i.began_us)):
@@ -168,9 +214,8 @@ def _recover(found: Sequence[Incident], events: Sequence[Event]) -> None:
         ]
 
 
-def _back(events: Sequence[Event], incident: Incident) -> int | None:
+def _back(held: Sequence[State], incident: Incident) -> int | None:
     """When the partition's ISR was as large as before the incident, and it had a leader; None if it never was."""
-    held = states(events, FOREVER_US)
     before = [s for s in held if s.t0 < incident.began_us]
     size = len(before[-1].isr) if before else max((len(s.isr) for s in held), default=0)
     after = [s for s in held if s.t0 >= incident.ended_us and s.known]

@@ -20,7 +20,7 @@ from strandline_analytics.report.moments import moment_text
 from strandline_analytics.report.pictures import picture
 from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
 from strandline_analytics.report.tables import share_text, stat_tables
-from strandline_analytics.report.verdict import verdict
+from strandline_analytics.report.verdict import unknown_losses, verdict
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import nodes_text
 
@@ -123,14 +123,16 @@ def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
         return "–" if figures[name] is None else f"{figures[name]:,}"
 
     lag = results["s01"].most("max_records") if "s01" in results else None
+    lost = "not known" if unknown_losses(material) else count("committed_lost_records")
     return [
         Fact("incidents", f"{figures['incidents']:,}", "incidents"),
         Fact("elections", count("elections"), "def-s19"),
         Fact("ISR shrinks", count("shrinks"), "def-s08-shrinks"),
         Fact("ISR expands", count("expands"), "def-s08-expands"),
         Fact("records cut from logs", count("truncated_records"), "def-s07-truncated_records"),
-        Fact("committed records lost", count("committed_lost_records"), "def-s07-committed_lost_records"),
-        Fact("longest without writes", longest("s11", "write_unavailable_us"), "def-s11-write_unavailable_us"),
+        Fact("committed records lost", lost, "def-s07-committed_lost_records"),
+        Fact("writes refused, longest", longest("s11", "write_unavailable_us"), "def-s11-write_unavailable_us"),
+        Fact("failover, longest", longest("s19", "total_max_us"), "def-s19-total_max_us"),
         Fact("largest HW lag", "–" if lag is None else f"{lag:,.0f} records", "def-s01-max_records"),
     ]
 
@@ -195,6 +197,8 @@ def incident_sentence(incident: Incident) -> str:
 
 
 def _tag(incident: Incident) -> tuple[str, str]:
+    if incident.is_unclean:
+        return "unclean election", "bad"
     if incident.committed_cut:
         return "committed records cut", "bad"
     if incident.is_planned:
@@ -206,6 +210,14 @@ def _recovered(incident: Incident) -> str:
     if incident.recovered_us is None:
         return "not within the window"
     return f"after {length_text(incident.recovered_us - incident.began_us)}"
+
+
+def _below_hw(incident: Incident) -> str:
+    if not incident.blind_cuts:
+        return f"{incident.committed_cut:,}"
+    if incident.blind_cuts == len(incident.truncations):
+        return "own HW not known"
+    return f"{incident.committed_cut:,}, own HW not known of {incident.blind_cuts:,}"
 
 
 def _incident_facts(incident: Incident) -> list[Fact]:
@@ -221,7 +233,7 @@ def _incident_facts(incident: Incident) -> list[Fact]:
         Fact("elections", f"{len(incident.elections):,}", "def-s19"),
         Fact("ISRs whole again", _recovered(incident), "def-s12"),
         Fact("cut from logs", f"{incident.cut_records:,} records", "def-s07"),
-        Fact("of them below an HW", f"{incident.committed_cut:,}", "def-s07-committed_cut_records"),
+        Fact("of them below an HW", _below_hw(incident), "def-s07-committed_cut_records"),
     ]
     if incident.stalls:
         blockers = sorted({node for stall in incident.stalls for node in stall.blockers})

@@ -5,15 +5,19 @@ Invariant: nothing is called fine that is not known; a figure of the sentence is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from strandline_analytics.report.draw_lanes import length_text
-from strandline_analytics.report.incidents import Incident
+from strandline_analytics.report.incidents import Incident, Key
 from strandline_analytics.report.material import Material
 
 KNOWN_ENOUGH = 0.95
 """Below this share of known time, a window without incidents is not called calm."""
+
+_NAMED = 3
+"""So many partitions are named, the others counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +29,91 @@ class Verdict:
 
 
 def verdict(material: Material, incidents: Sequence[Incident], coverage: float | None) -> Verdict:
-    """The verdict on a window."""
+    """The verdict on a window. Losses are what a new leader lacked; a copy that is cut while the record lives elsewhere
+    is none."""
     lost = _total(material, "s07", "committed_lost_records")
-    below = _total(material, "s07", "committed_cut_records")
-    if lost or below:
-        return Verdict(
-            f"Committed records were lost: {max(lost, below):,}, in {_count(len(incidents), 'incident')}", "bad"
-        )
+    unknown = unknown_losses(material)
+    if lost:
+        more = f"; how many more by the unclean election of {_names(unknown)} is not known" if unknown else ""
+        return Verdict(f"Committed records were lost: {lost:,}, in {_count(len(incidents), 'incident')}{more}", "bad")
+    if unknown:
+        sentence = f"Unclean election of {_names(unknown)}: how many committed records it lost is not known"
+        return Verdict(sentence, "bad")
     still = [incident for incident in incidents if incident.recovered_us is None and not incident.is_planned]
     faults = [incident for incident in incidents if not incident.is_planned]
     known = "" if coverage is None or coverage >= KNOWN_ENOUGH else f" in what is known ({100 * coverage:.0f} %)"
     if not faults:
-        calm = "Nothing went wrong" if not incidents else f"Only planned changes ({len(incidents)})"
-        return Verdict(calm + known, "warn" if known else "good")
-    parts = [f"Nothing committed was lost{known}", _count(len(faults), "incident")]
+        return _without_faults(material, incidents, known)
+    elected = {event.key for incident in incidents for event in incident.elections}
+    is_measured = elected <= _measured(material)
+    lossless = "Nothing committed was lost" if is_measured else "No loss of committed records is known"
+    parts = [f"{lossless}{known}", _count(len(faults), "incident")]
+    if below := _total(material, "s07", "committed_cut_records"):
+        parts.append(f"{below:,} committed records cut from copies")
     if waited := _most(material, "s11", "write_unavailable_us"):
         parts.append(f"writes refused at most {length_text(waited)} in one partition")
-    if cut := _total(material, "s07", "truncated_records"):
+    if cut := _total(material, "s07", "truncated_records") - below:
         parts.append(f"{cut:,} uncommitted records cut")
+    if blind := _blind_cuts(material):
+        parts.append(f"{_count(blind, 'cut')} by a replica that did not know its own HW")
     if still:
         parts.append(f"{_count(len(still), 'incident')} not over at the end of the window")
     if planned := len(incidents) - len(faults):
         parts.append(_count(planned, "planned change"))
     return Verdict("; ".join(parts), "warn")
+
+
+def unknown_losses(material: Material) -> list[str]:
+    """Partitions with an unclean election in the window of which nobody knows what it lost."""
+    unclean = {
+        event.key
+        for event in material.events
+        if event.event_type == "LEADER_CHANGE"
+        and event.get("election_type") == "unclean"
+        and material.start_us <= event.t_us < material.end_us
+    }
+    topics = {event.key: event.topic for event in material.events}
+    return sorted(f"{topics[key]}-{key[2]}" for key in unclean - _measured(material))
+
+
+def _blind_cuts(material: Material) -> int:
+    """How many cuts in the window say nothing of committed records, because the replica did not know its own HW."""
+    return sum(
+        event.event_type == "TRUNCATION"
+        and event.get("committed_cut") is None
+        and material.start_us <= event.t_us < material.end_us
+        for event in material.events
+    )
+
+
+def _without_faults(material: Material, incidents: Sequence[Incident], known: str) -> Verdict:
+    """No incident began in the window, which is calm only if none was open when it began."""
+    planned = {key for incident in incidents for key in incident.keys}
+    open_rows = [row for row in _rows(material, "s10") if row.get("under_replicated_us") and _key(row) not in planned]
+    if open_rows:
+        names = _names(sorted(f"{row['topic']}-{row['partition']}" for row in open_rows))
+        longest = length_text(max(row["under_replicated_us"] for row in open_rows))
+        return Verdict(f"In trouble since before the window{known}: {names}, up to {longest} of it", "warn")
+    calm = "Nothing went wrong" if not incidents else f"Only planned changes ({len(incidents)})"
+    return Verdict(calm + known, "warn" if known else "good")
+
+
+def _rows(material: Material, statistic: str) -> Sequence[Mapping[str, Any]]:
+    return material.results[statistic].rows if statistic in material.results else []
+
+
+def _measured(material: Material) -> set[Key]:
+    """Partitions of which a look tells what their new leaders lacked."""
+    return {_key(row) for row in _rows(material, "s07") if row.get("committed_lost_records") is not None}
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    return row["cluster_id"], row.get("topic_id"), row.get("partition")
+
+
+def _names(partitions: Sequence[str]) -> str:
+    shown = ", ".join(partitions[:_NAMED])
+    return shown if len(partitions) <= _NAMED else f"{shown} and {len(partitions) - _NAMED} more"
 
 
 def _total(material: Material, statistic: str, name: str) -> int:

@@ -82,7 +82,7 @@ class Engine:
         (statistic,) = question.statistics
         files = files_for(self.spark, question)
         pages.check_same_input(place, input_hash(files))
-        scope = scope_of(question, files)
+        scope = scope_of(self.spark, question, files)
         columns = values.columns_of(statistic, scope.grouping)
         found = result(statistic, self._silver(job, files, samples=statistic.reads_samples), scope)
         told = {value.name for value in statistic.values}
@@ -105,7 +105,7 @@ class Engine:
         samples = bool(selection.sample_types)
         files = files_for(self.spark, question) if samples else self._transitions_for(question)
         pages.check_same_input(place, input_hash(files))
-        scope_of(question, files)
+        scope_of(self.spark, question, files)
         rows = self._collect(job, timeline(self._silver(job, files, samples=samples), selection))
         events = [
             pb.TimelineEvent(
@@ -132,9 +132,16 @@ class Engine:
     @interruptible
     def coverage(self, job: Job, question: Question) -> tuple[list[HourCoverage], str]:
         """How complete each hour is, and the name of the files that tell it."""
-        window = {"start_us": question.start_us, "end_us": question.end_us}
-        files = files_of_hours(self.spark, question.inputs, cluster_id=question.cluster_id, **window)
-        return covered(self.spark, files, now_us=_now_us(), **window), input_hash(files)
+        files = files_of_hours(
+            self.spark,
+            question.inputs,
+            cluster_id=question.cluster_id,
+            start_us=question.start_us,
+            end_us=question.end_us,
+        )
+        return covered(
+            self.spark, files, now_us=_now_us(), start_us=question.start_us, end_us=question.end_us
+        ), input_hash(files)
 
     def _transitions_for(self, question: Question) -> list[ExportedFile]:
         wanted = needed(question.start_us, question.end_us, samples=False)

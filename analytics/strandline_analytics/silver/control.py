@@ -5,7 +5,8 @@ Order is that of partition epochs and of the metadata log, never that of clocks;
 does not go back (`state-events` 2.5).
 
 Invariant: where a partition epoch is missing, a transition was lost, and the interval before the hole is unknown. A
-snapshot that shows a new partition epoch is such a hole too: what led to it was not seen.
+snapshot that shows a new partition epoch is such a hole too: what led to it was not seen. And nothing is known beyond
+the controller's last word (`last_words`).
 """
 
 from __future__ import annotations
@@ -13,18 +14,26 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from strandline.export.schema import CONTROLLER_NODE_ID, NO_LEADER
-from strandline_analytics.scope import FOREVER_US, PARTITION_KEY
+from strandline.export.schema import CONTROLLER_NODE_ID, EVENT_TYPES, NO_LEADER
+from strandline_analytics.scope import FOREVER_US, HOUR_US, PARTITION_KEY
 
-_TOLD = (
+_PLACED = (
     *PARTITION_KEY, "topic", "event_type", "node_id", "incarnation", "seq", "meta_offset", "ts_wall_us", "n_copies",
-    "leader_epoch", "partition_epoch", "old_isr", "new_isr", "removed", "added", "elr", "cause", "initiator",
+    "leader_epoch", "partition_epoch",
+)  # fmt: skip
+"""What says of every event whose it is, and where it stands."""
+_TOLD = (
+    "old_isr", "new_isr", "removed", "added", "elr", "cause", "initiator",
     "old_leader", "new_leader", "old_leader_epoch", "new_leader_epoch", "reason", "election_type", "eligible_set",
     "replicas", "min_isr", "lag_time_max_ms", "topic_created", "topic_deleted",
 )  # fmt: skip
 """What the control plane tells; most columns of an event are of other types."""
 
+HEARD_US = 30_000_000
+"""For how long a heartbeat of the controller, which comes every 10 s, is believed: three times, as a look is."""
+
 CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT")
+_DECIDING = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE")
 
 
 def control_rows(transitions: DataFrame) -> DataFrame:
@@ -32,30 +41,59 @@ def control_rows(transitions: DataFrame) -> DataFrame:
 
     Rows of one partition epoch are one decision and happen at once: at the time of the first of them. ``lost_before``
     says how many partition epochs are missing between a row and the one before it.
+
+    A row of a type that this version does not know, of a partition epoch of its own, is among them with nothing but its
+    place: ``is_unread``, and counted in its ``lost_before``.
     """
-    rows = transitions.where(F.col("event_type").isin(*CONTROL_TYPES) & (F.col("node_id") == CONTROLLER_NODE_ID))
-    rows = rows.where(F.col("partition").isNotNull()).select(*_TOLD)
+    is_foreign = ~F.col("event_type").isin(*EVENT_TYPES) & F.col("partition_epoch").isNotNull()
+    rows = transitions.where(F.col("event_type").isin(*CONTROL_TYPES) | is_foreign)
+    rows = rows.where((F.col("node_id") == CONTROLLER_NODE_ID) & F.col("partition").isNotNull())
+    rows = rows.select(*_PLACED, *(F.when(~is_foreign, F.col(name)).alias(name) for name in _TOLD))
     decides = F.col("event_type").isin("ISR_CHANGE", "LEADER_CHANGE")
     decision = Window.partitionBy(*PARTITION_KEY, "partition_epoch", decides)
     at = F.when(decides, F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = rows.withColumn("_at", at).withColumn("t", F.max("_at").over(so_far))
     risen = F.col("partition_epoch") - F.lag("partition_epoch").over(_order())
-    # A snapshot tells of a state; the transition that made it should have come before it.
-    own = F.when(F.col("event_type") == "STATE_SNAPSHOT", F.lit(0)).otherwise(F.lit(1))
+    # A snapshot tells of a state; the transition that made it should have come before it. A row of a type that is not
+    # known is a transition that was lost, but for its time.
+    own = F.when(F.col("event_type").isin(*_DECIDING), F.lit(1)).otherwise(F.lit(0))
+    is_unread = ~F.col("event_type").isin(*EVENT_TYPES) & (risen > 0)
     return (
         rows.withColumn("went_back", F.col("_at") < F.col("t"))
         .withColumn("lost_before", F.greatest(F.coalesce(risen, F.lit(0)) - own, F.lit(0)))
+        .withColumn("is_unread", F.coalesce(is_unread, F.lit(False)))
         .withColumn("topic", F.max("topic").over(Window.partitionBy(*PARTITION_KEY)))
         .drop("_at")
     )
 
 
-def control_states(rows: DataFrame) -> DataFrame:
+def last_words(transitions: DataFrame) -> DataFrame:
+    """Per cluster: ``last_word``, up to when its controller is known to have had nothing more to tell, us.
+
+    That is its told end; without one, its last event or `HEARD_US` behind its last heartbeat. Where no heartbeat of a
+    controller was read, there is no row.
+    """
+    told = transitions.where(F.col("node_id") == CONTROLLER_NODE_ID)
+    is_beat = F.col("event_type") == "EXPORT_HEARTBEAT"
+    is_end = is_beat & F.col("ext").getItem("final").eqNullSafe("true")
+    words = told.groupBy("cluster_id").agg(
+        F.max("ts_wall_us").alias("_last"),
+        F.max(F.when(is_beat, F.col("ts_wall_us"))).alias("_beat"),
+        F.max(F.when(is_end, F.col("ts_wall_us"))).alias("_end"),
+    )
+    heard = F.greatest(F.col("_last"), F.col("_beat") + HEARD_US)
+    last_word = F.when(F.col("_end") >= F.col("_last"), F.col("_end")).otherwise(heard)
+    return words.where("_beat IS NOT NULL").select("cluster_id", last_word.alias("last_word"))
+
+
+def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
     """Step functions: one row per key and interval [t0, t1) with all that held in it.
 
-    ``t1`` is FOREVER_US where nothing came after. ``known`` is false before a hole in the partition epochs, and as long
-    as not every part of the state was told: a record that begins with a change of the ISR does not say who leads.
+    Where nothing came after, ``t1`` is the controller's last word (``words``, of `last_words`), and at the latest the
+    end of the hour: the next one begins with a snapshot, which then is missing. ``known`` is false before a hole in the
+    partition epochs, and as long as not every part of the state was told: a record that begins with a change of the ISR
+    does not say who leads.
     ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody leads.
     A state that lasted no time is kept if it was the last of its partition epoch.
     """
@@ -65,14 +103,17 @@ def control_states(rows: DataFrame) -> DataFrame:
         return F.last(name, ignorenulls=True).over(so_far)
 
     following = F.lead("t").over(_order())
+    # What a row that is not understood has changed is not known from then on, and known before it.
+    unseen = F.col("lost_before") - F.col("is_unread").cast("int")
     holes = F.sum((F.col("lost_before") > 0).cast("int")).over(so_far)
     isr_told_at = F.last(F.when(F.col("new_isr").isNotNull(), F.col("_holes")), ignorenulls=True).over(so_far)
     told_at = F.last(F.when(F.col("new_leader").isNotNull(), F.col("leader_epoch")), ignorenulls=True).over(so_far)
+    rows = rows.join(F.broadcast(words), "cluster_id", "left")
     states = rows.withColumn("_holes", holes).select(
         *PARTITION_KEY,
         "topic",
         F.col("t").alias("t0"),
-        F.coalesce(following, F.lit(FOREVER_US)).alias("t1"),
+        F.coalesce(following, _heard_until()).alias("t1"),
         "partition_epoch",
         held("leader_epoch").alias("leader_epoch"),
         held("new_leader").alias("_leader"),
@@ -82,7 +123,7 @@ def control_states(rows: DataFrame) -> DataFrame:
         held("min_isr").alias("_min_isr"),
         held("lag_time_max_ms").alias("lag_time_max_ms"),
         F.coalesce(held("topic_deleted"), F.lit(False)).alias("is_deleted"),
-        (F.coalesce(F.lead("lost_before").over(_order()), F.lit(0)) == 0).alias("_whole"),
+        (F.coalesce(F.lead(unseen).over(_order()), F.lit(0)) == 0).alias("_whole"),
         (F.lead("partition_epoch").over(_order()) == F.col("partition_epoch")).alias("_goes_on"),
         told_at.alias("_told_at"),
         (isr_told_at == F.col("_holes")).alias("_isr_told"),
@@ -121,6 +162,12 @@ def terms(rows: DataFrame) -> DataFrame:
     order = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     end = F.coalesce(F.lead("term_start").over(order), F.col("_deleted"), F.lit(FOREVER_US))
     return spans.join(deleted, list(PARTITION_KEY), "left").withColumn("term_end", end).drop("_deleted")
+
+
+def _heard_until() -> Column:
+    """Up to when the state that a row told is known if no other row of its partition follows."""
+    hour_end = F.col("t") - F.pmod("t", F.lit(HOUR_US)) + HOUR_US
+    return F.greatest("t", F.least(hour_end, F.col("last_word")))
 
 
 def _order() -> WindowSpec:

@@ -8,13 +8,19 @@ Invariant: two rows of one identity with different contents are an error of the 
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from strandline.export.schema import COLUMNS
+from strandline.export.schema import COLUMNS, EVENT_TYPES
 from strandline_analytics.silver.kept import kept, let_go
 
 IDENTITY = ("cluster_id", "node_id", "incarnation", "seq")
+
+FilesWith = Callable[[Mapping[str, Any]], Iterable[str]]
+"""From the columns of `IDENTITY` to the names of the files that hold the event."""
 
 
 class ConflictingEvents(Exception):
@@ -48,11 +54,22 @@ def once_each(rows: DataFrame) -> DataFrame:
     return rows.withColumns({"n_copies": one, "n_stories": one})
 
 
-def _told_once(rows: DataFrame) -> DataFrame:
+def not_understood(events: DataFrame) -> dict[str, int]:
+    """How many events there are of each type that this version does not know."""
+    unknown = events.where(~F.col("event_type").isin(*EVENT_TYPES)).groupBy("event_type").count()
+    return {row["event_type"]: row["count"] for row in unknown.orderBy("event_type").collect()}
+
+
+def _story() -> Column:
+    """A number that differs where any column differs."""
     # Maps cannot be compared; as sorted entries they can.
     told = F.struct(*(F.sort_array(F.map_entries(c.name)) if "MAP" in c.kind.value else F.col(c.name) for c in COLUMNS))
+    return F.xxhash64(told)
+
+
+def _told_once(rows: DataFrame) -> DataFrame:
     return (
-        rows.withColumn("_story", F.xxhash64(told))
+        rows.withColumn("_story", _story())
         .groupBy(*IDENTITY)
         .agg(
             F.first(F.struct(*(c.name for c in COLUMNS if c.name not in IDENTITY))).alias("_event"),
@@ -63,18 +80,41 @@ def _told_once(rows: DataFrame) -> DataFrame:
     )
 
 
-def check_stories(events: DataFrame) -> None:
+def check_stories(events: DataFrame, files_with: FilesWith = lambda identity: ()) -> None:
     """Refuse data in which an identity tells two stories.
+
+    Args:
+        events: as `distinct_events` gives them.
+        files_with: which files hold the event of an identity, for the message.
 
     Raises:
         ConflictingEvents: it names the first identity of them.
     """
+    _refuse(events.where("n_stories > 1"), files_with)
+
+
+def check_copies(rows: DataFrame, files_with: FilesWith = lambda identity: ()) -> None:
+    """Refuse rows as they were written in which an identity tells two stories; copies that say the same are fine.
+
+    Raises:
+        ConflictingEvents: it names the first identity of them.
+    """
+    told = rows.withColumn("_story", _story()).groupBy(*IDENTITY)
+    stories = told.agg(
+        F.min("_story").alias("_least"), F.max("_story").alias("_most"), F.min("event_type").alias("event_type")
+    )
+    _refuse(stories.where("_least != _most"), files_with)
+
+
+def _refuse(wrong: DataFrame, files_with: FilesWith) -> None:
     # Not the first that is found: Spark would look for it in one part of the table after the other.
-    one = F.min(F.struct(*IDENTITY, "event_type")).alias("one")
-    wrong = events.where("n_stories > 1").agg(one).collect()[0].one
-    if wrong is not None:
-        raise ConflictingEvents(
-            f"event {wrong.node_id}:{wrong.incarnation}:{wrong.seq} of cluster {wrong.cluster_id} is there with two "
-            f"different contents ({wrong.event_type}); an event id names one event. Remove the files of one of the two "
-            "exports: most likely two clusters, or two runs of a simulation, were written into one directory."
-        )
+    one = wrong.agg(F.min(F.struct(*IDENTITY, "event_type")).alias("one")).collect()[0].one
+    if one is None:
+        return
+    files = " and ".join(files_with({name: one[name] for name in IDENTITY}))
+    raise ConflictingEvents(
+        f"event {one.node_id}:{one.incarnation}:{one.seq} of cluster {one.cluster_id} is there with two different "
+        f"contents ({one.event_type}){', in ' if files else ''}{files}; an event id names one event. Remove the files "
+        "of one of the two exports: most likely two clusters, or two runs of a simulation, were written into one "
+        "directory."
+    )

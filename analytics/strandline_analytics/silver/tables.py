@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Grouping, Scope
 from strandline_analytics.silver.clocks import clock_offsets, epoch_starts
-from strandline_analytics.silver.control import control_rows, control_states, terms
+from strandline_analytics.silver.control import control_rows, control_states, last_words, terms
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.kept import kept, let_go
 from strandline_analytics.silver.looks import looks
@@ -72,7 +72,7 @@ class Silver:
     @property
     def control(self) -> DataFrame:
         """Leader, ISR, minimum and replicas as step functions (`control.control_states`)."""
-        return self.keep(("control",), lambda: control_states(self.control_rows))
+        return self.keep(("control",), lambda: control_states(self.control_rows, last_words(self.transitions)))
 
     @property
     def terms(self) -> DataFrame:

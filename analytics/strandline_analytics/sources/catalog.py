@@ -109,6 +109,7 @@ def find_exports(
     *,
     cluster_id: str | None = None,
     wanted: Callable[[str, str], bool] = lambda dataset, hour_path: True,
+    noticed: Callable[[str], None] = lambda said: None,
 ) -> list[ExportedFile]:
     """The data files of all inputs, in order of cluster and path; each once, however often it was named.
 
@@ -116,10 +117,11 @@ def find_exports(
         inputs: roots of exports, folders of clusters, or their ``v1`` folders.
         cluster_id: only this cluster.
         wanted: whether files of a dataset and hour (``dt=.../hr=...``) are asked for.
+        noticed: takes a sentence for each cluster in which manifests speak for files that are not there.
 
     Raises:
         NothingThere: an input has no exported file at all, or none of that cluster.
-        DamagedFile: a manifest cannot be read, or the file that it names is missing.
+        DamagedFile: a manifest cannot be read.
     """
     found: dict[str, ExportedFile] = {}
     present: set[str] = set()
@@ -134,7 +136,13 @@ def find_exports(
         present |= clusters.keys()
         for cluster, (folder, paths) in clusters.items():
             if cluster_id in (None, cluster):
-                found |= {file.uri: file for file in _files(place, cluster, folder, paths, wanted)}
+                own = [*_files(place, cluster, folder, paths, wanted)]
+                found |= {file.uri: file for file in own}
+                if gone := _gone(own, paths, wanted):
+                    noticed(
+                        f"{len(gone)} manifests speak for files that are not there, so their events are missing; the "
+                        f"first: {place.root}/{folder}{gone[0]}. Copy it from its origin, or take the manifest away"
+                    )
     if cluster_id is not None and cluster_id not in present:
         raise NothingThere(
             f"no cluster {cluster_id!r} in {', '.join(inputs)}; there is: {', '.join(sorted(present))}. "
@@ -162,6 +170,15 @@ def _clusters(place: Place) -> dict[str, tuple[str, dict[str, int]]]:
 
 def _is_data(path: str) -> bool:
     return path.partition("/")[0] in DATASETS and path.endswith(layout.SUFFIXES)
+
+
+def _gone(files: Sequence[ExportedFile], paths: dict[str, int], wanted: Callable[[str, str], bool]) -> list[str]:
+    """Data files that a manifest speaks for, that are not there, and that no compacted file stands for."""
+    replaced = {name for file in files if file.manifest for name in file.manifest.replaces}
+    mark = f"{layout.MANIFEST_FOLDER}/"
+    spoken_for = (path.removeprefix(mark).removesuffix(".json") for path in paths if path.startswith(mark))
+    gone = (path for path in spoken_for if path not in paths and _is_data(path) and path not in replaced)
+    return [path for path in gone if wanted(path.partition("/")[0], path.partition("/")[2].rpartition("/")[0])]
 
 
 def _files(

@@ -59,8 +59,12 @@ def _told_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[Tally], list
     """Tallies of samples as their manifests tell them, and the files that have to be read all the same."""
     by_hour: dict[tuple[str, str], list[ExportedFile]] = defaultdict(list)
     unread = [file for file in files if file.dataset != SAMPLES]
+    # A file without a manifest may be a copy of any other, from whatever folder: then numbers are counted in rows.
+    unproven = {file.cluster_id for file in files if file.dataset == SAMPLES and file.manifest is None}
     for file in files:
-        if file.dataset == SAMPLES:
+        if file.cluster_id in unproven and file.dataset == SAMPLES:
+            unread.append(file)
+        elif file.dataset == SAMPLES:
             by_hour[file.cluster_id, file.hour_path].append(file)
     told: list[Tally] = []
     for same_hour in by_hour.values():

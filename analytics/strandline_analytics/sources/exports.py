@@ -10,26 +10,32 @@ Invariant: schemas are given, never inferred; samples are read only when asked f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
+from operator import and_, or_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
+from strandline.export.schema import Column as ColumnOfSchema
 from strandline_analytics.session import carried_out_in, session_for
-from strandline_analytics.silver.events import check_stories, distinct_events, once_each
+from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.doubles import apart_and_doubled
-from strandline_analytics.sources.inspection import inspect, is_cut
+from strandline_analytics.sources.inspection import cut_line, inspect, is_cut
 
 TRANSITIONS_BEFORE_H = 24
 """Hours of transitions read before the window; what began earlier is told as begun at the first snapshot."""
 
 _CORRUPT = "_corrupt_record"
+
+_TELLING = ("seq", "cluster_id", "event_type")
+"""Without one of these a row is no event; few, for whatever reads any column reads them too."""
 
 SAMPLES_BEFORE_US = 600_000_000
 """How long before the window a sample may stand that is still believed in it, us."""
@@ -90,9 +96,31 @@ def read_exports(
         events = events.unionByName(told_again) if apart else told_again
     events = kept(fit(events, False))
     if doubled:
-        check_stories(events)
-    sampled = read_rows(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
+        check_stories(events, files_with(spark, doubled))
+    sampled = _samples(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
     return Silver(events, sampled, input_hash(files), end_us, fit, beside)
+
+
+def _samples(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
+    """The rows of samples as they were written. Copies stay, for those who read them remove them; they must be equal.
+
+    Only files that may share an event are looked at for this, which in an export that is whole are none.
+    """
+    _, doubled = apart_and_doubled(files)
+    if doubled:
+        check_copies(read_rows(spark, doubled), files_with(spark, doubled))
+    return read_rows(spark, files)
+
+
+def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
+    """Tells which of the files hold an event; reads them all."""
+
+    def found(identity: Mapping[str, Any]) -> list[str]:
+        is_it = reduce(and_, (F.col(name) == value for name, value in identity.items()))
+        names = read_rows(spark, files).withColumn("_file", F.input_file_name()).where(is_it)
+        return sorted(row["_file"] for row in names.select("_file").distinct().collect())
+
+    return found
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:
@@ -128,22 +156,40 @@ def read_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
     return reduce(DataFrame.unionByName, frames)
 
 
+def span_of_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[int, int] | None:
+    """From the first event of files to after the last one, us, as their rows tell; None: there is no event.
+
+    Raises:
+        DamagedFile: a file is not whole.
+    """
+    inspect(files)
+    fitted = session_for(spark, sum(file.size_bytes for file in files))
+    at = F.col("ts_wall_us")
+    (told,) = read_rows(fitted, files).agg(F.min(at).alias("first"), F.max(at).alias("last")).collect()
+    return None if told["first"] is None else (told["first"], told["last"] + 1)
+
+
 def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFile]) -> Iterator[DataFrame]:
     """Files of one cluster, those of a format together: so a row's cluster is compared with one word."""
     parquet: list[str] = []
     lines: list[str] = []
-    cut: list[str] = []
+    cut: list[ExportedFile] = []
     for file in files:
         if file.path.endswith(layout.PARQUET):
             parquet.append(file.uri)
+        elif is_cut(file):
+            cut.append(file)
         else:
-            (cut if is_cut(file) else lines).append(file.uri)
+            lines.append(file.uri)
     if parquet:
         yield _believed(spark.read.schema(spark_ddl()).parquet(*parquet), cluster, F.lit(False))
     if lines:
         yield _believed(_json(spark, lines), cluster, F.col(_CORRUPT).isNotNull())
     if cut:
-        yield _believed(_json(spark, cut).where(F.col(_CORRUPT).isNull()), cluster, F.lit(False))
+        tails = [bytearray(tail) for tail in map(cut_line, cut)]
+        rows = _json(spark, [file.uri for file in cut])
+        is_tail = F.col(_CORRUPT).cast("binary").isin(tails)
+        yield _believed(rows.where(~F.coalesce(is_tail, F.lit(False))), cluster, F.col(_CORRUPT).isNotNull())
 
 
 def _json(spark: SparkSession, uris: list[str]) -> DataFrame:
@@ -152,7 +198,11 @@ def _json(spark: SparkSession, uris: list[str]) -> DataFrame:
 
 
 def _believed(rows: DataFrame, cluster: str, is_damaged: Column) -> DataFrame:
-    """The columns of the schema, of rows that are events of the cluster in whose folder they lie."""
+    """The columns of the schema, of rows that are events of the cluster in whose folder they lie.
+
+    Every column is checked, not only those that tell a damaged row: Spark carries out a filter of a query before this
+    projection, and in a damaged row any column may be null, so an unchecked one would let the row go without a word.
+    """
     file = F.col("_metadata.file_path")
 
     def trouble(*said: str | Column) -> Column:
@@ -166,10 +216,12 @@ def _believed(rows: DataFrame, cluster: str, is_damaged: Column) -> DataFrame:
         file, " has events of cluster ", F.col("cluster_id"), ". Rule: a file lies in the folder of its cluster, ",
         cluster, ". Move it to ROOT/", F.col("cluster_id"), "/v1, or export the clusters into different directories",
     )  # fmt: skip
-    is_none = is_damaged | F.col("seq").isNull() | F.col("cluster_id").isNull()
     own = F.when(F.col("cluster_id") == cluster, F.col("cluster_id")).otherwise(foreign.cast("string"))
-    checked = {
-        "seq": F.when(is_none, broken.cast("bigint")).otherwise(F.col("seq")),
-        "cluster_id": F.when(is_none, broken.cast("string")).otherwise(own),
-    }
-    return rows.select(*(checked.get(c.name, F.col(c.name)).alias(c.name) for c in COLUMNS))
+    is_none = is_damaged | reduce(or_, (F.col(name).isNull() for name in _TELLING))
+
+    def checked(column: ColumnOfSchema) -> Column:
+        value = own if column.name == "cluster_id" else F.col(column.name)
+        is_wrong = is_none | F.col(column.name).isNull() if column.required else is_none
+        return F.when(is_wrong, broken.cast(column.kind.value)).otherwise(value).alias(column.name)
+
+    return rows.select(*map(checked, COLUMNS))

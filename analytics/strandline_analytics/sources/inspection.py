@@ -9,7 +9,7 @@ Invariant: nothing here opens a file that has a manifest; its size tells whether
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -20,6 +20,8 @@ from strandline_analytics.sources.trouble import DamagedFile
 
 _MAGIC = b"PAR1"
 _LEAST_PARQUET_BYTES = 12
+_LINE_BYTES = 4_096
+"""Few lines are longer."""
 _REMEDY = "Copy it again from its origin, or take it away with its manifest; its hour then counts as incomplete"
 
 
@@ -30,6 +32,12 @@ def inspect(files: Sequence[ExportedFile]) -> None:
         DamagedFile: it names the first of them.
     """
     for file in files:
+        if file.manifest is not None and file.manifest.path != file.path:
+            raise DamagedFile(
+                f"{file.shown} is a copy: its manifest says that it is {file.manifest.path}. Rule: a file lies in the "
+                "folder of its dataset and hour, where its events are counted. Move it there with its manifest, or "
+                "take both away"
+            )
         if file.manifest is not None and file.manifest.size_bytes != file.size_bytes:
             raise DamagedFile(
                 f"{file.shown} has {file.size_bytes} bytes, its manifest says {file.manifest.size_bytes}. Rule: files "
@@ -44,12 +52,34 @@ def notices(files: Sequence[ExportedFile]) -> list[str]:
     return [*_unproven(files), *_newer(files), *_copies(files), *_overlaps(files), *_cut(files)]
 
 
+def unread(types: Mapping[str, int]) -> list[str]:
+    """The same of types of transitions that this version does not know, with how many events of each there are."""
+    if not types:
+        return []
+    named = ", ".join(f"{name} ({count:,})" for name, count in types.items())
+    return [
+        f"event types are not understood: {named}. What they changed of a partition is unknown until its state is told "
+        "again; update strandline to read them"
+    ]
+
+
 @cache
 def is_cut(file: ExportedFile) -> bool:
     """Whether a file of JSON lines ends within a line; one with a manifest does not."""
     if file.manifest is not None or not file.path.endswith(layout.JSON_LINES) or not file.size_bytes:
         return False
     return file.place.ends(file.place_path, file.size_bytes, 1)[1] != b"\n"
+
+
+def cut_line(file: ExportedFile) -> bytes:
+    """What stands behind the last end of a line, in a file that `is_cut`."""
+    size, count = file.size_bytes, _LINE_BYTES
+    while True:
+        tail = file.place.ends(file.place_path, size, count)[1]
+        _, ended, rest = tail.rpartition(b"\n")
+        if ended or count >= size:
+            return rest
+        count *= 16
 
 
 def _is_parquet(file: ExportedFile) -> bool:
@@ -71,8 +101,8 @@ def _newer(files: Sequence[ExportedFile]) -> list[str]:
         return []
     newest = max(file.manifest.schema_version for file in found if file.manifest)
     return [
-        f"{len(found)} files are of schema version {newest}, known here is {SCHEMA_VERSION}: columns that this version "
-        f"does not have are not read; update strandline to use them. The first: {found[0].shown}"
+        f"{len(found)} files are of schema version {newest}, known here is {SCHEMA_VERSION}: columns and event types "
+        f"that this version does not have are not read; update strandline to use them. The first: {found[0].shown}"
     ]
 
 

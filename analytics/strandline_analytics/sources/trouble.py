@@ -9,7 +9,7 @@ import re
 
 _FILE_OF_SPARK = re.compile(r"(?:FAILED_READ_FILE\S*\]?|reading file)[^/]*?((?:file|[a-z0-9]+)?:?/\S+?)[.,]?(?:\s|$)")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
-_FIRST_LINES = 300
+_OTHER_TYPE = re.compile(r"column: \[(?P<column>[^\]]*)\], physicalType: (?P<is_>\w+), logicalType: (?P<must_be>\w+)")
 
 
 class InputTrouble(Exception):
@@ -44,10 +44,19 @@ def explained(error: BaseException) -> Exception | None:
     if raised := _RAISED.search(text):
         return DamagedFile(raised[1])
     if "FAILED_READ_FILE" in text or "is not a Parquet file" in text:
-        found = _FILE_OF_SPARK.search(text)
-        return DamagedFile(
-            f"{found[1] if found else 'a Parquet file'} cannot be read: {text[:_FIRST_LINES].splitlines()[0]}. Rule: a "
-            "file is there whole or not at all. Export it again, or take it away together with its manifest; its hour "
-            "then counts as incomplete"
-        )
+        return _unreadable(text)
     return None
+
+
+def _unreadable(text: str) -> DamagedFile:
+    found, other = _FILE_OF_SPARK.search(text), _OTHER_TYPE.search(text)
+    reason = (
+        f"column {other['column']} is {other['is_']}, and {other['must_be'].upper()} in the schema of exported events. "
+        "Rule: a file has the columns of the schema, so this one was written by something else"
+        if other
+        else "it is damaged inside, or no Parquet file. Rule: a file is there whole or not at all"
+    )
+    return DamagedFile(
+        f"{found[1] if found else 'a Parquet file'} cannot be read: {reason}. Export it again, or take it away "
+        "together with its manifest; its hour then counts as incomplete"
+    )

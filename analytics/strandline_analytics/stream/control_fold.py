@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strandline.export.schema import CONTROLLER_NODE_ID, NO_LEADER
-from strandline_analytics.stream.stories import CONTROL_TYPES, Story
+from strandline.export.schema import NO_LEADER
+from strandline_analytics.stream.stories import Story, is_control, is_known
 
 FOREVER_US = 2**62
+HOUR_US = 3_600_000_000
 _DECIDING = ("ISR_CHANGE", "LEADER_CHANGE")
 
 
@@ -77,7 +78,7 @@ class State:
 
 def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
     """The rows of the controller in order; rows whose place lies before ``before`` came too late and are left out."""
-    rows = [s for s in stories if s["event_type"] in CONTROL_TYPES and s["node_id"] == CONTROLLER_NODE_ID]
+    rows = [story for story in stories if is_control(story)]
     rows.sort(key=_order)
     times: dict[int, int] = {}
     for story in rows:
@@ -91,8 +92,9 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
             continue
         decides = story["event_type"] in _DECIDING
         at = times[story["partition_epoch"]] if decides else story["ts_wall_us"]
-        # A snapshot tells of a state; the transition that made it should have come before it.
-        own = 0 if story["event_type"] == "STATE_SNAPSHOT" else 1
+        # A snapshot tells of a state; the transition that made it should have come before it. What is not understood
+        # is a transition that was lost, but for its time.
+        own = 0 if story["event_type"] == "STATE_SNAPSHOT" or not is_known(story) else 1
         lost = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch - own)
         t = at if held is None else max(at, held.t)
         held = _told(held, story, t, lost)
@@ -101,13 +103,19 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
 
 
 def states(before: Held | None, steps: Sequence[Step]) -> list[State]:
-    """What held when; the last one for ever. A deleted partition has no state."""
+    """What held when; the last one to the end of its hour, for the next begins with a snapshot that is not there.
+
+    A deleted partition has no state.
+    """
     told = [(before, 0)] if before is not None else []
-    told += [(step.held, step.lost_before) for step in steps]
+    # What a row that is not understood has changed is not known from then on, and known before it.
+    told += [
+        (step.held, step.lost_before - (0 if is_known(step.story) else min(1, step.lost_before))) for step in steps
+    ]
     found = []
     for index, (held, _) in enumerate(told):
         following = told[index + 1] if index + 1 < len(told) else None
-        t1 = following[0].t if following else FOREVER_US
+        t1 = following[0].t if following else (held.t // HOUR_US + 1) * HOUR_US
         is_whole = following is None or following[1] == 0
         if t1 > held.t and not held.is_deleted:
             found.append(State(held.t, t1, is_whole and held.is_told, held))
@@ -123,6 +131,8 @@ def _told(held: Held | None, story: Story, t: int, lost: int) -> Held:
     news: dict[str, Any] = {"t": t, "order": _order(story), "holes": holes}
     if "leader_epoch" in story:
         news["leader_epoch"] = story["leader_epoch"]
+    if not is_known(story):
+        return replace(held, **news) if held is not None else Held(**news)
     if "new_leader" in story:
         news["leader"] = story["new_leader"]
         if "leader_epoch" in story:

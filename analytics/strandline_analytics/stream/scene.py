@@ -15,7 +15,7 @@ from strandline_analytics.stream.carry import Carry
 from strandline_analytics.stream.control_fold import State, Step, Terms
 from strandline_analytics.stream.look_fold import Leader, Look
 from strandline_analytics.stream.stall_fold import Reign, Stall, StallKey
-from strandline_analytics.stream.stories import CONTROL_TYPES, Identity, Story, distinct, identity
+from strandline_analytics.stream.stories import Identity, Story, distinct, identity, is_control
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,6 @@ def build(carry: Carry, texts: Iterable[str]) -> Scene:
     terms = carry.terms.after(steps).with_starts_of(stories.values())
     firsts = look_fold.first_looks(carry.first_looks, stories.values())
     succeeded = look_fold.successions(firsts, terms)
-    own = ("REPLICA_SAMPLE", "HW_ADVANCE", *CONTROL_TYPES)
     return Scene(
         texts=kept,
         copies=copies,
@@ -130,11 +129,10 @@ def build(carry: Carry, texts: Iterable[str]) -> Scene:
         first_looks=firsts,
         looks=look_fold.fold(carry.last_looks, stories.values(), terms, succeeded),
         advances=[story for story in stories.values() if story["event_type"] == "HW_ADVANCE"],
-        others=[story for story in stories.values() if _is_other(story, own)],
+        others=[story for story in stories.values() if _is_other(story)],
     )
 
 
-def _is_other(story: Story, own: Sequence[str]) -> bool:
+def _is_other(story: Story) -> bool:
     # An echo of a leader has the type of a decision, and decides nothing.
-    echo = story["event_type"] in CONTROL_TYPES and story["node_id"] >= 0
-    return echo or story["event_type"] not in own
+    return not is_control(story) and story["event_type"] not in ("REPLICA_SAMPLE", "HW_ADVANCE")

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from strandline.export.schema import CONTROLLER_NODE_ID, EVENT_TYPES
 from strandline_analytics.silver.events import ConflictingEvents
 
 Story = Mapping[str, Any]
@@ -28,6 +29,18 @@ FIELDS = (
 CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT")
 UNUSED_TYPES = ("FETCH_STATS", "LOCAL_SAMPLE")
 """Types that no figure here is made of, and of which there are many."""
+
+
+def is_control(story: Story) -> bool:
+    """Whether the controller tells of the partition's state: by a decision, a snapshot, or what is not understood."""
+    if story["node_id"] != CONTROLLER_NODE_ID:
+        return False
+    return story["event_type"] in CONTROL_TYPES or (not is_known(story) and "partition_epoch" in story)
+
+
+def is_known(story: Story) -> bool:
+    """Whether this version has the type of the event."""
+    return story["event_type"] in EVENT_TYPES
 
 
 def identity(story: Story) -> Identity:

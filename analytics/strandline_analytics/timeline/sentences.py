@@ -53,7 +53,9 @@ def _epoch_start(event: Event) -> str:
 def _truncation(event: Event) -> str:
     cut = event.get("from_leo") - event.get("to_leo")
     told = f"log cut from {_n(event.get('from_leo'))} to {_n(event.get('to_leo'))} ({_n(cut)} records)"
-    committed = event.get("committed_cut") or 0
+    committed = event.get("committed_cut")
+    if committed is None:
+        return told + ", own HW not known"
     return told + (f", {_n(committed)} of them below its HW" if committed else ", none below its HW")
 
 
@@ -91,7 +93,9 @@ def _config_change(event: Event) -> str:
 
 
 def _partition_failed(event: Event) -> str:
-    return f"replica stopped at LEO {_n(event.get('leo'))}, HW {_n(event.get('hw'))}"
+    refused = event.get("refused_to_leo")
+    why = "" if refused is None else f": it refuses to cut to {_n(refused)}, below its HW"
+    return f"replica stopped at LEO {_n(event.get('leo'))}, HW {_n(event.get('hw'))}{why}"
 
 
 def _replica_sample(event: Event) -> str:
@@ -115,7 +119,8 @@ def _export_gap(event: Event) -> str:
 
 
 def _decision(event: Event) -> str:
-    return f"decides: {event.get('decision')}"
+    outcome = event.get("outcome")
+    return f"decides: {event.get('decision')}" + (f": {outcome}" if outcome else "")
 
 
 def _snapshot(event: Event) -> str:

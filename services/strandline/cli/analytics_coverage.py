@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,6 +42,9 @@ def coverage(
     end: To = None,
     cluster: Cluster = None,
     require_coverage: RequireCoverage = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every file with the hash of its manifest: reads each to its end.")
+    ] = False,
     output: ShownAs = Shown.TABLE,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
@@ -51,10 +54,17 @@ def coverage(
     with spark_session(memory) as spark:
         from strandline_analytics.jobs.coverage import require
         from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
-        from strandline_analytics.sources.inspection import notices
+        from strandline_analytics.sources.inspection import inspect, notices
+        from strandline_analytics.sources.proof import verify as verified
 
-        files = files_of_hours(spark, inputs, start_us=start_us, end_us=end_us, cluster_id=cluster)
-        told(notices(files))
+        missing: list[str] = []
+        files = files_of_hours(
+            spark, inputs, start_us=start_us, end_us=end_us, cluster_id=cluster, noticed=missing.append
+        )
+        told([*missing, *notices(files)])
+        if verify:
+            inspect(files)
+            told([f"{verified(spark, files)} of {len(files)} files are what their manifests prove"])
         hours = covered(spark, files, now_us=now_us(), start_us=start_us, end_us=end_us)
         rows = [
             _row(hour) | {"input_manifest_hash": hash_of_hour(files, hour.cluster_id, hour.hour, samples=True)}
@@ -74,9 +84,10 @@ def check_coverage(spark: Session, question: Question, least: float) -> None:
     from strandline_analytics.jobs.coverage import require
     from strandline_analytics.jobs.hours import covered, files_of_hours
 
-    window = {"start_us": question.start_us, "end_us": question.end_us}
-    files = files_of_hours(spark, question.inputs, cluster_id=question.cluster_id, **window)
-    require(covered(spark, files, now_us=now_us(), **window), least)
+    files = files_of_hours(
+        spark, question.inputs, cluster_id=question.cluster_id, start_us=question.start_us, end_us=question.end_us
+    )
+    require(covered(spark, files, now_us=now_us(), start_us=question.start_us, end_us=question.end_us), least)
 
 
 def told(sentences: Sequence[str]) -> None:

@@ -135,11 +135,12 @@ def _computed(question: Question, coverage: float | None, memory: str) -> list[A
     from strandline_analytics.sources.inspection import notices
 
     with spark_session(memory) as spark:
-        files = files_for(spark, question)
-        told(notices(files))
+        missing: list[str] = []
+        files = files_for(spark, question, missing.append)
+        told([*missing, *notices(files)])
         if coverage is not None:
             check_coverage(spark, question, coverage)
-        return list(answers(spark, question, files))
+        return list(answers(spark, question, files, told))
 
 
 def _conditions(texts: Sequence[str], statistics: Sequence[Statistic], option: str) -> list[Threshold]:

@@ -17,6 +17,7 @@ from strandline.cli import (
     completion,
     console,
     consume,
+    elections,
     exhaust,
     export,
     log,
@@ -69,6 +70,7 @@ app.add_typer(export.app, name="export")
 app.add_typer(analytics.app, name="analytics")
 app.add_typer(scenario.app, name="scenario")
 sim.app.command("exhaust")(exhaust.exhaust)
+sim.app.command("elections")(elections.elections)
 app.add_typer(sim.app, name="sim")
 app.add_typer(certs.app, name="certs")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)

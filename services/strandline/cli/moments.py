@@ -16,6 +16,9 @@ from strandline.cli.durations import read_duration
 FORMS = "RFC 3339 (UTC without a zone), ms since 1970, or -2h before now"
 """For the help of an option that takes a moment."""
 
+_LIKE_SECONDS = range(10**9, 10**10)
+"""As seconds these are of 2001 to 2286; as milliseconds of the first months of 1970, where only simulations are."""
+
 
 def read_moment_us(text: str, option: str) -> int:
     """A moment in microseconds since 1970, and a line on stderr that repeats it.
@@ -25,6 +28,9 @@ def read_moment_us(text: str, option: str) -> int:
     """
     us = _read(text, option)
     typer.echo(f"strandline: {option} is {time_text(us)}", err=True)
+    if text.isdigit() and int(text) in _LIKE_SECONDS:
+        meant = time_text(int(text) * 1_000_000)
+        typer.echo(f"strandline: {text} was read as milliseconds; if it is seconds, write {meant}", err=True)
     return us
 
 

@@ -90,7 +90,8 @@ class Checks:
         """I3: below its own HW a leader agrees with its own ISR."""
         for member in set(leader.isr.committed) - leader.isr.unproven:
             machine = self._world.machines[member]
-            if self._world.faults.losses.lacks(tp, member):
+            losses = self._world.faults.losses
+            if losses.lacks(tp, member) or losses.was_counted_before(tp, member, leader.image.leader_epoch):
                 continue
             if machine.disk.copy == 0 and (self._fsync or machine.running is not None):
                 self.of(tp).check(machine.log(tp), hw, "I3", f"member {member} of its leader's ISR")

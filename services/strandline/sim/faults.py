@@ -154,6 +154,7 @@ class Faults:
         machine = machines[fault.pick % len(machines)]
         self._say(f"new disk for n{machine.node_id}")
         machine.wipe()
+        self.losses.wiped(machine.node_id)
         self._later(fault, machine.start)
         return True
 

@@ -26,10 +26,21 @@ class Losses:
         self._world = world
         # Per partition, the nodes that lost something there, with their node epoch at that moment.
         self._lost: dict[TopicPartition, dict[NodeId, int]] = {}
+        # The same with the leader epoch, for ever.
+        self._lost_under: dict[TopicPartition, dict[NodeId, int]] = {}
 
     def lacks(self, tp: TopicPartition, node_id: NodeId) -> bool:
         """Whether a node lost records of a partition, and no leader has counted it since."""
         return node_id in self._lost.get(tp, {})
+
+    def was_counted_before(self, tp: TopicPartition, node_id: NodeId, leader_epoch: int) -> bool:
+        """Whether a leader of this epoch may have counted what a node lost since.
+
+        Out of the ISR by now, the node may still be in the ISR that its leader knows.
+        """
+        image = self._world.checks.metadata.partitions.get(tp)
+        is_out = image is None or node_id not in image.isr
+        return is_out and self._lost_under.get(tp, {}).get(node_id, -1) >= leader_epoch
 
     def may_lose(self, node_id: NodeId) -> bool:
         """Whether A5 allows this node's disk to lose something now, in every partition that it holds."""
@@ -88,9 +99,18 @@ class Losses:
         self._world.checks.disk_changed(machine.node_id)
         return True
 
+    def wiped(self, node_id: NodeId) -> None:
+        """A disk was replaced, of a node that is no member. It is a loss all the same: a proposal of its leader that is
+        on its way may make it one."""
+        for tp, image in self._world.checks.metadata.partitions.items():
+            if node_id in image.replicas:
+                self._note(tp, node_id)
+
     def _note(self, tp: TopicPartition, node_id: NodeId) -> None:
         epoch = self._world.checks.metadata.node_epochs.get(node_id, 0)
         self._lost.setdefault(tp, {})[node_id] = epoch
+        image = self._world.checks.metadata.partitions.get(tp)
+        self._lost_under.setdefault(tp, {})[node_id] = -1 if image is None else image.leader_epoch
 
 
 def _is_of_an_earlier_process(disk: Disk, backup: Disk) -> bool:

@@ -31,8 +31,17 @@ WITH counted AS (
   SELECT *, sum(CASE WHEN lost_before > 0 THEN 1 ELSE 0 END) OVER (PARTITION BY $KEY
     ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING) AS holes
   FROM control_rows
+), words AS (
+  SELECT cluster_id, max(ts_wall_us) AS last_us, max(ts_wall_us) FILTER (event_type = 'EXPORT_HEARTBEAT') AS beat_us,
+    max(ts_wall_us) FILTER (event_type = 'EXPORT_HEARTBEAT' AND ext['final'] = 'true') AS end_us
+  FROM transitions WHERE node_id = -1 GROUP BY cluster_id
+), heard AS (
+  SELECT cluster_id, CASE WHEN end_us = last_us THEN end_us ELSE greatest(last_us, beat_us + 30000000) END AS heard_us
+  FROM words WHERE beat_us IS NOT NULL
 ), held AS (
-  SELECT $KEY, topic, partition_epoch, t AS t0, coalesce(lead(t) OVER ordered, $FOREVER) AS t1,
+  SELECT $KEY, topic, partition_epoch, t AS t0,
+    -- Behind the last row: to the controller's last word, and not beyond the hour, whose successor has no snapshot.
+    coalesce(lead(t) OVER ordered, greatest(t, least(heard_us, (t // 3600000000 + 1) * 3600000000))) AS t1,
     last_value(leader_epoch IGNORE NULLS) OVER so_far AS leader_epoch,
     last_value(new_leader IGNORE NULLS) OVER so_far AS new_leader,
     last_value(CASE WHEN new_leader IS NOT NULL THEN leader_epoch END IGNORE NULLS) OVER so_far AS leader_told_in,
@@ -47,7 +56,7 @@ WITH counted AS (
     coalesce(lead(lost_before) OVER ordered, 0) = 0 AS is_whole,
     lead(partition_epoch) OVER ordered IS DISTINCT FROM partition_epoch AS is_last,
     row_number() OVER ordered AS place
-  FROM counted
+  FROM counted LEFT JOIN heard USING (cluster_id)
   WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
     so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING)
 )

@@ -104,6 +104,40 @@ def test_a_decision_says_how_many_waited_and_how_long() -> None:
     assert "no look in that time" in explain([_move(1_000, 8, 9), bare, after], 5).cost[0]
 
 
+def test_a_move_that_never_came_is_not_taken_for_a_standstill() -> None:
+    """The epoch began above the last move that is known: a killed leader's moves never left it (D14)."""
+    bare = event("ISR_CHANGE", 3_000, partition_epoch=5, old_isr=[1, 2], new_isr=[1], cause="lag", initiator="leader")
+    begun = event("EPOCH_START", 3_050, plane="data", node=2, partition_epoch=5, leader_epoch=1, start_offset=90, hw=85)
+    after = event("HW_ADVANCE", 3_100, plane="data", node=1, partition_epoch=5, old_hw=85, new_hw=90)
+    chain = explain([_move(1_000, 8, 9), bare, begun, after], 5)
+
+    assert chain.cost == ("the last known move of the HW is to 9, 2,100 ms before the next",)
+    assert chain.missing[-1] == (
+        "how long the high watermark stood: it had reached 85 by a move that is not in the export"
+    )
+
+
+def test_an_election_after_an_outage_is_told_from_the_loss_of_the_leader() -> None:
+    """Last heartbeat, fence, loss and 30 s without a leader belong to an unclean election (D15)."""
+    told = [
+        event("NODE_SESSION", 3_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
+              last_heartbeat_us=BEGIN_US + 500_000),
+        event("LEADER_CHANGE", 3_000, partition_epoch=2, leader_epoch=1, old_leader=1, new_leader=-1,
+              old_leader_epoch=0, new_leader_epoch=1, reason="node_fenced"),
+        event("LEADER_CHANGE", 33_000, partition_epoch=3, leader_epoch=2, old_leader=-1, new_leader=2,
+              old_leader_epoch=1, new_leader_epoch=2, reason="unclean_election", election_type="unclean"),
+    ]  # fmt: skip
+    chain = explain(told, 3)
+
+    assert [(link.name, (link.t_us - BEGIN_US) / 1000) for link in chain.links] == [
+        ("last heartbeat", 500),
+        ("fence", 3_000),
+        ("leader lost", 3_000),
+        ("commit", 33_000),
+    ]
+    assert "nobody led for 30,000 ms" in chain.cost
+
+
 def test_a_move_of_a_past_leader_does_not_end_the_wait() -> None:
     """Node 1 moved its own HW after it was removed; who waited, waited for the move of the new epoch at 2,600 ms."""
     zombie = _move(2_200, 9, 10)

@@ -6,13 +6,13 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from told_material import BEGIN_US, event, failover, material, samples, stall
+from told_material import BEGIN_US, event, failover, material, samples, stall, unclean
 
 from strandline_analytics.report.draw_lanes import above_hw, draw_lanes
 from strandline_analytics.report.material import incidents_of
 from strandline_analytics.report.page import page, render
 from strandline_analytics.report.pictures import Picture, picture
-from strandline_analytics.report.verdict import verdict
+from strandline_analytics.report.verdict import Verdict, verdict
 
 
 def _ms(t_us: int) -> float:
@@ -37,6 +37,29 @@ def test_a_failover_is_one_incident_with_its_cut_and_its_recovery() -> None:
     assert incident.recovered_us is not None
     assert _ms(incident.recovered_us) == 5_000
     assert not incident.is_planned
+
+
+def test_an_outage_and_the_election_that_ends_it_are_one_incident() -> None:
+    """30 s without a leader, then an unclean election, then the ISR whole again: one incident until that (D5)."""
+    everybody = [1, 2, 3]
+    told = [
+        *failover()[:3],
+        event("ISR_CHANGE", 2_000, partition_epoch=1, leader_epoch=0, old_isr=everybody, new_isr=[1], cause="lag_slow",
+              initiator="leader"),
+        event("LEADER_CHANGE", 3_000, partition_epoch=2, leader_epoch=1, old_leader=1, new_leader=-1,
+              old_leader_epoch=0, new_leader_epoch=1, reason="node_fenced"),
+        event("ISR_CHANGE", 33_000, partition_epoch=3, leader_epoch=2, old_isr=[1], new_isr=[2],
+              cause="unclean_election", initiator="controller"),
+        event("LEADER_CHANGE", 33_000, partition_epoch=3, leader_epoch=2, old_leader=-1, new_leader=2,
+              old_leader_epoch=1, new_leader_epoch=2, reason="unclean_election", election_type="unclean"),
+        event("ISR_CHANGE", 63_000, partition_epoch=4, leader_epoch=2, old_isr=[2], new_isr=everybody,
+              cause="catch_up", initiator="leader"),
+    ]  # fmt: skip
+    (incident,) = incidents_of(replace(material(events=told), end_us=BEGIN_US + 90_000_000))
+
+    assert incident.is_unclean
+    assert incident.recovered_us is not None
+    assert (_ms(incident.began_us), _ms(incident.recovered_us)) == (2_000, 63_000)
 
 
 def test_a_stall_joins_the_incident_it_overlaps_or_stands_alone() -> None:
@@ -139,6 +162,59 @@ def test_the_verdict_names_loss_before_everything_else() -> None:
 
     assert said.tone == "bad"
     assert said.sentence.startswith("Committed records were lost: 3")
+
+
+def test_losses_are_counted_once_and_not_by_copies() -> None:
+    """80 records cut from copies and 65 that the new leader lacked: 65 were lost (D4)."""
+    told = material(lost=65, cut_below_hw=80)
+
+    assert verdict(told, incidents_of(told), 1.0).sentence.startswith("Committed records were lost: 65")
+
+
+def test_records_cut_from_copies_alone_are_no_loss() -> None:
+    """Where every new leader had them, the verdict says of what they were cut."""
+    told = material(lost=0, cut_below_hw=2)
+    said = verdict(told, incidents_of(told), 1.0)
+
+    assert said.sentence.startswith("Nothing committed was lost")
+    assert "2 committed records cut from copies" in said.sentence
+
+
+def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
+    """Without a look at the epoch before, verdict and tile say that the loss is not known (D2)."""
+    told = material(events=unclean(), lost=None)
+    said = verdict(told, incidents_of(told), 1.0)
+    page = render(told)
+
+    assert said == Verdict("Unclean election of t-0: how many committed records it lost is not known", "bad")
+    assert "Nothing committed was lost" not in page
+    assert "not known" in page
+
+
+def test_a_clean_failover_without_looks_does_not_claim_that_nothing_was_lost() -> None:
+    """What nobody measured is not said as if it were (D2)."""
+    told = material(lost=None)
+
+    assert verdict(told, incidents_of(told), 1.0).sentence.startswith("No loss of committed records is known")
+
+
+def test_a_cut_without_a_known_hw_is_told_as_such() -> None:
+    """A replica that did not know its own HW says nothing about committed records (F4, D16)."""
+    told = material(events=unclean(), lost=0)
+    incident = incidents_of(told)[0]
+
+    assert incident.blind_cuts == 1
+    assert "1 cut by a replica that did not know its own HW" in verdict(told, [incident], 1.0).sentence
+    assert "own HW not known" in render(told)
+
+
+def test_a_window_that_begins_in_trouble_is_not_calm() -> None:
+    """Without an incident of its own, what was open when the window began is named (D10b)."""
+    told = material(events=failover()[:3], under_replicated_us=10_000_000)
+    said = verdict(told, [], 1.0)
+
+    assert said.tone == "warn"
+    assert "In trouble since before the window: t-0" in said.sentence
 
 
 def test_calm_is_not_claimed_of_what_is_not_known() -> None:

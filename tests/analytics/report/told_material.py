@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from strandline_analytics.report.material import Declared, Material, Result
@@ -81,19 +82,35 @@ def samples() -> list[Event]:
     return [*first, *second, look(2_100, 1, 0, 12, 9)]
 
 
-def material(*, events: list[Event] | None = None, stalls: tuple[Stall, ...] = (), lost: int = 0) -> Material:
+def unclean() -> list[Event]:
+    """`failover`, but the new leader is elected unclean and the old one does not know its own HW when it cuts."""
+    changed = {"LEADER_CHANGE": {"election_type": "unclean"}, "TRUNCATION": {"hw_before": 0, "committed_cut": None}}
+    return [
+        replace(e, fields={**e.fields, **changed.get(e.event_type, {})}) if e.t_us > BEGIN_US else e for e in failover()
+    ]
+
+
+def material(
+    *,
+    events: list[Event] | None = None,
+    stalls: tuple[Stall, ...] = (),
+    lost: int | None = 0,
+    cut_below_hw: int = 0,
+    under_replicated_us: int | None = None,
+) -> Material:
     """A report's material, with as many results as the page's figures need."""
     told = failover() if events is None else events
-    shrinks = [e for e in told if e.event_type == "ISR_CHANGE" and len(e.get("new_isr")) < len(e.get("old_isr"))]
+    shrinks = [e for e in told if e.event_type == "ISR_CHANGE" and set(e.get("old_isr")) - set(e.get("new_isr"))]
     chains = [{"cluster_id": "c", "began_us": e.t_us, "ended_us": e.t_us, "shrinks": 1, "label": None} for e in shrinks]
     expands = sum(e.event_type == "ISR_CHANGE" for e in told) - len(shrinks)
     cut = sum(e.get("from_leo") - e.get("to_leo") for e in told if e.event_type == "TRUNCATION")
-    values = {"truncated_records": cut, "committed_cut_records": 0, "committed_lost_records": lost,
-              "shrinks": len(shrinks), "expands": expands}  # fmt: skip
+    values = {"truncated_records": cut, "committed_cut_records": cut_below_hw,
+              "committed_lost_records": lost, "shrinks": len(shrinks), "expands": expands}  # fmt: skip
     results = {name: _result(name, names, [_row(values, names)]) for name, names in _COUNTS.items()}
     results["s17"] = _result("s17", ("began_us", "ended_us", "shrinks"), chains)
+    under = (3_000_000 if shrinks else 0) if under_replicated_us is None else under_replicated_us
     results["s10"] = _result(
-        "s10", ("under_replicated_us",), [_row({"under_replicated_us": 3_000_000}, ("under_replicated_us",))]
+        "s10", ("under_replicated_us",), [_row({"under_replicated_us": under}, ("under_replicated_us",))]
     )
     return Material(
         inputs=["/export"],
@@ -117,7 +134,7 @@ def stall(t0_ms: float, t1_ms: float) -> Stall:
                  blockers=(3,), is_under_min=False)  # fmt: skip
 
 
-def _row(values: dict[str, int], names: tuple[str, ...]) -> dict[str, Any]:
+def _row(values: dict[str, int | None], names: tuple[str, ...]) -> dict[str, Any]:
     row = {"cluster_id": "c", "topic_id": "T", "topic": "t", "partition": 0, "coverage": 1.0}
     return row | {name: values[name] for name in names}
 

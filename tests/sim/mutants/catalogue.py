@@ -14,6 +14,20 @@ from mutants import (
     m24_min_isr_lowered,
     m25_duplicate_answered,
     m26_same_epoch_after_restart,
+    m101_unproven_is_elected,
+    m102_compared_as_in_raft,
+    m103_one_report_too_few,
+    m104_reconciled_epoch_not_saved,
+    m105_first_fetch_counted,
+    m106_older_copy_unnoticed,
+    m107_one_leaves_after_the_other,
+    m108_claims_of_followers,
+    m110_sequence_of_a_stranger,
+    m111_any_claim_is_a_proof,
+    m112_forgets_who_is_unproven,
+    m113_refused_cut_without_consequence,
+    m114_marks_not_saved,
+    m115_what_a_replica_says_of_itself,
     m120_deletes_above_the_hw,
     m121_proposal_of_an_old_epoch,
     m122_woken_consumer,
@@ -56,11 +70,26 @@ MUTANTS: tuple[Mutant, ...] = (
     *m24_min_isr_lowered.MUTANTS,
     *m25_duplicate_answered.MUTANTS,
     *m26_same_epoch_after_restart.MUTANTS,
+    *m101_unproven_is_elected.MUTANTS,
+    *m102_compared_as_in_raft.MUTANTS,
+    *m103_one_report_too_few.MUTANTS,
+    *m104_reconciled_epoch_not_saved.MUTANTS,
+    *m105_first_fetch_counted.MUTANTS,
+    *m106_older_copy_unnoticed.MUTANTS,
+    *m107_one_leaves_after_the_other.MUTANTS,
+    *m108_claims_of_followers.MUTANTS,
+    *m110_sequence_of_a_stranger.MUTANTS,
+    *m111_any_claim_is_a_proof.MUTANTS,
+    *m112_forgets_who_is_unproven.MUTANTS,
+    *m113_refused_cut_without_consequence.MUTANTS,
+    *m114_marks_not_saved.MUTANTS,
+    *m115_what_a_replica_says_of_itself.MUTANTS,
     *m120_deletes_above_the_hw.MUTANTS,
     *m121_proposal_of_an_old_epoch.MUTANTS,
     *m122_woken_consumer.MUTANTS,
 )
-"""``R1`` to ``R12``, then 13 to 26, and from 120 on those that others invented.
+"""``R1`` to ``R12``, then 13 to 26; from 101 on those of elections by reports and of wrong peers, and from 120 on those
+that others invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 

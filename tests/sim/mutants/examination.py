@@ -1,4 +1,4 @@
-"""Decides what is found out about one mutant: all three layers, the cheap one first, each within its bound.
+"""Decides what is found out about one mutant: all layers, the cheap one first, each within its bound.
 
 Invariant: a mutant whose rule was not even asked proves nothing, so that is an error of the mutant and not a survival.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mutants import scenario_layer, search_layer, seed_layer
+from mutants import scenario_layer, search_layer, seed_layer, test_layer
 from mutants.mutant import Mutant, Real
 from mutants.scenario_layer import Story
 from mutants.verdict import Layer, Verdict
@@ -65,7 +65,8 @@ def examine(mutant: Mutant, bounds: Bounds, layers: Iterable[Layer] = tuple(Laye
     """Ask the layers about a mutant."""
     stories = _stories(mutant, bounds)
     with mutant.applied() as rules:
-        verdicts = tuple(_judge(layer, mutant, bounds, stories) for layer in layers)
+        asked = [layer for layer in layers if layer is not Layer.TESTS or mutant.tests]
+        verdicts = tuple(_judge(layer, mutant, bounds, stories) for layer in asked)
         bites = tuple(_bite(rule) for rule in rules)
     return Examined(number=mutant.number, verdicts=verdicts, bites=bites)
 
@@ -79,6 +80,8 @@ def _stories(mutant: Mutant, bounds: Bounds) -> list[Story]:
 
 def _judge(layer: Layer, mutant: Mutant, bounds: Bounds, stories: list[Story]) -> Verdict:
     match layer:
+        case Layer.TESTS:
+            return test_layer.judge(mutant.tests)
         case Layer.SCENARIOS:
             return scenario_layer.judge(stories)
         case Layer.SEEDS:

@@ -18,10 +18,10 @@ def _nobody(real: Real, *_: Any, **__: Any) -> tuple[NodeId, ...]:
 
 
 def _last_one_stays(
-    real: Real, draft: Draft, partition: PartitionImage, node_id: NodeId, cause: str, unclean: bool
+    real: Real, draft: Draft, partition: PartitionImage, leaving: set[NodeId], cause: str, *, unclean: bool
 ) -> None:
-    if partition.isr != (node_id,):
-        real(draft, partition, node_id, cause, unclean)
+    if not partition.isr or set(partition.isr) - leaving:
+        real(draft, partition, leaving, cause, unclean=unclean)
         return
     real.differs()
     if partition.leader is not None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mutants.mutant import Mutant, Real, Swap
 
 from strandline.core import leadership
 from strandline.core.draft import Draft
+from strandline.core.elr import in_assignment_order
 from strandline.core.types import NodeId
 
 
 def _goes_on(real: Real, draft: Draft, node_id: NodeId, cause: str) -> None:
-    if any(partition.leader == node_id for partition in draft.partitions()):
-        real.differs()
+    for partition in list(draft.partitions()):
+        if partition.leader == node_id:
+            real.differs()
+        elif node_id in (*partition.isr, *partition.elr):
+            unproven = in_assignment_order(partition, (*partition.unproven, node_id))
+            draft.put_partition(replace(partition, unproven=unproven), cause=cause)
 
 
 MUTANTS = (
@@ -21,6 +28,6 @@ MUTANTS = (
         broken="A leader that is back within its session goes on in the leader epoch of its earlier process.",
         source="TR21; M56",
         scenario="tr21_same_epoch_after_restart",
-        swaps=(Swap(leadership, "reign_anew", _goes_on, pure=False),),
+        swaps=(Swap(leadership, "begin_unproven", _goes_on, pure=False),),
     ),
 )

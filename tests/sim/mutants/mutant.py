@@ -118,6 +118,7 @@ class Mutant:
         broken: the rule that is broken, in one sentence.
         source: where such a bug is known from.
         scenario: the one that tells of it best; it is asked before all others.
+        tests: unit tests that must fail, for what no history of honest nodes shows.
         profiles: which kinds of simulated runs can show it.
         masked_by: the other defence, in words, that hides it; such a mutant may survive if ``pair`` does not.
         pair: this bug with that other defence taken away as well.
@@ -129,6 +130,7 @@ class Mutant:
     source: str
     swaps: tuple[Swap, ...]
     scenario: str = ""
+    tests: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ("swarm",)
     masked_by: str = ""
     pair: Mutant | None = None

@@ -135,8 +135,8 @@ def section(record: Mapping[str, Any]) -> str:
         "A cell says what was broken, and where in a scenario or after how many seeds or states; "
         "`survives` says how many were tried within the bound of that run, which `mutants.json` names.",
         "",
-        "| # | mutant | scenarios | seeds | search | verdict |",
-        "|---|---|---|---|---|---|",
+        "| # | mutant | tests | scenarios | seeds | search | verdict |",
+        "|---|---|---|---|---|---|---|",
         *(line(row) for row in rows),
         "",
     ]
@@ -147,16 +147,16 @@ def line(row: Row) -> str:
     """One mutant's line of the table."""
     cells = {verdict["layer"]: _cell(verdict) for verdict in row["verdicts"]}
     number = f"**{row['number']}**" if row["required"] else row["number"]
-    return (
-        f"| {number} | {row['name']} | {cells.get('scenarios', '–')} | {cells.get('seeds', '–')} "
-        f"| {cells.get('search', '–')} | {_verdict(row)} |"
-    )
+    found = " | ".join(cells.get(layer, "–") for layer in ("tests", "scenarios", "seeds", "search"))
+    return f"| {number} | {row['name']} | {found} | {_verdict(row)} |"
 
 
 def _cell(verdict: Row) -> str:
-    unit = {"seeds": "seeds", "search": "states"}.get(verdict["layer"], "scenarios")
+    unit = {"tests": "tests", "seeds": "seeds", "search": "states"}.get(verdict["layer"], "scenarios")
     if not verdict["killed_by"]:
         return f"survives {verdict['tried']:,} {unit}"
+    if verdict["layer"] == "tests":
+        return f"`{verdict['where'].partition('::')[2].partition('[')[0]}`"
     if verdict["layer"] == "scenarios":
         name, _, line = verdict["where"].partition(".scenario:")
         return f"{verdict['killed_by']} in `{name}`, line {line}"

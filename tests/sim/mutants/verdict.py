@@ -1,7 +1,7 @@
 """Decides what a layer of tests says of a mutant, and when that counts as a kill.
 
-Invariant: a mutant is killed by a property that must never be broken, by a promise of liveness that is not kept, or by
-a claim that a scenario makes; never by output that merely reads otherwise.
+Invariant: a mutant is killed by a property that must never be broken, by a promise of liveness that is not kept, by a
+claim that a scenario makes, or by a unit test that it names; never by output that merely reads otherwise.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 
 
 class Layer(StrEnum):
-    """The three layers, the cheap one first."""
+    """The layers, the cheap one first."""
 
+    TESTS = "tests"
+    """Unit tests, of a mutant that names some."""
     SCENARIOS = "scenarios"
     SEEDS = "seeds"
     SEARCH = "search"
@@ -27,7 +29,7 @@ class Verdict:
         killed_by: the invariant (I5), promise of liveness (L6), anomaly or claim; empty if the mutant survived.
         where: the scenario with its line, the seed with its profile, or the model.
         why: the sentence with which it failed.
-        tried: how many scenarios, seeds or states it took, the killing one included.
+        tried: how many tests, scenarios, seeds or states it took, the killing one included.
         seconds: how much processor time that took, so that a busy machine changes no verdict.
         note: what else is worth knowing, such as scenarios that only printed something else.
     """
@@ -48,7 +50,7 @@ class Verdict:
     @property
     def is_by_property(self) -> bool:
         """Whether what was broken is one of the named properties, not only what one file claims."""
-        return self.is_kill and not self.killed_by.startswith("expect-")
+        return self.is_kill and self.killed_by != "test" and not self.killed_by.startswith("expect-")
 
     def as_json(self) -> dict[str, Any]:
         """For `docs/mutants.json`."""

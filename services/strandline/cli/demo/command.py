@@ -149,7 +149,7 @@ def _verdict(story: Story, took_s: float) -> Verdict:
         "longest unavailability": f"{load.acks.longest_silence_ms:,.0f} ms without an ack in one partition",
         "elections": f"{raw['elections']}",
         "ISR changes": f"{watch.isr_changes}",
-        "truncated": f"{cut:,} records, none of them committed" if cut else "no record",
+        "truncated": f"{cut:,} records, none of them acknowledged" if cut else "no record",
     }
     return Verdict(checks=tuple(checks(evidence)), figures=figures, raw=raw)
 

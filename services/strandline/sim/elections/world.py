@@ -1,0 +1,270 @@
+"""What a state of the searched world is, and what every replica does between two decisions of the controller.
+
+Invariant: a state is a value; names that do not matter for what can follow (partition epochs, node epochs, ids of
+processes) are not part of it, and replicas that only differ in their number are one (`canonical`). A record is named by
+its leader epoch and its place in the log, as in every log (I2).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+REPLICAS = (0, 1, 2)
+MIN_ISR = 2
+NOBODY = -1
+
+Log = tuple[int, ...]
+"""The leader epoch of each record."""
+
+
+class Status(IntEnum):
+    """A node's process, and what the controller thinks of it."""
+
+    ACTIVE = 0
+    DEAD = 1
+    """It does not run, and its session has not ended yet."""
+    GONE = 2
+    """It does not run, and has no session."""
+
+
+class Replica(NamedTuple):
+    """One node: its directory, and whether it runs."""
+
+    log: Log
+    reconciled: int
+    """Its reconciled epoch: the last leader epoch in which its log led or passed the divergence check (M66)."""
+    status: Status
+
+
+class Partition(NamedTuple):
+    """What the controller has committed."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    unproven: tuple[int, ...]
+
+
+class Counted(NamedTuple):
+    """What a leader has heard of one follower in its epoch."""
+
+    leo: int = NOBODY
+    by_present_process: bool = False
+
+
+class Reign(NamedTuple):
+    """What only the leader knows, and loses with its process."""
+
+    epoch_start: int
+    high_watermark: int
+    counted: tuple[Counted, ...]
+
+
+class Report(NamedTuple):
+    """A log as it was reported; ``is_current``: by the process that runs now."""
+
+    log: Log
+    reconciled: int
+    is_current: bool = True
+
+
+class Backup(NamedTuple):
+    """An earlier state of one directory; a copy that equals the directory is as good as none."""
+
+    node: int
+    log: Log
+    reconciled: int
+    is_current: bool
+    """Whether the process that registered last is known to it (M67)."""
+
+
+class State(NamedTuple):
+    """The world between two steps."""
+
+    partition: Partition
+    reign: Reign | None
+    """None: nobody leads, or the leader has not taken office, or its process ended."""
+    replicas: tuple[Replica, ...]
+    reports: tuple[Report | None, ...]
+    committed: Log
+    """The longest log prefix that was ever below the high watermark of a leader."""
+    appends: int
+    """Appends so far."""
+    backup: Backup | None
+    has_lost: bool
+
+
+NO_REPORTS: tuple[Report | None, ...] = tuple(None for _ in REPLICAS)
+UNHEARD = tuple(Counted() for _ in REPLICAS)
+
+
+def start() -> State:
+    """Node 0 leads all three; nothing was written."""
+    return State(
+        Partition(0, 0, REPLICAS, (), ()),
+        Reign(0, 0, UNHEARD),
+        tuple(Replica((), 0, Status.ACTIVE) for _ in REPLICAS),
+        NO_REPORTS,
+        (),
+        0,
+        None,
+        False,
+    )
+
+
+def with_replica(state: State, node: int, replica: Replica) -> State:
+    """The state with one node changed."""
+    replicas = state.replicas
+    return state._replace(replicas=(*replicas[:node], replica, *replicas[node + 1 :]))
+
+
+def with_counted(reign: Reign, node: int, counted: Counted) -> Reign:
+    """The reign with one follower heard."""
+    all_counted = reign.counted
+    return reign._replace(counted=(*all_counted[:node], counted, *all_counted[node + 1 :]))
+
+
+def took_office(state: State) -> State:
+    """The elected one begins to lead: its log is the epoch's from here on, which it writes down first (M66)."""
+    partition = state.partition
+    leader = state.replicas[partition.leader]
+    state = with_replica(state, partition.leader, leader._replace(reconciled=partition.leader_epoch))
+    return state._replace(reign=Reign(len(leader.log), 0, UNHEARD))
+
+
+def appended(state: State) -> State:
+    """The leader appends one record."""
+    node = state.partition.leader
+    leader = state.replicas[node]
+    longer = leader._replace(log=(*leader.log, state.partition.leader_epoch))
+    return raised(with_replica(state, node, longer)._replace(appends=state.appends + 1))
+
+
+def fetched(state: State, node: int) -> list[State]:
+    """What one fetch of a follower can lead to: cut, counted at its offset, and with any of the records there are."""
+    assert state.reign is not None
+    follower, leader = state.replicas[node], state.replicas[state.partition.leader]
+    at = _agreement(follower.log, leader.log)
+    counting = state._replace(reign=with_counted(state.reign, node, Counted(at, True)))
+    found = []
+    for end in range(at, len(leader.log) + 1):
+        fetching = follower._replace(log=leader.log[:end], reconciled=state.partition.leader_epoch)
+        found.append(raised(with_replica(counting, node, fetching)))
+    return found
+
+
+def _agreement(one: Log, other: Log) -> int:
+    shared = min(len(one), len(other))
+    return next((offset for offset in range(shared) if one[offset] != other[offset]), shared)
+
+
+def raised(state: State) -> State:
+    """The leader's high watermark moves as far as its ISR was counted, and what is below it is committed (M18)."""
+    partition, reign = state.partition, state.reign
+    if reign is None or len(partition.isr) < MIN_ISR:
+        return state
+    log = state.replicas[partition.leader].log
+    high_watermark = min(len(log) if n == partition.leader else reign.counted[n].leo for n in partition.isr)
+    if high_watermark <= reign.high_watermark:
+        return state
+    committed = max(state.committed, log[:high_watermark], key=len)
+    return state._replace(reign=reign._replace(high_watermark=high_watermark), committed=committed)
+
+
+def copies(before: State, after: State, *, of_an_earlier_process: int = NOBODY) -> list[State]:
+    """``after``, and once more for each directory that it changed, with a copy of how that was ``before``.
+
+    ``of_an_earlier_process`` is the node whose new process registered in this step.
+    """
+    if before.backup is not None or after.has_lost:
+        return [after]
+    found = [after]
+    for node in REPLICAS:
+        log, reconciled, _ = before.replicas[node]
+        is_earlier = node == of_an_earlier_process
+        if is_earlier or (log, reconciled) != after.replicas[node][:2]:
+            found.append(after._replace(backup=Backup(node, log, reconciled, not is_earlier)))
+    return found
+
+
+def lost_committed(state: State) -> bool:
+    """Whether the leader, running, lacks a committed record (P1)."""
+    leader = state.partition.leader
+    if leader == NOBODY or state.replicas[leader].status is not Status.ACTIVE:
+        return False
+    return state.replicas[leader].log[: len(state.committed)] != state.committed
+
+
+def is_stuck(state: State) -> bool:
+    """Whether all nodes are there and have reported, one of them is a member, and still nobody leads."""
+    partition = state.partition
+    if partition.leader != NOBODY or not (partition.isr or partition.elr):
+        return False
+    return all(r.status is Status.ACTIVE for r in state.replicas) and all(
+        report is not None and report.is_current for report in state.reports
+    )
+
+
+# --- one state for all that differ in names only ---------------------------------------------------------
+
+
+def canonical(state: State) -> State:
+    """The state that stands for all that differ from it in the numbers of replicas, or in what can no longer matter.
+
+    Every mention of a replica is a fact about that replica alone, so sorting them by all these facts merges exactly
+    the states that a change of numbers makes equal.
+    """
+    state = state if state.reign is None else state._replace(reign=_without_stale(state, state.reign))
+    order = sorted(REPLICAS, key=lambda node: _facts(state, node))
+    return state if order == list(REPLICAS) else renumbered(state, order)
+
+
+def _without_stale(state: State, reign: Reign) -> Reign:
+    """What was heard of a follower below the high watermark raises nothing and lets nobody join."""
+    isr = state.partition.isr
+    counted = tuple(
+        Counted()
+        if heard.leo < reign.high_watermark
+        or (not heard.by_present_process and (node not in isr or heard.leo == reign.high_watermark))
+        or (node not in isr and state.replicas[node].status is not Status.ACTIVE)
+        else heard
+        for node, heard in enumerate(reign.counted)
+    )
+    return reign if counted == reign.counted else reign._replace(counted=counted)
+
+
+def _facts(state: State, node: int) -> tuple[object, ...]:
+    partition, report, backup = state.partition, state.reports[node], state.backup
+    return (
+        node != partition.leader,
+        state.replicas[node],
+        node in partition.isr,
+        node in partition.elr,
+        node in partition.unproven,
+        () if report is None else report,
+        () if state.reign is None else state.reign.counted[node],
+        backup is not None and backup.node == node,
+    )
+
+
+def renumbered(state: State, order: list[int]) -> State:
+    """The state in which replica ``order[n]`` has the number ``n``."""
+    new = {old: number for number, old in enumerate(order)}
+    leader, epoch, isr, elr, unproven = state.partition
+    partition = Partition(
+        new.get(leader, NOBODY),
+        epoch,
+        tuple(sorted(new[n] for n in isr)),
+        tuple(sorted(new[n] for n in elr)),
+        tuple(sorted(new[n] for n in unproven)),
+    )
+    reign, backup = state.reign, state.backup
+    return state._replace(
+        partition=partition,
+        reign=None if reign is None else reign._replace(counted=tuple(reign.counted[old] for old in order)),
+        replicas=tuple(state.replicas[old] for old in order),
+        reports=tuple(state.reports[old] for old in order),
+        backup=None if backup is None else backup._replace(node=new[backup.node]),
+    )

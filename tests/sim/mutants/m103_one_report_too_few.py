@@ -1,0 +1,24 @@
+"""103: an election on the word of too few logs."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, Real, Swap
+
+from strandline.core import election
+from strandline.core.messages import PartitionImage
+
+
+def _one_less(real: Real, partition: PartitionImage) -> int:
+    return max(1, real(partition) - 1)
+
+
+MUTANTS = (
+    Mutant(
+        number="103",
+        name="one report too few",
+        broken="A member leads although the only log that is known may be the one that lost something.",
+        source="M65; TR43",
+        scenario="tr43_older_copy",
+        swaps=(Swap(election, "reports_needed", _one_less),),
+    ),
+)
