@@ -97,12 +97,12 @@ def test_the_real_rules_survive() -> None:
 
 _JUDGED = """
 from contextlib import nullcontext
-from mutants import test_layer
+from mutants import unit_test_layer
 from mutants.catalogue import MUTANTS
 mutant = next(each for each in MUTANTS if each.number == "111")
 for life in (nullcontext(), mutant.applied(), nullcontext()):
     with life:
-        print(test_layer.judge(mutant.tests).where or "survives")
+        print(unit_test_layer.judge(mutant.tests).where or "survives")
 """
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mutants import scenario_layer, search_layer, seed_layer, test_layer
+from mutants import scenario_layer, search_layer, seed_layer, unit_test_layer
 from mutants.mutant import Mutant, Real
 from mutants.scenario_layer import Story
 from mutants.verdict import Layer, Verdict
@@ -81,7 +81,7 @@ def _stories(mutant: Mutant, bounds: Bounds) -> list[Story]:
 def _judge(layer: Layer, mutant: Mutant, bounds: Bounds, stories: list[Story]) -> Verdict:
     match layer:
         case Layer.TESTS:
-            return test_layer.judge(mutant.tests)
+            return unit_test_layer.judge(mutant.tests)
         case Layer.SCENARIOS:
             return scenario_layer.judge(stories)
         case Layer.SEEDS:
