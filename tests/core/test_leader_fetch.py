@@ -347,6 +347,27 @@ def test_what_was_sent_may_be_claimed() -> None:
     assert cluster.remote(2) == 1
 
 
+def test_a_directory_put_back_twice_may_hold_more_than_last_time() -> None:
+    """A follower that fetched from lower down may return with records that it was sent, or that an earlier leader sent.
+
+    Its directory may be put back from an older copy first, and from a less old one after that.
+    """
+    cluster = Cluster(1)
+    cluster.preload(1, history((0, 4, 0)))
+    cluster.push(1, partition_image(epoch=1))
+    cluster.produce(batch(), batch())
+    cluster.fetch(6, by=2)
+    cluster.max_records_per_fetch = 1
+
+    for offset in (0, 2, 4, 6):
+        answer = cluster.result(cluster.fetch(offset, by=2, honest=False))
+        assert code_of(answer) is None
+        assert cluster.remote(2) == offset
+    cluster.produce(batch())
+    lie = cluster.result(cluster.fetch(7, by=2, honest=False))
+    assert code_of(lie) is ErrorCode.INVALID_REQUEST
+
+
 def test_beyond_the_log_end_the_divergence_answer_is_better() -> None:
     """T8: a claim beyond the leader's LEO is answered with where the epoch ended, not as a lie."""
     cluster = leading(2)

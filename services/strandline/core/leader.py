@@ -163,7 +163,7 @@ class LeaderReplica:
         return Refusal(
             ErrorCode.INVALID_REQUEST,
             f"fetch_offset {fetch.fetch_offset} is beyond {limit}, the furthest that node {node_id} can be: "
-            "where it was, or this leader epoch's start, plus what it was sent; a replica fetches from its own LEO",
+            "this leader epoch's start, or the end of what it was sent since; a replica fetches from its own LEO",
         )
 
     def diverging(self, fetch: FetchPartition, *, by_replica: bool = True) -> EpochEnd | Refusal | None:

@@ -35,8 +35,8 @@ class FollowerProgress:
         self.last_fetch_leader_leo: Offset = Offset(0)
         # None: never in this leader epoch (Kafka: 0).
         self.last_caught_up_ms = caught_up_ms
-        # Highest offset this follower can honestly fetch from next: where it was plus what it was sent.
-        # It begins at the start of the leader epoch: records beyond that start come from this leader alone.
+        # Highest offset this follower can honestly fetch from in this leader epoch: records beyond the epoch's start
+        # come from this leader alone. It never falls: a directory that is put back may hold all that was ever sent.
         self.claim_limit = claim_limit
 
     def fetched(self, fetch_offset: Offset, leader_leo: Offset, node_epoch: NodeEpoch, now_ms: int) -> bool:
@@ -50,7 +50,7 @@ class FollowerProgress:
         self.node_epoch = node_epoch
         self.last_fetch_ms = now_ms
         self.last_fetch_leader_leo = leader_leo
-        self.claim_limit = fetch_offset
+        self.claim_limit = max(self.claim_limit, fetch_offset)
         return changed
 
     def reconciles(self, node_epoch: NodeEpoch) -> bool:
