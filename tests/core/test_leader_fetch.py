@@ -299,6 +299,19 @@ def test_a_forged_first_fetch_commits_nothing() -> None:
     assert cluster.outcome(acknowledged) is None
 
 
+def test_the_first_fetch_of_a_process_that_does_not_ask_counts_for_nothing() -> None:
+    """M66 with truncation=fetch: a follower writes down that it agrees after its first fetch, so its second counts."""
+    cluster = Cluster(1, rules=Rules(truncation=Truncation.FETCH))
+    cluster.preload(1, history((0, 4, 0)))
+    cluster.push(1, partition_image(epoch=1))
+    cluster.fetch(4, by=2)
+    before = cluster.remote(2), cluster.log(1).hw
+    cluster.fetch(4, by=2)
+
+    assert before == (None, 0)
+    assert (cluster.remote(2), cluster.log(1).hw) == (4, 4)
+
+
 def test_the_start_of_the_epoch_may_be_claimed() -> None:
     """What lies below the leader epoch's start may have come from an earlier leader."""
     cluster = Cluster(1)

@@ -1,4 +1,4 @@
-"""105: a follower counted before it wrote down in which epoch."""
+"""105a, 105b: a follower counted before it wrote down in which epoch, by its leader's fault or by its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
+from strandline.core.follower import FollowerReplica
 from strandline.core.leader import LeaderReplica
 
 
@@ -15,13 +16,25 @@ def _counts_at_once(real: Real, self: LeaderReplica, replica: Any) -> bool:
     return False
 
 
+def _agrees_unasked(real: Real, self: FollowerReplica) -> bool:
+    return True
+
+
 MUTANTS = (
     Mutant(
-        number="105",
+        number="105a",
         name="first fetch of an epoch counted",
         broken="With truncation=fetch a follower is counted before it wrote down that it agrees with this leader.",
         source="M66",
-        tests=("tests/core/test_replica_log_reports.py",),
+        tests=("tests/core/test_leader_fetch.py",),
         swaps=(Swap(LeaderReplica, "only_reconciles", _counts_at_once, pure=False),),
+    ),
+    Mutant(
+        number="105b",
+        name="agreement written before the leader's answer",
+        broken="A follower that asks by fetching writes down that it agrees before its leader answered.",
+        source="M66",
+        tests=("tests/core/test_replica_log_reports.py",),
+        swaps=(Swap(FollowerReplica, "agrees_before_fetching", _agrees_unasked),),
     ),
 )

@@ -1,4 +1,4 @@
-"""107: sessions that end together, ended one by one."""
+"""107a, 107b: sessions that end together, ended one by one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,28 @@ def _nobody_waits(real: Real, draft: Draft, due: Collection[NodeId], silent: Col
     return set()
 
 
+def _one_by_one(real: Real, draft: Draft, node_ids: Collection[NodeId], cause: str, *, unclean: bool = False) -> None:
+    if len(node_ids) > 1:
+        real.differs()
+    for node_id in node_ids:
+        real(draft, [node_id], cause, unclean=unclean)
+
+
 MUTANTS = (
     Mutant(
-        number="107",
+        number="107a",
         name="the dead leave one after the other",
         broken="After a blackout the last members to fall silent are the only ones that are known to be complete.",
         source="M64",
         tests=("tests/core/test_reported_elections.py",),
         swaps=(Swap(leadership, "held_back", _nobody_waits),),
+    ),
+    Mutant(
+        number="107b",
+        name="the dead of one tick leave one after the other",
+        broken="Sessions that end in one step leave the ISR in an order, and only the last keeps its place.",
+        source="M64",
+        tests=("tests/core/test_reported_elections.py",),
+        swaps=(Swap(leadership, "leave_partitions", _one_by_one, pure=False),),
     ),
 )

@@ -1,4 +1,4 @@
-"""112: who is unproven, forgotten as soon as something else of the partition changes."""
+"""112a, 112b: who is unproven, forgotten with the next change of the partition, or by the next reign."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
+from strandline.core.controller import ControllerCore
+from strandline.core.controller_effects import ControllerEffect
+from strandline.core.controller_events import ControllerStarted
 from strandline.core.draft import Draft
 from strandline.core.messages import PartitionImage
 
@@ -21,12 +24,32 @@ def _forgets(real: Real, self: Draft, changed: PartitionImage, **how: Any) -> Pa
     return answer
 
 
+def _begins_proven(real: Real, self: ControllerCore, event: ControllerStarted) -> list[ControllerEffect]:
+    if self._state is not None and any(p.unproven for p in self._state.partitions()):
+        real.differs()
+        topics = {
+            topic_id: replace(topic, partitions=tuple(replace(p, unproven=()) for p in topic.partitions))
+            for topic_id, topic in self._state.topics.items()
+        }
+        self._state = replace(self._state, topics=topics)
+    effects: list[ControllerEffect] = real(self, event)
+    return effects
+
+
 MUTANTS = (
     Mutant(
-        number="112",
+        number="112a",
         name="unproven member forgotten",
         broken="With the next change of a partition its unproven members count as proven.",
         source="M64",
         swaps=(Swap(Draft, "put_partition", _forgets, pure=False),),
+    ),
+    Mutant(
+        number="112b",
+        name="unproven member forgotten by the next reign",
+        broken="A controller that restarts takes every member for proven.",
+        source="M64",
+        tests=("tests/core/test_reported_elections.py",),
+        swaps=(Swap(ControllerCore, "_start", _begins_proven, pure=False),),
     ),
 )
