@@ -29,6 +29,13 @@ UNSETTLED = Refusal(
 )
 
 
+def settled(answer: OffsetAnswer, lookup: OffsetLookup) -> OffsetAnswer:
+    """What a client may be given of the record that was found for ``lookup``: nothing at or above its settled end."""
+    if lookup.unsettled and answer.offset is not None and answer.offset >= lookup.settled_end:
+        return OffsetAnswer(answer.tp, refusal=UNSETTLED)
+    return answer
+
+
 class OffsetServing:
     """Questions about offsets, answered from the state of one node."""
 

@@ -1,8 +1,7 @@
 """Decides which record answers a time: the first one at or after it, below the end that may be seen.
 
-Invariant: while a new leader does not know how far its predecessors were committed, no offset beyond what is
-settled is told (KIP-207). Headers and records are read by the function that is returned, which touches no log and may
-run in any thread.
+Invariant: what was found is returned as `core.offset_serving.settled` says. Headers and records are read by the
+function that is returned, which touches no log and may run in any thread.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import MAX_TIMESTAMP, OffsetAnswer, OffsetLookup
+from strandline.core.messages import MAX_TIMESTAMP, OffsetAnswer
+from strandline.core.offset_serving import settled
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.batch import UNPACKED_RECORDS
 from strandline.runtime.aside import giving_way
@@ -21,9 +21,6 @@ from strandline.storage.time_search import FoundInPart, TimeSearch
 
 Find = Callable[[], OffsetAnswer]
 
-_UNSETTLED = Refusal(
-    ErrorCode.OFFSET_NOT_AVAILABLE, "this leader is new and has not confirmed yet what was committed before it"
-)
 _CHANGED = Refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     "the log was cut while a time was looked for; refresh metadata and ask again",
@@ -48,7 +45,7 @@ def look_up(log: Log, answer: OffsetAnswer) -> Find:
 
     def find() -> OffsetAnswer:
         try:
-            return _settled(_found(search, time, log_start, answer), lookup)
+            return settled(_found(search, time, log_start, answer), lookup)
         except StorageDamaged:
             # A log is cut only where it is not led any more; damage is found by the next read there.
             return OffsetAnswer(answer.tp, refusal=_CHANGED)
@@ -56,12 +53,6 @@ def look_up(log: Log, answer: OffsetAnswer) -> Find:
             search.close()
 
     return find
-
-
-def _settled(answer: OffsetAnswer, lookup: OffsetLookup) -> OffsetAnswer:
-    if lookup.unsettled and answer.offset is not None and answer.offset >= lookup.settled_end:
-        return OffsetAnswer(answer.tp, refusal=_UNSETTLED)
-    return answer
 
 
 def _found(search: TimeSearch, timestamp_ms: int, log_start: Offset, answer: OffsetAnswer) -> OffsetAnswer:
