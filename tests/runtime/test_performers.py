@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 from strandline.core.effects import AnswerFetch, Append, Effect
 from strandline.core.events import FetchServed, LogRolled
-from strandline.core.messages import FetchResult, ReadRange
+from strandline.core.messages import FetchResult, ReadRange, Served
 from strandline.core.types import BatchHeader, LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.runtime.calls import Calls
-from strandline.runtime.performers import Performers, Served
+from strandline.runtime.performers import Performers
 from strandline.runtime.ports import Chunk
 
 TP0, TP1, TP2 = (TopicPartition("id", index) for index in range(3))
@@ -53,13 +53,15 @@ def _performers(calls: Calls, logs: FakeLogs | None = None) -> Performers:
         report_logs=lambda _: None,
         alter_partition=lambda _: None,
         refresh=lambda: None,
+        believe=lambda _: None,
+        ignore=lambda _: None,
         look_up=lambda _: None,
     )
 
 
 def _fetch(calls: Calls, *results: FetchResult, max_bytes: int = 1_000, room: int = 10_000) -> Any:
     """Perform an AnswerFetch; returns what the caller got and the event that followed."""
-    got: list[list[Served]] = []
+    got: list[Served] = []
     request_id = calls.new_id()
     calls.wait(request_id, lambda answer: got.append(answer) or True, lambda: room)
     effect = AnswerFetch(request_id, results, max_bytes, NodeId(2))
@@ -79,7 +81,7 @@ def test_an_answer_reports_what_it_really_carried() -> None:
     """FetchServed names the end of the bytes read, not of the range asked for."""
     got, event = _fetch(Calls(), _result(TP0, 3, 9, max_bytes=250))
 
-    assert [len(served.payload) for served in got[0]] == [200]
+    assert [len(served.payload) for served in got[0].partitions] == [200]
     assert event == FetchServed(1_000, NodeId(2), ((TP0, Offset(5)),))
 
 
@@ -87,7 +89,7 @@ def test_the_answers_limit_is_shared_and_only_the_first_batch_may_break_it() -> 
     """The first partition with bytes gets at least one batch, the others what is left."""
     got, event = _fetch(Calls(), _result(TP0, 0, 4), _result(TP1, 0, 4), _result(TP2, 0, 4), max_bytes=550)
 
-    assert [len(served.payload) for served in got[0]] == [400, 100, 0]
+    assert [len(served.payload) for served in got[0].partitions] == [400, 100, 0]
     assert event.ends == ((TP0, 4), (TP1, 1), (TP2, 0))
 
 
@@ -95,14 +97,14 @@ def test_a_batch_above_the_limit_is_still_given_first() -> None:
     """KIP-74: a fetch always makes progress."""
     got, _ = _fetch(Calls(), _result(TP0, 0, 4), _result(TP1, 0, 4), max_bytes=50)
 
-    assert [len(served.payload) for served in got[0]] == [100, 0]
+    assert [len(served.payload) for served in got[0].partitions] == [100, 0]
 
 
 def test_a_slow_reader_is_answered_without_records() -> None:
     """When a stream's backlog is full, nothing is read for it and nothing counts as sent."""
     got, event = _fetch(Calls(), _result(TP0, 3, 9), room=0)
 
-    assert [served.payload for served in got[0]] == [b""]
+    assert [served.payload for served in got[0].partitions] == [b""]
     assert event.ends == ((TP0, 3),)
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -118,6 +119,20 @@ class FetchResult(NamedTuple):
     leader_hint: LeaderHint | None = None
     confirms_lineage: bool = False
     """Answered at once, records or not: the replica waits to hear that its log agrees before it counts (M66)."""
+
+
+class ServedPartition(NamedTuple):
+    """One partition's answer with the bytes that were read for it."""
+
+    result: FetchResult
+    payload: bytes
+
+
+class Served(NamedTuple):
+    """An answer to a fetch, read. ``done``: no other follows for the same request (`AnswerFetch`)."""
+
+    partitions: Sequence[ServedPartition]
+    done: bool
 
 
 class FetchedPartition(NamedTuple):

@@ -11,10 +11,11 @@ from typing import Any, cast
 import grpc
 
 from strandline.core.events import FetchArrived
+from strandline.core.messages import Served, ServedPartition
 from strandline.core.types import TopicPartition
 from strandline.rpc.addressing import check_cluster
 from strandline.rpc.convert_describe import DescribedSelf, NotDescribed, not_held, replicas_response, selected
-from strandline.rpc.convert_fetch import FetchAsked, ServedPartition, fetch_topics, read_fetch
+from strandline.rpc.convert_fetch import FetchAsked, fetch_topics, read_fetch
 from strandline.rpc.decoded import Decoded as DecodedRecords
 from strandline.runtime.host import Host
 from strandline.v1 import follower_service_pb2 as pb
@@ -44,11 +45,12 @@ class FollowerServicer:
     async def Fetch(self, request: pb.FollowerServiceFetchRequest, context: Context) -> pb.FollowerServiceFetchResponse:
         """Reads committed records from this replica."""
         asked = read_fetch(request, self._host.topics)
-        served: list[ServedPartition] = []
+        served: Sequence[ServedPartition] = ()
         if asked.request.partitions:
-            served = await self._driver.ask(
-                lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), list, asked.named
+            answer = await self._driver.ask(
+                lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), Served, asked.named
             )
+            served = answer.partitions
         decoded = await self._decoded(asked, served)
         topics = fetch_topics(served, asked.unresolved, self._host.topics, decoded)
         return pb.FollowerServiceFetchResponse(responses=topics)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.messages import ServedPartition
 from strandline.core.types import BatchHeader, Offset, TopicPartition
 from strandline.leader.expanding import Expanding, is_compressed
 from strandline.records.batch import UNPACKED_RECORDS, batch_size_bytes, check_batch, split_batches
-from strandline.rpc.convert_fetch import FetchAsked, FetchMessage, ServedPartition, read_fetch
+from strandline.rpc.convert_fetch import FetchAsked, FetchMessage, read_fetch
 from strandline.rpc.convert_produce import ProduceAsked, ProduceMessage, read_produce
 from strandline.rpc.convert_records import StoredRecord, read_records
 from strandline.rpc.decoded import Decoded, Decoder

@@ -6,21 +6,21 @@ is the core's alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import grpc
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.events import EpochEndsAsked, FetchArrived, OffsetsAsked, ProduceArrived
-from strandline.core.messages import LeaderHint, ProduceResult
+from strandline.core.messages import LeaderHint, ProduceResult, Served, ServedPartition
 from strandline.core.types import TopicPartition
 from strandline.leader.reading import Reading
 from strandline.leader.settings import LeaderSettings
 from strandline.leader.tasks import Context, FetchPump, ProducePump
 from strandline.rpc.addressing import check_cluster
 from strandline.rpc.convert_describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
-from strandline.rpc.convert_fetch import ServedPartition, fetch_topics
+from strandline.rpc.convert_fetch import fetch_topics
 from strandline.rpc.convert_offsets import (
     epoch_ends_response,
     offsets_response,
@@ -71,9 +71,12 @@ class LeaderServicer:
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> pb.FetchResponse:
         """Reads records."""
         asked = self._reading.fetch(request)
-        served: list[ServedPartition] = []
+        served: Sequence[ServedPartition] = ()
         if asked.request.partitions:
-            served = await self._driver.ask(lambda now, call: FetchArrived(now, call, asked.request), list, asked.named)
+            answer = await self._driver.ask(
+                lambda now, call: FetchArrived(now, call, asked.request), Served, asked.named
+            )
+            served = answer.partitions
         decoded = await self._reading.decoded(asked, served)
         return pb.FetchResponse(responses=fetch_topics(served, asked.unresolved, self._host.topics, decoded))
 

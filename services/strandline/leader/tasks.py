@@ -15,13 +15,13 @@ import grpc
 
 from strandline.core.errors import Refusal, Refused
 from strandline.core.events import FetchArrived, FetchForgotten, ProduceArrived
-from strandline.core.messages import FetchRequest, ProduceResult
+from strandline.core.messages import ProduceResult, Served, ServedPartition
 from strandline.core.types import TopicPartition
 from strandline.leader.reading import Reading
 from strandline.leader.settings import LeaderSettings
 from strandline.rpc.addressing import read_forgotten
 from strandline.rpc.convert_errors import write_error
-from strandline.rpc.convert_fetch import FetchAsked, ServedPartition, fetch_topics
+from strandline.rpc.convert_fetch import FetchAsked, fetch_topics
 from strandline.rpc.convert_produce import ProduceAsked, produce_topics, refused_stream_answer
 from strandline.rpc.interceptors import Unread
 from strandline.runtime.host import Host
@@ -122,9 +122,8 @@ class FetchPump:
         self._outbox: Outbox[pb.FetchStreamResponse] = Outbox(settings.stream_backlog_bytes)
         self._backlog = settings.stream_backlog_answers
         self._stream_id = host.driver.calls.new_id()
-        # Which request each outstanding partition belongs to, and how many each request still awaits.
-        self._named: dict[TopicPartition, int] = {}
-        self._awaited: dict[int, int] = {}
+        # Requests that the core has not answered in full, or closed because their partitions were named again.
+        self._outstanding: set[int] = set()
         self._longest_wait_ms = 0
         self._idle = asyncio.Event()
 
@@ -137,7 +136,7 @@ class FetchPump:
                 self._outbox.close()
         finally:
             driver = self._host.driver
-            for request_id in self._awaited:
+            for request_id in self._outstanding:
                 driver.calls.drop(request_id)
             driver.step(FetchForgotten(driver.clock(), self._stream_id))
 
@@ -150,7 +149,7 @@ class FetchPump:
             self._take(message)
         try:
             async with asyncio.timeout((self._longest_wait_ms + _GRACE_MS) / 1000):
-                while self._awaited:
+                while self._outstanding:
                     self._idle.clear()
                     await self._idle.wait()
         except TimeoutError:
@@ -174,7 +173,8 @@ class FetchPump:
         except Refused as error:
             self._refuse(message.correlation_id, error.refusal)
             return
-        self._name(request_id, asked.request)
+        self._longest_wait_ms = max(self._longest_wait_ms, asked.request.max_wait_ms)
+        self._outstanding.add(request_id)
         driver.step(FetchArrived(driver.clock(), request_id, asked.request, self._stream_id))
 
     def _refuse(self, correlation_id: int, refusal: Refusal) -> None:
@@ -182,39 +182,20 @@ class FetchPump:
         write_error(answer, refusal)
         self._outbox.put(answer)
 
-    def _name(self, request_id: int, request: FetchRequest) -> None:
-        self._longest_wait_ms = max(self._longest_wait_ms, request.max_wait_ms)
-        self._awaited[request_id] = len(request.partitions)
-        for part in request.partitions:
-            self._settle(part.tp)
-            self._named[part.tp] = request_id
-
-    def _settle(self, tp: TopicPartition) -> None:
-        """The outstanding fetch of a partition is answered, replaced or forgotten."""
-        request_id = self._named.pop(tp, None)
-        if request_id is None:
-            return
-        self._awaited[request_id] -= 1
-        if not self._awaited[request_id]:
-            del self._awaited[request_id]
-            self._host.driver.calls.drop(request_id)
-            self._idle.set()
-
     def _forget(self, partitions: tuple[TopicPartition, ...]) -> None:
         if partitions:
-            for tp in partitions:
-                self._settle(tp)
             driver = self._host.driver
             driver.step(FetchForgotten(driver.clock(), self._stream_id, partitions))
 
-    def _complete(self, request_id: int, correlation_id: int, asked: FetchAsked, served: list[ServedPartition]) -> bool:
-        for part in served:
-            if self._named.get(part.result.tp) == request_id:
-                self._settle(part.result.tp)
-        self._put(correlation_id, asked._replace(unresolved=()), served)
-        return request_id not in self._awaited
+    def _complete(self, request_id: int, correlation_id: int, asked: FetchAsked, served: Served) -> bool:
+        if served.partitions:
+            self._put(correlation_id, asked._replace(unresolved=()), served.partitions)
+        if served.done:
+            self._outstanding.discard(request_id)
+            self._idle.set()
+        return served.done
 
-    def _put(self, correlation_id: int, asked: FetchAsked, served: list[ServedPartition] | tuple[()]) -> None:
+    def _put(self, correlation_id: int, asked: FetchAsked, served: Sequence[ServedPartition]) -> None:
         size_bytes = sum(len(part.payload) for part in served)
         if asked.starts is not None and size_bytes:
             self._outbox.put_later(partial(self._decoded, correlation_id, asked, served), size_bytes)

@@ -6,11 +6,11 @@ must name its epoch, its cluster and the leader epoch it knows (`protocol-fields
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReplicaState
+from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReplicaState, ServedPartition
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.rpc.addressing import (
     Asked,
@@ -53,13 +53,6 @@ class FetchAsked(NamedTuple):
         return len(self.request.partitions) + len(self.unresolved)
 
 
-class ServedPartition(NamedTuple):
-    """One partition's answer with the bytes that were read for it."""
-
-    result: FetchResult
-    payload: bytes
-
-
 def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
     """Take a fetch message apart.
 
@@ -78,7 +71,7 @@ def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
         _read_partition,
     )
     if replica is not None:
-        _check_replica_partitions(message, asked.parts)
+        _check_replica_topics(message)
     request = FetchRequest(
         asked.parts, replica, _wait_ms(message, replica), _min_bytes(message), _cap(message, "max_bytes")
     )
@@ -92,13 +85,10 @@ def _replica_of(message: FetchMessage) -> ReplicaState | None:
     return read_replica(message.replica_state)
 
 
-def _check_replica_partitions(message: FetchMessage, parts: Sequence[FetchPartition]) -> None:
+def _check_replica_topics(message: FetchMessage) -> None:
     for topic in message.topics:
         if not topic.topic_id:
             raise invalid(f"topic '{topic.topic}' is named without topic_id; a replica must give it")
-    for part in parts:
-        if part.current_leader_epoch is None:
-            raise invalid(f"partition {part.tp.partition} lacks current_leader_epoch; a replica must give it")
 
 
 def _read_partition(tp: TopicPartition, partition: partition_pb2.FetchPartition) -> FetchPartition:

@@ -7,7 +7,7 @@ driver steps it before any other. Unknown effects do not exist: the table is che
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from strandline.core import effects as want
 from strandline.core.events import (
@@ -18,7 +18,7 @@ from strandline.core.events import (
     LogTruncated,
     RetentionFound,
 )
-from strandline.core.messages import FetchResult
+from strandline.core.messages import MetadataImage, Served, ServedPartition
 from strandline.core.types import Offset, TopicPartition
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock
@@ -32,16 +32,9 @@ class Halted(Exception):
     """The core asked to stop this process for good."""
 
 
-class Served(NamedTuple):
-    """One partition's answer with its bytes, as a fetch's sink gets it."""
-
-    result: FetchResult
-    payload: bytes
-
-
 class Performers:
-    """The table. ``alter_partition``, ``report_logs`` and ``refresh`` belong to the controller session, ``look_up`` to
-    `Lookups`."""
+    """The table. ``alter_partition``, ``report_logs``, ``refresh``, ``believe`` and ``ignore`` belong to the controller
+    session, ``look_up`` to `Lookups`."""
 
     def __init__(
         self,
@@ -55,6 +48,8 @@ class Performers:
         alter_partition: Callable[[want.SendAlterPartition], None],
         report_logs: Callable[[want.SendReplicaLogs], None],
         refresh: Callable[[], None],
+        believe: Callable[[MetadataImage], None],
+        ignore: Callable[[str], None],
         look_up: Callable[[want.AnswerOffsets], None],
     ) -> None:
         self._logs = logs
@@ -79,6 +74,9 @@ class Performers:
             ),
             want.SaveReconciledEpochs: lambda effect: logs.save_reconciled_epochs(effect.epochs),
             want.SaveProducers: lambda effect: logs.save_producers(effect.tp, effect.offset, effect.rows),
+            want.NoteDurable: lambda effect: logs.note_durable(effect.tp, effect.offset),
+            want.BelieveMetadata: lambda effect: believe(effect.image),
+            want.IgnoreMetadata: lambda effect: ignore(effect.reason),
             want.SaveMetadata: lambda effect: logs.save_metadata(effect.image),
             want.Flush: lambda effect: flusher.flush(effect.tp),
             want.SendFetch: peers.send_fetch,
@@ -122,7 +120,7 @@ class Performers:
         room = self._calls.room_bytes(effect.request_id, effect.max_bytes)
         if room is None:
             return None
-        served: list[Served] = []
+        served: list[ServedPartition] = []
         ends: list[tuple[TopicPartition, Offset]] = []
         is_first = room > 0
         for result in effect.results:
@@ -135,8 +133,8 @@ class Performers:
                 ends.append((result.tp, start))
                 is_first = is_first and not payload
                 room -= len(payload)
-            served.append(Served(result, payload))
-        self._calls.answer(effect.request_id, served)
+            served.append(ServedPartition(result, payload))
+        self._calls.answer(effect.request_id, Served(served, effect.done))
         size_bytes = sum(len(one.payload) for one in served)
         if effect.replica is None:
             self.bytes_to_consumers += size_bytes
