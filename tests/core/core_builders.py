@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 
 from strandline.core.messages import (
     FetchPartition,
@@ -81,6 +82,10 @@ def partition_image(
     )
 
 
+_OFFSETS = count()
+"""Metadata offsets of the images that say none."""
+
+
 def metadata(
     to: NodeEpoch,
     *partitions: PartitionImage,
@@ -90,15 +95,16 @@ def metadata(
     snapshot: bool = False,
     deleted: tuple[str, ...] = (),
     removed: tuple[NodeId, ...] = (),
+    offset: int | None = None,
 ) -> MetadataImage:
-    """What the controller sends to one incarnation: whole topics, whole nodes."""
+    """What the controller sends to one incarnation: whole topics, whole nodes; later than all before it."""
     topics: dict[str, list[PartitionImage]] = {}
     for image in partitions:
         topics.setdefault(image.tp.topic_id, []).append(image)
     return MetadataImage(
         cluster_id=CLUSTER,
         controller_epoch=controller_epoch,
-        metadata_offset=max([0, *(p.partition_epoch for p in partitions)]),
+        metadata_offset=next(_OFFSETS) if offset is None else offset,
         is_snapshot=snapshot,
         rules=rules or Rules(),
         nodes=tuple(nodes),

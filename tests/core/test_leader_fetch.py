@@ -16,7 +16,7 @@ from core_builders import (
 )
 
 from strandline.core import events
-from strandline.core.effects import AnswerOffsets
+from strandline.core.effects import AnswerOffsets, NoteDurable
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.messages import (
     EARLIEST,
@@ -522,6 +522,29 @@ def test_a_leader_serves_replicas_what_is_not_yet_durable_on_itself() -> None:
     result = cluster.result(parked)
 
     assert result is not None and result.read is not None and result.read.end == 3
+
+
+def test_recovery_may_trust_what_a_commit_covered_and_no_cut_took_away() -> None:
+    """M55: a cut while a commit is under way takes away from what recovery may trust afterwards."""
+    cluster = Cluster(1, hold_flushes=True)
+    cluster.preload(1, history((0, 4, 0)))
+    cluster.push(1, partition_image())
+    cluster.produce(batch(2))
+    cluster.flush(1)
+    cluster.produce(batch(), batch())
+    cluster.log(1).truncate(Offset(7), [])
+    cluster.flush(1)
+
+    assert cluster.wished(1, NoteDurable) == [NoteDurable(TP, Offset(6)), NoteDurable(TP, Offset(7))]
+
+
+def test_a_replica_that_does_not_name_its_leader_epoch_is_refused() -> None:
+    """M26: nothing is counted of a replica's fetch without current_leader_epoch."""
+    cluster = leading(2)
+    refused = cluster.result(cluster.fetch(1, by=2, part=fetch_part(1, lfe=0)))
+
+    assert code_of(refused) is ErrorCode.INVALID_REQUEST
+    assert cluster.remote(2) is None
 
 
 def test_a_fetch_waits_for_min_bytes() -> None:

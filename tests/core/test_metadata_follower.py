@@ -9,9 +9,11 @@ from strandline.core import events
 from strandline.core.effects import (
     AdvanceLogStart,
     ApplyRetention,
+    BelieveMetadata,
     DeleteLog,
     Effect,
     Flush,
+    IgnoreMetadata,
     OpenLog,
     SaveHighWatermarks,
     SaveMetadata,
@@ -52,6 +54,34 @@ def test_an_older_controller_is_ignored() -> None:
     cluster.push(1, partition_image(epoch=4, version=9), controller_epoch=4)
 
     assert believed(cluster).leader_epoch == 3
+
+
+def test_an_image_of_a_lower_metadata_offset_is_ignored() -> None:
+    """TR18: a controller of a higher epoch on an older store changes nothing, not even unknown partitions."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=3), offset=1_000)
+    older = cluster.push(1, partition_image(TP1), controller_epoch=5, offset=999)
+    equal = cluster.push(1, partition_image(TP1), controller_epoch=5, offset=1_000)
+
+    assert older == []
+    assert OpenLog(TP1, "lines") in equal
+
+
+def test_what_is_believed_is_handed_on_before_anything_follows_from_it() -> None:
+    """Names and settings of a topic are there when its log is opened."""
+    cluster = Cluster(1)
+    found = [type(e) for e in cluster.push(1, partition_image()) if isinstance(e, BelieveMetadata | OpenLog)]
+
+    assert found == [BelieveMetadata, OpenLog]
+
+
+def test_an_image_that_cannot_be_true_is_reported_and_changes_nothing() -> None:
+    """A leader outside its ISR: the node keeps what it knew and says why."""
+    cluster = Cluster(1)
+    effects = cluster.push(1, partition_image(leader=1, isr=(2,)))
+
+    assert [type(effect) for effect in effects] == [IgnoreMetadata]
+    assert TP not in cluster.cores[1].state.images
 
 
 def test_lower_epochs_are_ignored() -> None:

@@ -33,13 +33,9 @@ class Logs:
 
     def __init__(self, *tokens: Token) -> None:
         self._tokens = list(tokens)
-        self.durable: list[Offset] = []
 
     def issue_flush(self, tp: TopicPartition) -> Token:
         return self._tokens.pop(0)
-
-    def note_durable(self, tp: TopicPartition, offset: Offset) -> None:
-        self.durable.append(offset)
 
 
 def _flusher(logs: Any, now: list[int] | None = None) -> tuple[Flusher, list[LogFlushed], list[BaseException]]:
@@ -63,7 +59,6 @@ async def test_the_event_comes_after_the_sync_and_names_the_leo_at_issue() -> No
 
     assert before == []
     assert events == [LogFlushed(1_000, TP, Offset(7))]
-    assert logs.durable == [7]
 
 
 async def test_a_log_with_nothing_to_sync_is_durable_at_once() -> None:
@@ -100,7 +95,7 @@ async def test_a_failed_sync_raises_no_event() -> None:
     flusher.close()
 
     assert [str(error) for error in errors] == ["EIO"]
-    assert (events, logs.durable) == ([], [])
+    assert events == []
 
 
 async def test_the_age_of_the_longest_sync_is_known() -> None:

@@ -212,31 +212,29 @@ async def test_a_hanging_fsync_ends_the_process_before_the_next_heartbeat() -> N
     assert controller.heartbeats == []
 
 
-async def test_only_metadata_addressed_to_this_process_reaches_the_core() -> None:
-    """Another node epoch's image, and one of an older controller, are ignored (TR15)."""
+async def test_the_core_decides_which_metadata_is_believed() -> None:
+    """Every image of the watch reaches the core; nothing of it is taken over before the core asks for that."""
     controller = FakeController()
     session, core, host = _begun(controller)
-    for image in (_image(to_node_epoch=6), _image(controller_epoch=1), None, _image()):
+    for image in (_image(to_node_epoch=6), None, _image()):
         controller.images.put_nowait(image)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(session.watch_forever(), 0.1)
 
-    assert [event.image for event in core.seen if isinstance(event, MetadataArrived)] == [_image()]
-    assert host.topics.metadata_offset == 4
+    assert [e.image for e in core.seen if isinstance(e, MetadataArrived)] == [_image(to_node_epoch=6), _image()]
+    assert host.topics.metadata_offset == -1
 
 
-@pytest.mark.parametrize("controller_epoch", [2, 3])
-async def test_metadata_that_goes_back_is_ignored_and_the_heartbeat_tells(controller_epoch: int) -> None:
-    """TR18: a controller whose store is older sends older metadata; the node keeps, and tells, what it has seen."""
+async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
+    """TR18: the controller learns from the heartbeat which position this node has seen."""
     controller = FakeController()
-    session, core, host = _begun(controller)
-    for image in (_image(metadata_offset=9), _image(controller_epoch=controller_epoch, metadata_offset=8)):
-        controller.images.put_nowait(image)
+    session, _, host = _begun(controller)
+    session.believe(_image(metadata_offset=9))
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(session.watch_forever(), 0.1)
+        await asyncio.wait_for(session.beat_forever(), 0.1)
 
-    assert [event.image.metadata_offset for event in core.seen if isinstance(event, MetadataArrived)] == [9]
     assert host.topics.metadata_offset == 9
+    assert controller.heartbeats[0].metadata_offset == 9
 
 
 async def test_a_refresh_opens_the_watch_anew() -> None:
@@ -349,9 +347,7 @@ async def test_heartbeats_return_the_proof_of_the_latest_position() -> None:
         _image(metadata_offset=6),
         _image(metadata_offset=6, position=early),
     ):
-        controller.images.put_nowait(image)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(session.watch_forever(), 0.1)
+        session.believe(image)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(session.beat_forever(), 0.1)
 

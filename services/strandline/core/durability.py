@@ -36,16 +36,20 @@ class DurablePoint:
         self._under_way, self._lowest_cut = leo, None
         return True
 
-    def complete(self, issued_leo: Offset) -> None:
+    def complete(self, issued_leo: Offset) -> bool:
         """The commit issued at ``issued_leo`` succeeded: DUR := max(DUR, min(LEO at issue, every cut since)).
 
         A completion that does not name the commit under way (a closed log's, a final flush) proves nothing here.
+        Returns whether DUR rose.
         """
         if self._under_way is None or self._under_way != issued_leo:
-            return
+            return False
         covered = self._under_way if self._lowest_cut is None else min(self._under_way, self._lowest_cut)
         self._under_way, self._lowest_cut = None, None
-        self.point = max(self.point, covered)
+        if covered <= self.point:
+            return False
+        self.point = covered
+        return True
 
     def truncated(self, offset: Offset) -> None:
         """The log was cut to ``offset``: DUR := min(DUR, offset), at once."""

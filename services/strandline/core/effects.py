@@ -141,6 +141,28 @@ class SaveProducers:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteDurable:
+    """Recovery may trust the log up to ``offset``: a commit covered it, and no cut since took it away (M55)."""
+
+    tp: TopicPartition
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class BelieveMetadata:
+    """Take over what an image says of topic names, settings and endpoints: the core takes it over, too."""
+
+    image: MetadataImage
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreMetadata:
+    """An image that was addressed to this process cannot be true; nothing of it is taken over."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SaveMetadata:
     """Keep the newest metadata durably: what this node has seen (TR18)."""
 
@@ -287,6 +309,9 @@ Effect = (
     | SaveHighWatermarks
     | SaveReconciledEpochs
     | SaveProducers
+    | NoteDurable
+    | BelieveMetadata
+    | IgnoreMetadata
     | SaveMetadata
     | Flush
     | SendFetch

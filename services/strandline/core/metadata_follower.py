@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from strandline.core.effects import Effect, SaveMetadata
+from strandline.core.effects import BelieveMetadata, Effect, IgnoreMetadata, SaveMetadata
 from strandline.core.follower import FollowerReplica
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, PositionProof, TopicImage
 from strandline.core.node_state import NodeState
@@ -44,6 +44,8 @@ class MetadataFollower:
         self._newest: dict[TopicPartition, PartitionImage] = {}
         # The latest position that was ever proven to this node: an older store must not make it forget (TR18).
         self._position: PositionProof | None = None
+        # Of the images that this process was sent; -1 before the first.
+        self._metadata_offset = -1
         if seen is not None:
             self._position = seen.position
             state.controller_epoch = seen.controller_epoch
@@ -55,9 +57,15 @@ class MetadataFollower:
         state = self._state
         if state.node_epoch is None or image.to_node_epoch != state.node_epoch:
             return None
-        if image.controller_epoch < state.controller_epoch or metadata_fault(image) is not None:
+        if image.controller_epoch < state.controller_epoch or image.metadata_offset < self._metadata_offset:
+            # From an older store, perhaps (TR18): the next heartbeat names the position that was seen.
             return None
+        if fault := metadata_fault(image):
+            out.append(IgnoreMetadata(fault))
+            return None
+        out.append(BelieveMetadata(image))
         state.controller_epoch = image.controller_epoch
+        self._metadata_offset = image.metadata_offset
         self._position = later_of(self._position, image.position)
         if image.is_snapshot:
             state.nodes.clear()

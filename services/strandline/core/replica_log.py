@@ -13,6 +13,7 @@ from strandline.core.effects import (
     AppendReplicated,
     Effect,
     Flush,
+    NoteDurable,
     RestartLog,
     SaveEpochs,
     SaveHighWatermarks,
@@ -128,7 +129,8 @@ class ReplicaLog:
 
     def flushed(self, issued_leo: Offset, out: list[Effect]) -> None:
         """The commit issued at ``issued_leo`` completed; what arrived meanwhile needs the next one."""
-        self.durable.complete(issued_leo)
+        if self.durable.complete(issued_leo):
+            out.append(NoteDurable(self.tp, self.durable.point))
         self._maybe_flush(out)
         self.assert_sane()
 

@@ -42,8 +42,6 @@ class DirectoryLogs:
         self._configs: dict[str, Mapping[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
         self._found: dict[TopicPartition, OpenedLog] = {}
-        # The lowest cut since the commit under way was issued: it covers nothing above (M55).
-        self._cuts: dict[TopicPartition, Offset] = {}
 
     # --- start and stop ------------------------------------------------------------------------------
 
@@ -167,17 +165,11 @@ class DirectoryLogs:
         """Cut a log; returns its LEO and the producer state of what is left."""
         log = self._logs[tp]
         leo = log.truncate_to(offset, durable=durable)
-        self._note_cut(tp, leo)
         return leo, log.producer_rows()
 
     def restart(self, tp: TopicPartition, offset: Offset) -> None:
         """Throw a log's records away and begin at ``offset``."""
         self._logs[tp].truncate_fully_and_start_at(offset)
-        self._note_cut(tp, Offset(0))
-
-    def _note_cut(self, tp: TopicPartition, offset: Offset) -> None:
-        if tp in self._cuts:
-            self._cuts[tp] = min(self._cuts[tp], offset)
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
         """Move a log's start up."""
@@ -218,15 +210,11 @@ class DirectoryLogs:
 
     def issue_flush(self, tp: TopicPartition) -> FlushToken:
         """A commit over all that was appended."""
-        token = self._logs[tp].issue_flush()
-        self._cuts[tp] = token.leo_at_issue
-        return token
+        return self._logs[tp].issue_flush()
 
     def note_durable(self, tp: TopicPartition, offset: Offset) -> None:
         """Recovery may trust the log up to ``offset``."""
-        log = self._logs.get(tp)
-        if log is not None:
-            log.note_durable(min(offset, self._cuts.get(tp, offset)))
+        self._logs[tp].note_durable(offset)
 
     def read(self, tp: TopicPartition, start: Offset, end: Offset, max_bytes: int, *, at_least_one: bool) -> Chunk:
         """Whole batches from the one that holds ``start``, none that ends above ``end``."""

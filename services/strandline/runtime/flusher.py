@@ -78,7 +78,6 @@ class Flusher:
         if error is not None:
             self._fail(error)
             return
-        self._logs.note_durable(tp, token.leo_at_issue)
         self._step(LogFlushed(self._clock(), tp, token.leo_at_issue))
         if tp in self._again:
             self._again.discard(tp)

@@ -32,7 +32,6 @@ from strandline.core.messages import (
     RegisterNode,
 )
 from strandline.core.position_proof import later_of
-from strandline.core.sound_metadata import metadata_fault
 from strandline.core.types import NodeEpoch
 from strandline.runtime.clock import mono_us, wall_us
 from strandline.runtime.exit_codes import ExitCode
@@ -61,7 +60,10 @@ _NOTHING_KNOWN = frozenset(
 
 
 class Session:
-    """One process's membership. ``stop`` ends the process; ``on_image`` sees each image before the core does."""
+    """One process's membership.
+
+    ``stop`` ends the process; ``on_image`` is given each image that the core believed, before anything follows from it.
+    """
 
     def __init__(
         self,
@@ -79,7 +81,6 @@ class Session:
         self._backoff = backoff
         self._on_image = on_image
         self._oldest_sync_ms = oldest_sync_ms
-        self._controller_epoch = 0
         self._cluster_id = ""
         self.session_timeout_ms = 9_000
         self.is_fenced = True
@@ -128,7 +129,7 @@ class Session:
     def begin(self, answer: NodeRegistered) -> None:
         """Tell the core who it is now."""
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
-        self._cluster_id, self._controller_epoch = answer.cluster_id, answer.controller_epoch
+        self._cluster_id = answer.cluster_id
         self._host.node_epoch = answer.node_epoch
         self._host.topics.cluster_id = answer.cluster_id
         driver = self._host.driver
@@ -271,30 +272,25 @@ class Session:
                         image = await anext(images)
                     backoff.reset()
                     if image is not None:
-                        self._learn(image)
+                        driver = self._host.driver
+                        driver.step(MetadataArrived(driver.clock(), image))
         except (StopAsyncIteration, TimeoutError):
             return
         except Refused as error:
             self._check(error.refusal)
 
-    def _learn(self, image: MetadataImage) -> None:
-        if image.to_node_epoch != self._node_epoch or image.controller_epoch < self._controller_epoch:
-            return
-        if image.metadata_offset < self._host.topics.metadata_offset:
-            # From an older store (TR18): what was seen stays, and the next heartbeat tells the controller of it.
-            return
-        if fault := metadata_fault(image):
-            _log.error("metadata that cannot be true is ignored", reason=fault)
-            return
-        self._controller_epoch = image.controller_epoch
+    def believe(self, image: MetadataImage) -> None:
+        """Take over what the core believed (`BelieveMetadata`)."""
         self._position = later_of(self._position, image.position)
         is_first = self._host.topics.metadata_offset < 0
         self._host.topics.apply(image)
         self._on_image(image)
-        driver = self._host.driver
-        driver.step(MetadataArrived(driver.clock(), image))
         if is_first or self.is_fenced:
             self._beat_now.set()
+
+    def ignore(self, reason: str) -> None:
+        """Report metadata that the core ignored (`IgnoreMetadata`)."""
+        _log.error("metadata that cannot be true is ignored", reason=reason)
 
     def refresh(self) -> None:
         """Open the watch anew (`RefreshMetadata`)."""

@@ -1,7 +1,6 @@
 """Decides how a process stays a member of its cluster: registration, heartbeats, the metadata watch, its proposals.
 
-Invariant: a process registers once in its life, after recovery; it believes only metadata that is addressed to it
-and of a controller epoch not below the one it knows (as `runtime.session` does).
+Invariant: a process registers once in its life, after recovery (as `runtime.session` does).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core import events
 from strandline.core.controller_messages import WatchMetadata
-from strandline.core.effects import RefreshMetadata, SendAlterPartition, SendReplicaLogs
+from strandline.core.effects import BelieveMetadata, RefreshMetadata, SendAlterPartition, SendReplicaLogs
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
@@ -43,7 +42,6 @@ class Session:
         self._process = process
         self._world = process.world
         self._watch: Stream | None = None
-        self._controller_epoch = 0
         self.metadata_offset = -1
         self.is_fenced = True
         self.is_stopping = False
@@ -104,7 +102,6 @@ class Session:
         self._world.checks.registered(process, answer.node_epoch)
         process.disk.cluster_id, process.disk.is_unclean = answer.cluster_id, False
         process.disk.confirm_incarnation(self._incarnation_id)
-        self._controller_epoch = answer.controller_epoch
         process.step(events.Registered(process.now_ms, answer.cluster_id, answer.node_epoch, answer.controller_epoch))
         self._beat()
         self._open_watch()
@@ -178,15 +175,12 @@ class Session:
 
     def _learn(self, image: MetadataImage) -> None:
         process = self._process
-        if image.to_node_epoch != process.core.state.node_epoch or image.controller_epoch < self._controller_epoch:
-            return
-        if image.metadata_offset < self.metadata_offset:
-            # From an older store (TR18): the next heartbeat tells the controller of it.
-            return
-        self._controller_epoch = image.controller_epoch
-        self.metadata_offset = image.metadata_offset
-        self._position = image.position
         process.step(events.MetadataArrived(process.now_ms, image))
+
+    def believe(self, effect: BelieveMetadata) -> None:
+        """The core believed an image; heartbeats name its position from now on."""
+        self.metadata_offset = effect.image.metadata_offset
+        self._position = effect.image.position
 
     def _watch_ended(self, stream: Stream) -> None:
         if stream is self._watch:
