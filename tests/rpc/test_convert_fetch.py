@@ -8,10 +8,17 @@ import pytest
 from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResult, ReplicaState
+from strandline.core.messages import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    ReplicaState,
+    ServedPartition,
+)
 from strandline.core.types import BatchHeader, EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.addressing import read_forgotten
-from strandline.rpc.convert_fetch import ServedPartition, fetch_topics, read_fetch
+from strandline.rpc.convert_fetch import fetch_topics, read_fetch
 from strandline.rpc.convert_fetch_asking import fetch_stream_message, forget_message, read_fetched
 from strandline.rpc.decoded import Decoded
 from strandline.v1 import follower_service_pb2, partition_pb2
@@ -138,3 +145,16 @@ def test_records_that_cannot_be_decoded_are_an_error_of_their_partition() -> Non
     answers = fetch_topics(served, (), FixedTopics(), {TP: Decoded((), refusal)})
 
     assert answers[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("without", ["epoch", "end_offset"])
+def test_half_a_divergence_is_a_damaged_answer(without: str) -> None:
+    """A leader that says where an epoch ended says both, or a follower under page-cache would cut to nothing."""
+    end = partition_pb2.EpochEndOffset(epoch=2, end_offset=3)
+    end.ClearField(without)  # type: ignore[arg-type]
+    row = partition_pb2.FetchPartitionResponse(partition_index=0, diverging_epoch=end)
+    answer = partition_pb2.FetchTopicResponse(topic_id=ID, partitions=[row])
+    (fetched,) = read_fetched([answer], _split)
+
+    assert fetched.diverging is None
+    assert fetched.corrupt is not None and "diverging_epoch" in fetched.corrupt

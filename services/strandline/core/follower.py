@@ -110,6 +110,9 @@ class FollowerReplica:
         if answer.refusal is not None:
             self._refused(answer.refusal.code, str(answer.refusal), now_ms, out)
             return
+        if answer.end is not None and _is_impossible(answer.end):
+            self._damaged(f"epoch {answer.end.epoch} ended at {answer.end.end_offset}", now_ms, out)
+            return
         cut = self._rule.cut(self.log.epochs, self.log.leo, self.log.hw, answer.end)
         if cut is None:
             self.fail("the leader does not know this replica's latest epoch", out)
@@ -127,6 +130,10 @@ class FollowerReplica:
             return False
         if answer.corrupt is not None:
             self._damaged(answer.corrupt, now_ms, out)
+            return False
+        if answer.diverging is not None and _is_impossible(answer.diverging):
+            what = f"diverging epoch {answer.diverging.epoch} ended at {answer.diverging.end_offset}"
+            self._damaged(what, now_ms, out)
             return False
         self._heard()
         if answer.diverging is not None:
@@ -187,6 +194,9 @@ class FollowerReplica:
         if latest.offset is None or earliest.offset is None:
             # An answer that says nothing is no answer (M39); a peer's mistake does not stop this process.
             self.on_no_answer(now_ms)
+            return
+        if latest.offset < 0 or earliest.offset < 0:
+            self._damaged(f"log from {earliest.offset} to {latest.offset}", now_ms, out)
             return
         self._heard()
         if latest.offset < self.log.leo:
@@ -294,6 +304,11 @@ class FollowerReplica:
             f"<Follower {self.log.topic}-{self.log.tp.partition} epoch={self.leader_epoch} leader={self.leader} "
             f"{self.state} leo={self.log.leo} hw={self.log.hw}>"
         )
+
+
+def _is_impossible(end: EpochEnd) -> bool:
+    """Whether no log can have ended an epoch there. Followed, it would cut a log that trusts its leader to nothing."""
+    return end.epoch < 0 or end.end_offset < 0
 
 
 def _deletes_too_much(answer: FetchedPartition) -> bool:

@@ -86,23 +86,24 @@ def _read_partition(
             batches = split(payload)
         except Refused as error:
             corrupt, payload = str(error.refusal), memoryview(b"")
+    diverging = None
+    if row.HasField("diverging_epoch"):
+        diverging = _read_diverging(row.diverging_epoch)
+        if diverging is None:
+            corrupt = "diverging_epoch lacks epoch or end_offset; a leader must give both"
     return FetchedPartition(
         tp,
         read_error(row),
         Offset(row.high_watermark) if row.HasField("high_watermark") else None,
         Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
-        _read_diverging(row),
+        diverging,
         tuple(batches),
         payload,
         corrupt,
     )
 
 
-def _read_diverging(row: partition_pb2.FetchPartitionResponse) -> EpochEnd | None:
-    if not row.HasField("diverging_epoch"):
+def _read_diverging(end: partition_pb2.EpochEndOffset) -> EpochEnd | None:
+    if not end.HasField("epoch") or not end.HasField("end_offset"):
         return None
-    end = row.diverging_epoch
-    return EpochEnd(
-        LeaderEpoch(end.epoch if end.HasField("epoch") else -1),
-        Offset(end.end_offset if end.HasField("end_offset") else -1),
-    )
+    return EpochEnd(LeaderEpoch(end.epoch), Offset(end.end_offset))
