@@ -24,6 +24,7 @@ from strandline.core.types import (
     NodeId,
     Offset,
     PartitionEpoch,
+    ProducerStamp,
     Rules,
     TopicPartition,
 )
@@ -205,7 +206,8 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         tp = TopicPartition(topic.topic_id, part.index)
         (batch,) = check_produced(part.records)
         header = batch.header
-        self.produced.append((part.index, header.producer_id or -1, header.base_sequence, header.record_count))
+        sent = header.producer or ProducerStamp(-1, -1, -1)
+        self.produced.append((part.index, sent.producer_id, sent.base_sequence, header.record_count))
         row = lpb.ProducePartitionResponse(index=part.index)
         answer = lpb.ProduceTopicResponse(topic_id=topic.topic_id)
         if action is None and not self.leads(tp):

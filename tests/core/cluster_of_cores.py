@@ -42,7 +42,6 @@ from strandline.core.types import (
     Acks,
     BatchHeader,
     EpochEntry,
-    LeaderEpoch,
     NodeId,
     Offset,
     ProducerBatch,
@@ -110,8 +109,8 @@ class StoredLog:
         """What recovery does: batches win over the epoch checkpoint, and what is left becomes durable (M55, TR17)."""
         kept = [e for e in self.epochs if e.start_offset < self.leo]
         for header, _ in self.batches:
-            if not kept or header.leader_epoch > kept[-1].epoch:
-                kept.append(EpochEntry(LeaderEpoch(header.leader_epoch), header.base_offset))
+            if not kept or header.stamped_epoch > kept[-1].epoch:
+                kept.append(EpochEntry(header.stamped_epoch, header.base_offset))
         self.epochs = tuple(kept)
         self.durable = self.leo
 

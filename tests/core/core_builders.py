@@ -23,6 +23,7 @@ from strandline.core.types import (
     NodeId,
     Offset,
     PartitionEpoch,
+    ProducerStamp,
     Role,
     Rules,
     TopicPartition,
@@ -119,7 +120,7 @@ def batch(
     records: int = 1,
     *,
     base: int = 0,
-    epoch: int = -1,
+    epoch: int | None = None,
     producer: int | None = None,
     producer_epoch: int = 0,
     sequence: int = -1,
@@ -127,13 +128,11 @@ def batch(
     """A batch of ``records`` records; the leader stamps ``base`` and ``epoch``."""
     return BatchHeader(
         base_offset=Offset(base),
-        leader_epoch=epoch,
+        leader_epoch=None if epoch is None else LeaderEpoch(epoch),
         record_count=records,
         size_bytes=BATCH_BYTES * records,
         max_timestamp_ms=0,
-        producer_id=producer,
-        producer_epoch=producer_epoch if producer is not None else -1,
-        base_sequence=sequence,
+        producer=None if producer is None else ProducerStamp(producer, producer_epoch, sequence),
     )
 
 

@@ -99,7 +99,8 @@ CODES = [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCod
 refusals = st.none() | st.sampled_from(CODES).map(Refusal)
 fetched = st.builds(
     FetchedPartition, st.just(TP), refusals, st.none() | OFFSETS, st.none() | OFFSETS, ends,
-    st.lists(st.builds(lambda n, b, e: batch(n, base=b, epoch=e), st.integers(1, 3), OFFSETS, st.integers(-1, 7)),
+    st.lists(st.builds(lambda n, b, e: batch(n, base=b, epoch=e),
+                       st.integers(1, 3), OFFSETS, st.none() | st.integers(0, 7)),
              max_size=3).map(tuple),
 )  # fmt: skip
 offset_answers = st.builds(
@@ -214,7 +215,7 @@ def test_records_of_no_epoch_are_not_appended() -> None:
     cluster = Cluster(2)
     cluster.push(2, partition_image(epoch=5))
     number = cluster.follower(2).outstanding or 0
-    wrong = FetchedPartition(TP, high_watermark=Offset(2), batches=(batch(2, base=0, epoch=-1),))
+    wrong = FetchedPartition(TP, high_watermark=Offset(2), batches=(batch(2, base=0),))
 
     cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), number, (wrong,)))
 

@@ -127,7 +127,8 @@ def test_cutting_is_forgetting(batches: list[tuple[int, int]], kept: int) -> Non
     prefix = ledger(*headers[:kept])
     expected: dict[int, int] = {}
     for header in headers[:kept]:
-        expected[header.producer_id or 0] = header.base_sequence + header.record_count
+        assert header.producer is not None
+        expected[header.producer.producer_id] = header.producer.base_sequence + header.record_count
 
     for producer in range(3):
         assert prefix.check(sent(expected.get(producer, 0), producer=producer)).verdict is NEXT

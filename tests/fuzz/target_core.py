@@ -123,8 +123,6 @@ class Liars:
     def produce(self) -> None:
         draws = self.draws
         header = batch(draws.integer(1, 3), producer=draws.choice((None, 1)), sequence=draws.choice((0, 1, 5)))
-        if header.producer_id is None:
-            header = batch(header.record_count)
         acks = draws.choice(tuple(Acks))
         part = events.ProducePartition(self.place(), header, b"")
         self.step(events.ProduceArrived(self.now, self.cluster.request_id(), acks, draws.choice((0, 500)), (part,)))

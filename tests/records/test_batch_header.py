@@ -76,12 +76,12 @@ def test_header_says_what_the_records_are() -> None:
 
     assert (header.record_count, header.size_bytes) == (4, len(payload))
     assert header.max_timestamp_ms == 1_003
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 0, 0)
+    assert header.producer == (77, 0, 0)
 
 
-def test_absent_producer_id_is_none() -> None:
-    """Kafka's -1 does not enter the house."""
-    assert parse_header(batch_of()).producer_id is None
+def test_an_absent_producer_is_none() -> None:
+    """Kafka's -1 exists on the wire only."""
+    assert parse_header(batch_of()).producer is None
 
 
 @pytest.mark.parametrize(

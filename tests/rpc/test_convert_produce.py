@@ -12,7 +12,7 @@ from strandline.rpc.convert_produce import ProduceAsked, produce_topics, read_pr
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 3)
-HEADER = BatchHeader(Offset(0), -1, 2, 5, 7)
+HEADER = BatchHeader(Offset(0), None, 2, 5, 7)
 
 
 def _check(payload: bytes) -> BatchHeader:

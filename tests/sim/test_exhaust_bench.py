@@ -72,7 +72,7 @@ class Lives:
     def write(self, n: int) -> None:
         """A record for leader ``n``."""
         self.values[n] = self.actions.write(self.values[n])
-        part = ProducePartition(TP, BatchHeader(Offset(0), -1, 1, 1, 0), ())
+        part = ProducePartition(TP, BatchHeader(Offset(0), None, 1, 1, 0), ())
         self.step(n, ProduceArrived(0, 1, Acks.NONE, 0, (part,)))
 
     def ask(self, n: int) -> None:

@@ -127,7 +127,7 @@ def check_epochs(directory: Path, content: bytes | None) -> None:
     written(directory)
     truth: dict[int, Offset] = {}
     for header, _ in split_batches(b"".join(batches_of(directory))):
-        truth.setdefault(header.leader_epoch, header.base_offset)
+        truth.setdefault(header.stamped_epoch, header.base_offset)
     if content is not None:
         (directory / "leader-epoch-checkpoint").write_bytes(content)
     log, recovery = Log.open(directory, settings=LAYOUT)

@@ -170,7 +170,7 @@ async def _fingerprints(replica: Replica, start: int, end: int) -> list[Fingerpr
         for header, view in batches:
             digest = hashlib.blake2b(view, digest_size=16).digest()
             found.append(
-                Fingerprint(header.base_offset, header.next_offset, header.leader_epoch, header.size_bytes, digest)
+                Fingerprint(header.base_offset, header.next_offset, header.stamped_epoch, header.size_bytes, digest)
             )
         position = batches[-1].header.next_offset
     return found

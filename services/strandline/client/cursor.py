@@ -167,7 +167,7 @@ class Cursor:
                 end = max(header.base_offset, chunk.start)
                 self._cannot_read(refused.refusal, end, header.next_offset)
                 break
-            epochs.append((Offset(header.base_offset), LeaderEpoch(header.leader_epoch)))
+            epochs.append((Offset(header.base_offset), header.stamped_epoch))
         if records and records[0].offset < chunk.start:
             records = [record for record in records if record.offset >= chunk.start]
         if self.stop_at is not None and chunk.end > self.stop_at:
@@ -202,6 +202,8 @@ def _check(payload: bytes, offset: Offset) -> tuple[Offset, LeaderEpoch]:
             raise Refused(ErrorCode.CORRUPT_MESSAGE, message)
         if expected is not None and header.base_offset != expected:
             raise Refused(ErrorCode.CORRUPT_MESSAGE, f"offset {expected} is missing; got {header.base_offset}")
+        if header.leader_epoch is None:
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset} carries no leader epoch")
         expected = header.next_offset
     last = batches[-1].header
-    return last.next_offset, LeaderEpoch(last.leader_epoch)
+    return last.next_offset, last.stamped_epoch

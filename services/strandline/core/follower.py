@@ -175,13 +175,14 @@ class FollowerReplica:
         for batch in answer.batches:
             if batch.base_offset != expected:
                 return f"batch at offset {batch.base_offset} where {expected} was due"
-            if self._rule.fenced and batch.leader_epoch < 0:
-                return f"batch of no epoch at offset {expected}"
-            if self._rule.fenced and epoch is not None and batch.leader_epoch < epoch:
-                return f"batch of epoch {batch.leader_epoch} after epoch {epoch} at offset {expected}"
-            if self._rule.fenced and batch.leader_epoch > self.leader_epoch:
-                return f"batch of epoch {batch.leader_epoch} from a leader of epoch {self.leader_epoch}"
-            expected, epoch = batch.next_offset, LeaderEpoch(batch.leader_epoch)
+            if self._rule.fenced:
+                if batch.leader_epoch is None:
+                    return f"batch of no epoch at offset {expected}"
+                if epoch is not None and batch.leader_epoch < epoch:
+                    return f"batch of epoch {batch.leader_epoch} after epoch {epoch} at offset {expected}"
+                if batch.leader_epoch > self.leader_epoch:
+                    return f"batch of epoch {batch.leader_epoch} from a leader of epoch {self.leader_epoch}"
+            expected, epoch = batch.next_offset, batch.leader_epoch
         return ""
 
     def on_offsets(self, latest: OffsetAnswer, earliest: OffsetAnswer, now_ms: int, out: list[Effect]) -> None:

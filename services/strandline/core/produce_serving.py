@@ -188,30 +188,30 @@ class ProduceServing:
 
 
 def _sequence_refusal(part: ProducePartition, check: SequenceCheck) -> Refusal:
-    header = part.header
+    sent = part.header.producer
+    assert sent is not None, "a batch without a producer has no sequence to refuse"
     if check.verdict is SequenceVerdict.FENCED:
         return Refusal(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer_epoch {header.producer_epoch} of producer {header.producer_id} is older than one already seen",
+            f"producer_epoch {sent.producer_epoch} of producer {sent.producer_id} is older than one already seen",
             _NOT_APPENDED,
         )
     if check.verdict is SequenceVerdict.TOO_OLD:
         return Refusal(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-            f"base_sequence {header.base_sequence} of producer {header.producer_id} is older than its last five "
+            f"base_sequence {sent.base_sequence} of producer {sent.producer_id} is older than its last five "
             f"batches (next is {check.expected_sequence}); it was appended before",
             _MAY_APPEAR,
         )
     if check.verdict is SequenceVerdict.UNKNOWN:
         return Refusal(
             ErrorCode.UNKNOWN_PRODUCER_ID,
-            f"producer {header.producer_id} is not known here and what is below the log start is deleted: an earlier "
-            f"attempt of base_sequence {header.base_sequence} may be among it; begin a new producer id",
+            f"producer {sent.producer_id} is not known here and what is below the log start is deleted: an earlier "
+            f"attempt of base_sequence {sent.base_sequence} may be among it; begin a new producer id",
             _NOT_APPENDED,
         )
     return Refusal(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"base_sequence {header.base_sequence} of producer {header.producer_id} is not the next, "
-        f"{check.expected_sequence}",
+        f"base_sequence {sent.base_sequence} of producer {sent.producer_id} is not the next, {check.expected_sequence}",
         _NOT_APPENDED,
     )

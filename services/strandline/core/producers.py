@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from strandline.core.types import BatchHeader, Offset, ProducerBatch
+from strandline.core.types import BatchHeader, Offset, ProducerBatch, ProducerStamp
 
 REMEMBERED_BATCHES = 5
 SEQUENCE_MODULUS = 1 << 31
@@ -63,47 +63,49 @@ class ProducerLedger:
         Below the start of a log that has lost its beginning (``log_start_offset`` > 0) this very batch may have lain,
         deleted before its sender heard of it; letting it go on anywhere, as Kafka does, could append it twice.
         """
-        if header.producer_id is None:
+        sent = header.producer
+        if sent is None:
             return _NEXT
-        known = self._batches.get(header.producer_id)
+        known = self._batches.get(sent.producer_id)
         if not known:
-            if header.base_sequence == 0:
+            if sent.base_sequence == 0:
                 return _NEXT
             verdict = SequenceVerdict.UNKNOWN if log_start_offset > 0 else SequenceVerdict.OUT_OF_ORDER
             return SequenceCheck(verdict, expected_sequence=0)
         newest = known[-1]
-        if header.producer_epoch < newest.producer_epoch:
+        if sent.producer_epoch < newest.producer_epoch:
             return SequenceCheck(SequenceVerdict.FENCED)
-        if header.producer_epoch > newest.producer_epoch:
-            if header.base_sequence == 0:
+        if sent.producer_epoch > newest.producer_epoch:
+            if sent.base_sequence == 0:
                 return _NEXT
             return SequenceCheck(SequenceVerdict.OUT_OF_ORDER, expected_sequence=0)
-        return self._check_same_epoch(header, known)
+        return self._check_same_epoch(sent, header.record_count, known)
 
-    def _check_same_epoch(self, header: BatchHeader, known: list[ProducerBatch]) -> SequenceCheck:
-        last_sequence = sequence_after(header.base_sequence, header.record_count - 1)
+    def _check_same_epoch(self, sent: ProducerStamp, records: int, known: list[ProducerBatch]) -> SequenceCheck:
+        last_sequence = sequence_after(sent.base_sequence, records - 1)
         for row in known:
-            same_epoch = row.producer_epoch == header.producer_epoch
-            if same_epoch and (row.first_sequence, row.last_sequence) == (header.base_sequence, last_sequence):
+            same_epoch = row.producer_epoch == sent.producer_epoch
+            if same_epoch and (row.first_sequence, row.last_sequence) == (sent.base_sequence, last_sequence):
                 return SequenceCheck(SequenceVerdict.DUPLICATE, row)
         expected = sequence_after(known[-1].last_sequence)
-        if header.base_sequence == expected:
+        if sent.base_sequence == expected:
             return _NEXT
-        behind = (expected - header.base_sequence) % SEQUENCE_MODULUS
+        behind = (expected - sent.base_sequence) % SEQUENCE_MODULUS
         if behind < SEQUENCE_MODULUS // 2:
             return SequenceCheck(SequenceVerdict.TOO_OLD, expected_sequence=expected)
         return SequenceCheck(SequenceVerdict.OUT_OF_ORDER, expected_sequence=expected)
 
     def observe(self, header: BatchHeader, base_offset: Offset) -> None:
         """Remember an appended batch."""
-        if header.producer_id is None:
+        sent = header.producer
+        if sent is None:
             return
         self._remember(
             ProducerBatch(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                sequence_after(header.base_sequence, header.record_count - 1),
+                sent.producer_id,
+                sent.producer_epoch,
+                sent.base_sequence,
+                sequence_after(sent.base_sequence, header.record_count - 1),
                 base_offset,
                 Offset(base_offset + header.record_count - 1),
                 header.max_timestamp_ms,

@@ -107,7 +107,8 @@ class ReplicaLog:
         assert batches[0].base_offset == base_offset, f"M4: batch at {batches[0].base_offset}, LEO {base_offset}"
         changed = False
         for header in batches:
-            changed |= self.epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
+            if header.leader_epoch is not None:
+                changed |= self.epochs.assign(header.leader_epoch, header.base_offset)
         if changed:
             # Before the append: an entry without its batch is dropped by recovery, a batch never lacks its entry.
             self._save_epochs(out)
@@ -141,7 +142,7 @@ class ReplicaLog:
     def _grew(self, header: BatchHeader, base_offset: Offset) -> None:
         self.leo = Offset(base_offset + header.record_count)
         self.sizes.appended(self.leo, header.size_bytes)
-        if header.producer_id is not None:
+        if header.producer is not None:
             self.producers.observe(header, base_offset)
 
     def _maybe_flush(self, out: list[Effect]) -> None:

@@ -113,22 +113,34 @@ class EpochEnd(NamedTuple):
     end_offset: Offset
 
 
+class ProducerStamp(NamedTuple):
+    """Which idempotent producer made a batch, and the sequence number of its first record (KIP-98)."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
 class BatchHeader(NamedTuple):
     """What the core needs of a record batch: everything but the records.
 
-    ``base_offset`` and ``leader_epoch`` are the producer's own (0, -1) until a leader stamps them.
-    ``size_bytes`` counts the whole batch, header included. A batch without a producer id is not idempotent.
+    ``base_offset`` is the producer's own (0) and ``leader_epoch`` absent until a leader stamps them.
+    ``size_bytes`` counts the whole batch, header included. A batch without a ``producer`` is not idempotent.
     """
 
     base_offset: Offset
-    leader_epoch: int
+    leader_epoch: LeaderEpoch | None
     record_count: int
     size_bytes: int
     max_timestamp_ms: int
-    producer_id: int | None = None
-    producer_epoch: int = -1
-    base_sequence: int = -1
+    producer: ProducerStamp | None = None
     is_control: bool = False
+
+    @property
+    def stamped_epoch(self) -> LeaderEpoch:
+        """The epoch of the leader that appended it; asked of batches from a log."""
+        assert self.leader_epoch is not None, f"the batch at {self.base_offset} was not appended by a leader"
+        return self.leader_epoch
 
     @property
     def next_offset(self) -> Offset:

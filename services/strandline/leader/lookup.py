@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import MAX_TIMESTAMP, OffsetAnswer
 from strandline.core.offset_serving import settled
-from strandline.core.types import LeaderEpoch, Offset
+from strandline.core.types import Offset
 from strandline.records.batch import UNPACKED_RECORDS
 from strandline.runtime.aside import giving_way
 from strandline.storage.disk import StorageDamaged
@@ -60,7 +60,7 @@ def _found(search: TimeSearch, timestamp_ms: int, log_start: Offset, answer: Off
     if found is None:
         return OffsetAnswer(answer.tp)
     header = found.header
-    epoch = LeaderEpoch(header.leader_epoch)
+    epoch = header.stamped_epoch
     record = _first_record(found, timestamp_ms, log_start)
     if record is None:
         # The batch itself is the answer.

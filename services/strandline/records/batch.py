@@ -12,7 +12,7 @@ from typing import NamedTuple
 import crc32c
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
-from strandline.core.types import BatchHeader, LeaderEpoch, Offset
+from strandline.core.types import BatchHeader, LeaderEpoch, Offset, ProducerStamp
 
 Buffer = bytes | bytearray | memoryview
 
@@ -70,16 +70,14 @@ class WireHeader(NamedTuple):
         return self.attributes & COMPRESSION_MASK
 
     def to_core(self) -> BatchHeader:
-        """What the core needs of it; a missing producer id is ``None`` there."""
+        """What the core needs of it; what is missing is ``None`` there."""
         return BatchHeader(
             Offset(self.base_offset),
-            self.leader_epoch,
+            None if self.leader_epoch < 0 else LeaderEpoch(self.leader_epoch),
             self.record_count,
             self.length + LENGTH_PREFIX_BYTES,
             self.max_timestamp_ms,
-            None if self.producer_id < 0 else self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
+            None if self.producer_id < 0 else ProducerStamp(self.producer_id, self.producer_epoch, self.base_sequence),
             bool(self.attributes & CONTROL_BIT),
         )
 
@@ -231,10 +229,10 @@ def check_replicated(
                 ErrorCode.CORRUPT_MESSAGE,
                 f"base offset {header.base_offset} must be {expected_offset}; fetch again from the log end",
             )
-        if header.leader_epoch < last_epoch or header.leader_epoch < 0:
+        if header.leader_epoch is None or header.leader_epoch < last_epoch:
             raise _refuse(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"leader epoch {header.leader_epoch} at {header.base_offset} is below {max(last_epoch, 0)}",
+                f"leader epoch {wire.leader_epoch} at {header.base_offset} is below {max(last_epoch, 0)}",
             )
         expected_offset, last_epoch = header.next_offset, header.leader_epoch
     return batches

@@ -45,7 +45,7 @@ CheckBatch = Callable[[bytes], BatchHeader]
 EncodeRecords = Callable[[Sequence[record_pb2.SimpleRecord]], bytes]
 """Builds one uncompressed batch from records given as messages."""
 
-_NO_HEADER = BatchHeader(Offset(0), -1, 0, 0, -1)
+_NO_HEADER = BatchHeader(Offset(0), None, 0, 0, 0)
 
 
 class ProduceAsked(NamedTuple):

@@ -84,7 +84,7 @@ class Decoder:
             if left_bytes < 0:
                 raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"its records are more than {MOST_BYTES} bytes of messages")
             if record.offset >= start:
-                found.append(write_record(record, header.leader_epoch))
+                found.append(write_record(record, header.stamped_epoch))
         self._left_bytes = left_bytes
         return found
 

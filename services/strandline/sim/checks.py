@@ -159,9 +159,9 @@ class Checks:
         names, headers = self._names, log.headers
         for index in range(first, len(headers)):
             header = headers[index]
-            if index and header.leader_epoch < headers[index - 1].leader_epoch:
+            if index and header.stamped_epoch < headers[index - 1].stamped_epoch:
                 raise Broken("I0", f"epochs go back at {header.base_offset} on node {process.node_id}")
-            key = (tp, header.base_offset, header.leader_epoch)
+            key = (tp, header.base_offset, header.stamped_epoch)
             known = names.setdefault(key, log.hashes[index])
             if known != log.hashes[index]:
                 offset = header.base_offset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.types import Acks, BatchHeader, NodeId, Offset, TopicPartition
+from strandline.core.types import Acks, BatchHeader, NodeId, Offset, ProducerStamp, TopicPartition
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.history import Send, SendOutcome
 from strandline.sim.names import VALUE_BITS
@@ -140,8 +140,9 @@ class Producer(Client):
     def _header(self, batch: Batch) -> BatchHeader:
         size = OVERHEAD_BYTES + RECORD_BYTES * batch.count
         if not self._window:
-            return BatchHeader(Offset(0), -1, batch.count, size, 0)
-        return BatchHeader(Offset(0), -1, batch.count, size, 0, self.number, batch.producer_epoch, batch.sequence)
+            return BatchHeader(Offset(0), None, batch.count, size, 0)
+        stamp = ProducerStamp(self.number, batch.producer_epoch, batch.sequence)
+        return BatchHeader(Offset(0), None, batch.count, size, 0, stamp)
 
     def _answered(self, batch: Batch, answer: Any) -> None:
         batch.in_flight = False

@@ -65,7 +65,7 @@ class LogFile:
         base = header.base_offset
         before, leo = (self.hashes[-1], self.ends[-1]) if self.ends else (self.root_hash, self.root)
         assert base == leo, f"a batch at {base} on a log that ends at {leo}"
-        after = mix2(before ^ (header.leader_epoch << 40), content + base)
+        after = mix2(before ^ (header.stamped_epoch << 40), content + base)
         self.starts.append(base)
         self.ends.append(base + header.record_count)
         self.headers.append(header)
@@ -182,8 +182,8 @@ class LogFile:
         first = bisect_left(self.starts, self.log_start)
         entries = [entry for entry in self.epochs if entry.start_offset < leo]
         for header in self.headers[first:]:
-            if not entries or header.leader_epoch > entries[-1].epoch:
-                entries.append(EpochEntry(LeaderEpoch(header.leader_epoch), Offset(header.base_offset)))
+            if not entries or header.stamped_epoch > entries[-1].epoch:
+                entries.append(EpochEntry(header.stamped_epoch, Offset(header.base_offset)))
         return tuple(entries)
 
 

@@ -173,7 +173,7 @@ class Trace(Digest):
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
         """Keep what was written."""
         start, end = log.starts[first], log.leo
-        epochs = ",".join(map(str, sorted({header.leader_epoch for header in log.headers[first:]})))
+        epochs = ",".join(map(str, sorted({header.stamped_epoch for header in log.headers[first:]})))
         self._about(process, tp, start, end, f"p{tp.partition} appended {start}..{end - 1} of epoch {epochs}")
 
     def truncated(self, process: Process, tp: TopicPartition, log: LogFile, offset: int) -> None:

@@ -24,7 +24,7 @@ from strandline.core.events import (
 )
 from strandline.core.follower import FetchState
 from strandline.core.messages import AlterPartitionAnswer, FetchedPartition, FetchResult, ProducePartition, ReplicaState
-from strandline.core.types import Acks, BatchHeader, NodeId, Offset
+from strandline.core.types import Acks, BatchHeader, LeaderEpoch, NodeId, Offset
 from strandline.sim.exhaust.bench import NOW_MS, TP, Bench, Question, node_epoch
 from strandline.sim.exhaust.control import Controller
 from strandline.sim.exhaust.local import Image, Leading, Local, Rec
@@ -68,7 +68,7 @@ class Actions:
 
     def write(self, local: Local) -> Local:
         """A producer's record arrives, with acks=0: nobody waits, and min ISR refuses nothing."""
-        part = ProducePartition(TP, BatchHeader(Offset(0), -1, 1, 1, 0), ())
+        part = ProducePartition(TP, BatchHeader(Offset(0), None, 1, 1, 0), ())
         return self._take(local, ProduceArrived(NOW_MS, 1, Acks.NONE, 0, (part,)))
 
     def shrink(self, local: Local, late: int) -> Local:
@@ -205,7 +205,7 @@ def _only(effects: list[Effect], kind: type[Answer]) -> Answer:
 
 def _received(result: FetchResult, records: tuple[Rec, ...], start: int) -> FetchedPartition:
     """The answer as it arrives, with the headers of what was read."""
-    headers = tuple(BatchHeader(Offset(start + i), r.epoch, 1, 1, 0) for i, r in enumerate(records))
+    headers = tuple(BatchHeader(Offset(start + i), LeaderEpoch(r.epoch), 1, 1, 0) for i, r in enumerate(records))
     return FetchedPartition(
         TP,
         result.refusal,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from strandline.core.types import BatchHeader, EpochEntry, Offset
+from strandline.core.types import BatchHeader, EpochEntry, Offset, ProducerStamp
 from strandline.sim.disk import LogFile
 
 _RANGE = re.compile(r"^([a-zA-Z_-]*)(\d{1,12})\.\.([a-zA-Z_-]*)(\d{1,12})$")
@@ -46,17 +46,15 @@ def expand(word: str) -> list[str]:
     return [f"{found[1]}{number}" for number in range(int(found[2]), int(found[4]) + 1)]
 
 
-def header(*, count: int = 1, size_bytes: int, producer: int | None = None, sequence: int = -1) -> BatchHeader:
+def header(*, count: int = 1, size_bytes: int, producer: int | None = None, sequence: int | None = None) -> BatchHeader:
     """A batch of records of ``size_bytes`` each; the leader stamps base offset and epoch."""
     return BatchHeader(
         base_offset=Offset(0),
-        leader_epoch=-1,
+        leader_epoch=None,
         record_count=count,
         size_bytes=size_bytes * count,
         max_timestamp_ms=0,
-        producer_id=producer,
-        producer_epoch=0 if producer is not None else -1,
-        base_sequence=sequence,
+        producer=None if producer is None or sequence is None else ProducerStamp(producer, 0, sequence),
     )
 
 
@@ -75,7 +73,7 @@ def records_in(batch: BatchHeader, payload: object) -> Iterator[Record]:
     """The records of one batch; its payload is their names."""
     assert isinstance(payload, tuple), "a batch of a scenario holds the names of its records"
     for offset, value in enumerate(payload, batch.base_offset):
-        yield Record(offset, batch.leader_epoch, value)
+        yield Record(offset, batch.stamped_epoch, value)
 
 
 def records_of(log: LogFile, start: int | None = None, end: int | None = None) -> Iterator[Record]:

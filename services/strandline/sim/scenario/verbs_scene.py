@@ -8,7 +8,7 @@ from typing import Any
 from strandline.core.controller_messages import CreateTopics, NewTopic, TopicsCreated
 from strandline.core.controller_state import ControllerTimings
 from strandline.core.timings import NodeTimings
-from strandline.core.types import Durability, FetchHw, IsrJoin, Offset, Truncation
+from strandline.core.types import Durability, FetchHw, IsrJoin, LeaderEpoch, Offset, Truncation
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.control import CLUSTER_ID
 from strandline.sim.scenario.language import Word
@@ -170,7 +170,7 @@ def preload(call: Call) -> None:
         epoch, values = _span(call, word, log.leo)
         for batch_values in in_batches(values, call.positive_option("batch", 1)):
             batch = header(count=len(batch_values), size_bytes=call.integer_option("size", RECORD_BYTES))
-            write(actor, batch._replace(base_offset=Offset(log.leo), leader_epoch=epoch), batch_values)
+            write(actor, batch._replace(base_offset=Offset(log.leo), leader_epoch=LeaderEpoch(epoch)), batch_values)
     log.hw_cached = log.hw_durable = min(call.integer_option("hw", 0), log.leo)
     log.recover()
 
