@@ -1,4 +1,7 @@
-"""Decides who is in sync, and from when a change of that counts.
+"""Who is in sync: who joins, who must leave, who counts for the high watermark, and from when a change counts.
+
+A follower leaves by this file when it was not at its leader's log end for `replica.lag.time.max.ms` of the leader's
+clock, and by `core.leadership` when the controller fences its node.
 
 Invariant (I6): while a change is pending the *maximal* ISR is the stricter reading of it, for an
 expansion with the new member, for a shrink with the removed ones, because the controller may already
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.core.messages import ProposedIsr
+from strandline.core.messages import NodeImage, ProposedIsr
 from strandline.core.progress import FollowerProgress
 from strandline.core.types import IsrJoin, NodeId, Offset, PartitionEpoch
 
@@ -50,6 +53,42 @@ class IsrState:
     def reverted(self) -> IsrState:
         """The change is known not to have happened and never to happen."""
         return IsrState(self.committed, self.partition_epoch, unproven=self.unproven)
+
+
+def is_eligible(follower: FollowerProgress, node: NodeImage | None) -> bool:
+    """Whether the process that was counted last is the registered one, and may be a member at all (M16, M44)."""
+    return (
+        node is not None
+        and not node.fenced
+        and not node.shutting_down
+        and not node.is_observer
+        and follower.node_epoch == node.node_epoch
+    )
+
+
+def counts_for_hw(
+    follower: FollowerProgress,
+    *,
+    is_member: bool,
+    is_replica: bool,
+    node: NodeImage | None,
+    leader_leo: Offset,
+    now_ms: int,
+    lag_max_ms: int,
+) -> bool:
+    """Whether the HW waits for this follower (M16).
+
+    For every member, as it could be elected. And for a replica that could join at any moment: were it left out, the
+    HW could pass it between the moment it qualifies and the moment it is a member.
+    """
+    if is_member:
+        return True
+    return is_replica and follower.is_caught_up(leader_leo, now_ms, lag_max_ms) and is_eligible(follower, node)
+
+
+def must_leave(follower: FollowerProgress, *, leader_leo: Offset, now_ms: int, lag_max_ms: int) -> bool:
+    """Whether a member has to go: it neither is at the log end nor was within the lag time (M42)."""
+    return not follower.is_caught_up(leader_leo, now_ms, lag_max_ms)
 
 
 def may_join(

@@ -227,27 +227,19 @@ class LeaderReplica:
 
     def _counted(self, now_ms: int) -> list[FollowerProgress]:
         maximal = self.isr.maximal
-        lag_max_ms = self._timings.replica_lag_time_max_ms
         return [
             follower
             for node_id, follower in self.progress.items()
-            if node_id in maximal
-            or (
-                node_id in self.image.replicas
-                and follower.is_caught_up(self.log.leo, now_ms, lag_max_ms)
-                and self._is_eligible(follower)
+            if isr.counts_for_hw(
+                follower,
+                is_member=node_id in maximal,
+                is_replica=node_id in self.image.replicas,
+                node=self._nodes.get(node_id),
+                leader_leo=self.log.leo,
+                now_ms=now_ms,
+                lag_max_ms=self._timings.replica_lag_time_max_ms,
             )
         ]
-
-    def _is_eligible(self, follower: FollowerProgress) -> bool:
-        node = self._nodes.get(follower.node_id)
-        return (
-            node is not None
-            and not node.fenced
-            and not node.shutting_down
-            and not node.is_observer
-            and follower.node_epoch == node.node_epoch
-        )
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -278,7 +270,7 @@ class LeaderReplica:
         follower = self.progress.get(node_id)
         return (
             follower is not None
-            and self._is_eligible(follower)
+            and isr.is_eligible(follower, self._nodes.get(node_id))
             and isr.may_join(
                 follower,
                 hw=self.log.hw,
@@ -298,7 +290,8 @@ class LeaderReplica:
         staying = [
             n
             for n in self.isr.committed
-            if n == self.node_id or self.progress[n].is_caught_up(self.log.leo, now_ms, lag_max_ms)
+            if n == self.node_id
+            or not isr.must_leave(self.progress[n], leader_leo=self.log.leo, now_ms=now_ms, lag_max_ms=lag_max_ms)
         ]
         if len(staying) == len(self.isr.committed):
             return None
@@ -344,10 +337,6 @@ class LeaderReplica:
         """This process itself stood still for ``gap_ms`` (M59)."""
         for follower in self.progress.values():
             follower.excuse(gap_ms)
-
-    def bytes_available(self, start: Offset, end: Offset) -> int:
-        """Bytes that wait in [start, end)."""
-        return self.log.sizes.bytes_between(start, end)
 
     def __repr__(self) -> str:
         isr_members = ",".join(map(str, self.isr.committed))
