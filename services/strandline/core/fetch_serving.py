@@ -38,8 +38,6 @@ class FetchServing:
         self._checked = state.truncation.checked
         self.parked = ParkedFetches()
         self.expired_total = 0
-        # Fetches to look at again at the end of the step, with the partitions that woke them.
-        self._woken: dict[int, dict[TopicPartition, None]] = {}
 
     # --- arrival ------------------------------------------------------------------------------------
 
@@ -210,23 +208,6 @@ class FetchServing:
         logs = self._state.logs
         return sum(logs[r.tp].sizes.bytes_between(r.read.start, r.read.end) for r in results if r.read is not None)
 
-    def wake_replicas(self, tp: TopicPartition) -> None:
-        """The log grew: replicas may have something to fetch."""
-        for fetch in self.parked.at(tp):
-            if fetch.replica is not None:
-                self._woken.setdefault(fetch.request_id, {})[tp] = None
-
-    def wake_consumers(self, tp: TopicPartition) -> None:
-        """The HW moved: consumers may have something to read. It does not wake replicas (M22, KAFKA-9952)."""
-        for fetch in self.parked.at(tp):
-            if fetch.replica is None:
-                self._woken.setdefault(fetch.request_id, {})[tp] = None
-
-    def wake_all(self, tp: TopicPartition) -> None:
-        """The partition's leader changed, or the partition is gone: everybody must hear of it (T15)."""
-        for fetch in self.parked.at(tp):
-            self._woken.setdefault(fetch.request_id, {})[tp] = None
-
     def meet_append(self, leader: LeaderReplica, leo_before: Offset, now_ms: int) -> None:
         """An append found these replicas parked at the log end: they were caught up until now (M43)."""
         for fetch in self.parked.at(leader.log.tp):
@@ -237,11 +218,10 @@ class FetchServing:
 
     def complete_woken(self, out: list[Effect]) -> None:
         """End of a step: read again what was woken, and answer what is ripe."""
-        while self._woken:
-            woken, self._woken = self._woken, {}
-            for request_id, tps in woken.items():
-                fetch = self.parked.get(request_id)
-                if fetch is not None:
+        while woken := self.parked.take_woken():
+            for fetch, tps in woken:
+                # An answer before it in this loop may have ended it.
+                if self.parked.get(fetch.request_id) is fetch:
                     self._try_complete(fetch, tps, out)
 
     def _try_complete(self, fetch: ParkedFetch, woken: Iterable[TopicPartition], out: list[Effect]) -> None:

@@ -80,7 +80,7 @@ class NodeCore:
         self._reports = Reporting(self.state)
         self._fetches = FetchServing(self.state, self._acknowledged, self._reports.refused)
         self._offsets = OffsetServing(self.state)
-        self._fetcher = Fetcher(self.state, self._fetches.wake_consumers)
+        self._fetcher = Fetcher(self.state, self._fetches.parked.wake_consumers)
         self._isr = IsrChannel(self.state)
         self._reporter = LogReporter(self.state)
         self._metadata = MetadataFollower(self.state, seen)
@@ -179,7 +179,7 @@ class NodeCore:
             self._reports.appended(leader, event.now_ms)
             if not self._fsync:
                 self._try_hw(leader, "produce", (leader.node_id,), event.now_ms, out)
-            self._fetches.wake_replicas(tp)
+            self._fetches.parked.wake_replicas(tp)
         for part in event.partitions:
             # A duplicate may wait for an offset that was committed long ago; no HW move will wake it.
             if part.tp not in grown:
@@ -223,7 +223,7 @@ class NodeCore:
         if leader.maybe_raise_hw(now_ms):
             self._reports.hw_rose(leader, before, cause, blockers, now_ms, out)
             self._produce.hw_rose(leader, out)
-            self._fetches.wake_consumers(leader.log.tp)
+            self._fetches.parked.wake_consumers(leader.log.tp)
 
     def _fetch_served(self, event: FetchServed, _: list[Effect]) -> None:
         for tp, end in event.ends:
@@ -307,7 +307,7 @@ class NodeCore:
             initiator = "leader" if proposed == frozenset(leader.isr.committed) else "controller"
             self._reports.isr_changed(leader, now_ms, out, initiator=initiator)
             self._try_hw(leader, cause, (), now_ms, out)
-            self._fetches.wake_all(tp)
+            self._fetches.parked.wake_all(tp)
             return
         follower = self.state.followers.get(tp)
         if follower is not None and image.leader_epoch == follower.leader_epoch and image.leader != self.state.node_id:
@@ -333,7 +333,7 @@ class NodeCore:
         follower = self.state.followers.pop(tp, None)
         if follower is not None:
             self._fetcher.release(follower, out)
-        self._fetches.wake_all(tp)
+        self._fetches.parked.wake_all(tp)
         if tp not in self.state.images:
             self._reporter.forget(tp)
             self.state.logs.pop(tp, None)

@@ -1,4 +1,4 @@
-"""Who is parked for a fetch, until when, and what each stream was last told.
+"""Who is parked for a fetch, until when, by what it is woken, and what each stream was last told.
 
 Invariant: a partition of a stream is in at most one parked fetch (naming it again replaces it); every
 parked fetch leaves by bytes, error, deadline, replacement or its caller's going away, exactly once.
@@ -6,6 +6,7 @@ parked fetch leaves by bytes, error, deadline, replacement or its caller's going
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -53,6 +54,8 @@ class ParkedFetches:
         self._by_partition: dict[TopicPartition, dict[int, None]] = {}
         self._by_deadline: list[tuple[int, int]] = []
         self._streams: dict[int, _Stream] = {}
+        # Fetches to look at again at the end of the step, with the partitions that woke them.
+        self._woken: dict[int, dict[TopicPartition, None]] = {}
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -97,6 +100,33 @@ class ParkedFetches:
     def at(self, tp: TopicPartition) -> list[ParkedFetch]:
         """The fetches parked on ``tp``."""
         return [self._parked[i] for i in self._by_partition.get(tp, ())]
+
+    def wake_replicas(self, tp: TopicPartition) -> None:
+        """The log grew: replicas may have something to fetch."""
+        for fetch in self.at(tp):
+            if fetch.replica is not None:
+                self._wake(fetch, tp)
+
+    def wake_consumers(self, tp: TopicPartition) -> None:
+        """The HW moved: consumers may have something to read. It does not wake replicas (M22, KAFKA-9952)."""
+        for fetch in self.at(tp):
+            if fetch.replica is None:
+                self._wake(fetch, tp)
+
+    def wake_all(self, tp: TopicPartition) -> None:
+        """The partition's leader changed, or the partition is gone: every asker must hear of it (T15)."""
+        for fetch in self.at(tp):
+            self._wake(fetch, tp)
+
+    def _wake(self, fetch: ParkedFetch, tp: TopicPartition) -> None:
+        self._woken.setdefault(fetch.request_id, {})[tp] = None
+
+    def take_woken(self) -> list[tuple[ParkedFetch, Iterable[TopicPartition]]]:
+        """The fetches that were woken since this was asked last, each with the partitions that woke it."""
+        if not self._woken:
+            return []
+        woken, self._woken = self._woken, {}
+        return [(self._parked[i], tps) for i, tps in woken.items() if i in self._parked]
 
     def get(self, request_id: int) -> ParkedFetch | None:
         """The parked fetch of a call, if it still is parked."""
