@@ -12,7 +12,7 @@ from strandline.cli.cluster import Seen, document, replica_lags, screen, status_
 from strandline.cli.health import judge
 from strandline.cli.node import node_rows
 from strandline.core.messages import MetadataImage, PartitionView
-from strandline.core.types import NodeId, Rules, Truncation
+from strandline.core.types import Durability, NodeId, Rules
 
 
 def seen(shown: MetadataImage, *views: PartitionView) -> Seen:
@@ -114,11 +114,11 @@ def test_the_document_is_for_programs() -> None:
 
 
 def test_a_cluster_that_may_lose_records_says_so() -> None:
-    """Under a rule of history the first lines of the screen and a field of the document are the warning."""
-    shown = replace(image(partition(0)), rules=Rules(truncation=Truncation.HIGH_WATERMARK))
+    """Under page-cache the first lines of the screen and a field of the document are the warning."""
+    shown = replace(image(partition(0)), rules=Rules(durability=Durability.PAGE_CACHE))
 
-    assert "WARNING  truncation=high-watermark" in printed(shown)
-    assert "CAN LOSE ACKNOWLEDGED RECORDS" in document(seen(shown))["warning"]
+    assert "WARNING  durability=page-cache" in printed(shown)
+    assert "power loss" in document(seen(shown))["warning"]
     assert document(seen(image(partition(0))))["warning"] is None
 
 

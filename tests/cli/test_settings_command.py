@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.cli.failures import CommandFailed
 from strandline.cli.settings import RoleName, rules_warning, setting_rows
 
 
@@ -25,11 +26,17 @@ def test_settings_tell_their_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("role", [RoleName.REPLICA, RoleName.CONTROLLER])
-def test_a_rule_of_history_is_announced(role: RoleName) -> None:
-    """A role that would start under a rule that loses records says so; under any other it is silent."""
-    historic = setting_rows(role, ["--truncation", "high-watermark"])
-    today = setting_rows(role, ["--truncation", "fetch"])
-    default = setting_rows(role, [])
+def test_what_page_cache_costs_is_printed(role: RoleName) -> None:
+    """A role that would start with page-cache names what a power loss costs; with fsync there is no warning."""
+    cached = setting_rows(role, ["--durability", "page-cache"])
+    synced = setting_rows(role, ["--truncation", "fetch"])
 
-    assert "CAN LOSE ACKNOWLEDGED RECORDS" in (rules_warning(historic) or "")
-    assert (rules_warning(today), rules_warning(default)) == (None, None)
+    assert "power loss" in (rules_warning(cached) or "")
+    assert rules_warning(synced) is None
+
+
+@pytest.mark.parametrize("role", [RoleName.REPLICA, RoleName.CONTROLLER])
+def test_a_historic_rule_cannot_be_set(role: RoleName) -> None:
+    """A server cannot be configured to a rule that loses acknowledged records; the refusal names the field."""
+    with pytest.raises(CommandFailed, match=r"truncation.*leader-epoch or fetch"):
+        setting_rows(role, ["--truncation", "high-watermark"])

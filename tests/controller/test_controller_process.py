@@ -30,14 +30,15 @@ from running_controller import (
 from strandline.controller.process import ControllerProcess
 from strandline.controller.recover import main as recover
 from strandline.controller.servicer import SERVICE
+from strandline.controller.settings import ControllerSettings
 from strandline.core import feature_levels
 from strandline.core.controller_events import ConnectionRefused
 from strandline.core.controller_messages import CreateTopics, GetMetadata, MetadataTold, NewTopic, TopicsCreated
-from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.controller_state import ClusterHeader, ClusterState, Transaction
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import MetadataImage
 from strandline.core.position_proof import prove
-from strandline.core.types import NodeEpoch, NodeId, Truncation
+from strandline.core.types import Durability, FetchHw, IsrJoin, NodeEpoch, NodeId, Rules, Truncation
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
 from strandline.rpc.channels import open_channel
@@ -591,14 +592,29 @@ async def create_briefly(stub: Any) -> None:
     await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=0.5)
 
 
-@pytest.mark.parametrize(("truncation", "warned"), [(Truncation.KIP_101, True), (None, False)])
-async def test_a_historic_rule_is_announced_at_the_start(
-    tmp_path: Path, truncation: Truncation | None, warned: bool
+@pytest.mark.parametrize(("durability", "warned"), [(Durability.PAGE_CACHE, True), (None, False)])
+async def test_what_page_cache_costs_is_logged_at_the_start(
+    tmp_path: Path, durability: Durability | None, warned: bool
 ) -> None:
     """A controller whose cluster can lose acknowledged records logs it before it serves; any other does not."""
     with structlog.testing.capture_logs() as lines:
-        async with controller(tmp_path, truncation=truncation):
+        async with controller(tmp_path, durability=durability):
             pass
     warnings = [line["event"] for line in lines if line["log_level"] == "warning"]
 
-    assert [("CAN LOSE ACKNOWLEDGED RECORDS" in line) for line in warnings] == ([True] if warned else [])
+    assert [("durability=page-cache" in line) for line in warnings] == ([True] if warned else [])
+
+
+@pytest.mark.parametrize(
+    "rules", [Rules(truncation=Truncation.KIP_101), Rules(isr_join=IsrJoin.HW), Rules(fetch_hw=FetchHw.UPDATED)]
+)
+async def test_a_store_of_historic_rules_is_refused(tmp_path: Path, rules: Rules) -> None:
+    """A rule under which acknowledged records are lost is not served; the sentence names the rule and the remedy."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([Transaction(header=ClusterHeader(cluster_id="old", rules=rules))])
+    await store.close()
+    process = ControllerProcess(ControllerSettings(data_dir=tmp_path))
+
+    with pytest.raises(ValueError, match="copy the records into a new cluster"):
+        await process.start()

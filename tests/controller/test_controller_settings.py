@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strandline.controller.settings import ControllerSettings
-from strandline.core.types import Durability, IsrJoin, Rules
+from strandline.core.types import Durability, Rules, Truncation
 from strandline.runtime.settings import Origin, SettingsWrong, load_settings
 
 BASE: dict[str, object] = {"data_dir": "/tmp/c"}
@@ -66,10 +66,17 @@ def test_every_setting_is_described() -> None:
 
 def test_given_rules_are_merged_with_defaults_once(tmp_path: Path) -> None:
     """At the first start what is not given has its default; later what is not given is as stored."""
-    given = ControllerSettings(data_dir=tmp_path, isr_join=IsrJoin.HW)
-    stored = Rules(isr_join=IsrJoin.HW, durability=Durability.PAGE_CACHE)
+    given = ControllerSettings(data_dir=tmp_path, truncation=Truncation.FETCH)
+    stored = Rules(truncation=Truncation.FETCH, durability=Durability.PAGE_CACHE)
 
-    assert given.rules(None) == Rules(isr_join=IsrJoin.HW)
+    assert given.rules(None) == Rules(truncation=Truncation.FETCH)
     assert given.rules(stored) == stored
-    with pytest.raises(ValueError, match="isr_join"):
+    with pytest.raises(ValueError, match="truncation"):
         given.rules(Rules())
+
+
+@pytest.mark.parametrize("truncation", [Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK])
+def test_no_server_takes_a_historic_rule(tmp_path: Path, truncation: Truncation) -> None:
+    """A rule that Kafka abandoned is refused, with the values that servers run."""
+    with pytest.raises(ValueError, match="servers run leader-epoch or fetch"):
+        ControllerSettings(data_dir=tmp_path, truncation=truncation)

@@ -120,7 +120,7 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from strandline.core.truncation import loss_warning
+    from strandline.core.durability import loss_warning
 
     image = seen.image
     verdict = Text("healthy", style="bold green") if seen.health.healthy else Text("not healthy", style="bold red")
@@ -184,7 +184,7 @@ def summary(image: MetadataImage) -> dict[str, int]:
 def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
     """The same for programs."""
     from strandline.cli.node import node_rows
-    from strandline.core.truncation import loss_warning
+    from strandline.core.durability import loss_warning
 
     image, rows = seen.image, status_rows(seen, everything=everything)
     shown = [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]

@@ -98,12 +98,12 @@ def setting_rows(role: RoleName, words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def rules_warning(rows: Sequence[dict[str, Any]]) -> str | None:
-    """What must be said of a role that would start with these values; None if its rules are safe."""
-    from strandline.core.truncation import loss_warning
-    from strandline.core.types import Rules, Truncation
+    """What must be said of a role that would start with these values; None if its rules lose nothing."""
+    from strandline.core.durability import loss_warning
+    from strandline.core.types import Durability, Rules
 
-    value = next((row["value"] for row in rows if row["setting"] == "truncation"), None)
-    return loss_warning(Rules(truncation=Truncation(value))) if value else None
+    value = next((row["value"] for row in rows if row["setting"] == "durability"), None)
+    return loss_warning(Rules(durability=Durability(value))) if value else None
 
 
 def settings_class(role: RoleName) -> type[ServiceSettings]:

@@ -29,10 +29,12 @@ from strandline.core import feature_levels
 from strandline.core.controller import ControllerCore
 from strandline.core.controller_events import ControllerStarted
 from strandline.core.controller_state import ClusterState
+from strandline.core.durability import loss_warning
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint
 from strandline.core.snapshots import cluster_snapshots
-from strandline.core.truncation import loss_warning
+from strandline.core.truncation import historic_fault
+from strandline.core.types import Rules
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
 from strandline.metadata.sqlite import SqliteStore
@@ -94,9 +96,7 @@ class ControllerProcess:
 
     async def _begin(self, state: ClusterState | None) -> None:
         settings = self.settings
-        rules = settings.rules(state.header.rules if state else None)
-        if state is not None:
-            _refuse_newer(state)
+        rules = self._rules(state)
         if self._tls is not None and state is not None:
             self._tls.must_be(CallerRole.CONTROLLER, cluster_id=state.header.cluster_id)
         if warning := loss_warning(rules):
@@ -142,6 +142,18 @@ class ControllerProcess:
         self._write_endpoint()
         _log.info("serving", address=target(self._bound), controller=repr(self.driver.core))
 
+    def _rules(self, state: ClusterState | None) -> Rules:
+        """The cluster's rules, if this release may serve it.
+
+        Raises:
+            ValueError: it may not; the sentence says why and what to do.
+        """
+        if state is not None:
+            _refuse_newer(state)
+            if fault := historic_fault(state.header.rules):
+                raise ValueError(f"the store's rules cannot be served: {fault}")
+        return self.settings.rules(state.header.rules if state else None)
+
     async def _begin_reign(self, core: ControllerCore) -> None:
         """The next controller epoch, durable before anything is served in it."""
         self.driver.begin(
@@ -161,10 +173,7 @@ class ControllerProcess:
             await self.health.set_serving(False)
             await self.driver.perform_pending()
             state = await self._store.reopened()
-            rules = self.settings.rules(state.header.rules if state else None)
-            if state is not None:
-                _refuse_newer(state)
-            await self._begin_reign(ControllerCore(state, rules, self.settings.timings()))
+            await self._begin_reign(ControllerCore(state, self._rules(state), self.settings.timings()))
             await self.health.set_serving(True)
             _log.info("serving again", controller=repr(self.driver.core))
 

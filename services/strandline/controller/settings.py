@@ -1,6 +1,6 @@
 """Decides what can be set on the controller, and turns it into the frozen values that the core takes.
 
-Invariant: the four rules are given once, at the first start; later a rule that is given must be the stored one.
+Invariant: the two rules are given once, at the first start; later a rule that is given must be the stored one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from strandline.core.controller_state import ControllerTimings
-from strandline.core.types import Durability, FetchHw, IsrJoin, Rules, Truncation
+from strandline.core.types import Durability, Rules
 from strandline.export.encoding import ExportFormat
 from strandline.rpc.limits import Keepalive
 from strandline.runtime.exporting import (
@@ -35,7 +35,7 @@ from strandline.runtime.guarding import (
     check_guards,
 )
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import ServiceSettings
+from strandline.runtime.settings import ServedTruncation, ServiceSettings
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
 
@@ -56,9 +56,9 @@ class ControllerSettings(ServiceSettings):
     log_level: LogLevelSetting = LogLevel.INFO
     reflection: bool = Field(True, description="serve gRPC reflection")
 
-    truncation: Truncation | None = Field(None, description="first start: how a follower finds its cut; leader-epoch")
-    fetch_hw: FetchHw | None = Field(None, description="first start: HW of an immediate fetch answer; snapshot")
-    isr_join: IsrJoin | None = Field(None, description="first start: when a follower may join the ISR; caught-up")
+    truncation: ServedTruncation | None = Field(
+        None, description="first start: how a follower finds its cut: leader-epoch or fetch; leader-epoch"
+    )
     durability: Durability | None = Field(None, description="first start: what an acknowledgement means; fsync")
 
     session_timeout_ms: int = Field(9_000, ge=200, description="silence after which a node is fenced")
@@ -132,4 +132,4 @@ class ControllerSettings(ServiceSettings):
         return Keepalive(ping_every_ms=self.ping_every_ms, ping_timeout_ms=self.ping_timeout_ms)
 
 
-_RULES = ("truncation", "fetch_hw", "isr_join", "durability")
+_RULES = ("truncation", "durability")

@@ -6,7 +6,17 @@ appended when it was *issued*; a truncation between issue and completion takes a
 
 from __future__ import annotations
 
-from strandline.core.types import Offset
+from strandline.core.types import Durability, Offset, Rules
+
+
+def loss_warning(rules: Rules) -> str | None:
+    """What ``durability=page-cache`` costs, for logs and screens; None under ``fsync``."""
+    if rules.durability is Durability.FSYNC:
+        return None
+    return (
+        "durability=page-cache acknowledges records before any disk holds them: a power loss of as many machines as "
+        "acknowledged a record loses it; durability=fsync does not"
+    )
 
 
 class DurablePoint:

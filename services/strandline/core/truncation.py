@@ -125,11 +125,20 @@ def rule_for(truncation: Truncation) -> AskedTruncation:
     return RULES[truncation]
 
 
-def loss_warning(rules: Rules) -> str | None:
-    """The sentence with which a cluster under a historic rule introduces itself; None if its rules are safe."""
-    if rules.truncation not in HISTORIC:
-        return None
-    return (
-        f"truncation={rules.truncation} is a rule of history: this cluster CAN LOSE ACKNOWLEDGED RECORDS and its "
-        "replicas can differ for ever; it exists to show that, never for data you need"
-    )
+def historic_fault(rules: Rules) -> str | None:
+    """Why no server may run under these rules; None if it may.
+
+    Kafka abandoned them because they lose acknowledged records. Simulator, scenarios and searches show how.
+    """
+    today = Rules(durability=rules.durability)
+    if rules.truncation in HISTORIC:
+        return f"truncation={rules.truncation} loses acknowledged records and lets replicas differ for ever; {_REMEDY}"
+    if rules.fetch_hw is not today.fetch_hw or rules.isr_join is not today.isr_join:
+        return f"fetch-hw={rules.fetch_hw} and isr-join={rules.isr_join} are rules of history; {_REMEDY}"
+    return None
+
+
+_REMEDY = (
+    "servers run leader-epoch or fetch, with fetch-hw=snapshot and isr-join=caught-up: copy the records into a new "
+    "cluster; `strandline scenario run` shows what the historic rules do"
+)

@@ -18,13 +18,14 @@ import grpc
 import structlog
 
 from strandline.core import feature_levels
+from strandline.core.durability import loss_warning
 from strandline.core.effects import Emit
 from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, PartitionImage, RegisterNode
 from strandline.core.node import NodeCore
 from strandline.core.samples import leader_snapshot
-from strandline.core.truncation import loss_warning
+from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId, TopicPartition
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
@@ -108,6 +109,8 @@ class ReplicaNode:
         self._tls = self._open_tls()
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         seen = self.logs.stored_metadata()
+        if seen is not None and (fault := historic_fault(seen.rules)):
+            self._stop(ExitCode.REFUSED, f"the rules that this directory was written under cannot be served: {fault}")
         await asyncio.to_thread(self.logs.open_all, _say_progress)
         self._wire(seen)
         self._bind()

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from strandline.core.messages import Endpoint
 from strandline.core.timings import NodeTimings
-from strandline.core.types import Durability, FetchHw, IsrJoin, Role, Rules, Truncation
+from strandline.core.types import Durability, Role, Rules, Truncation
 from strandline.export.encoding import ExportFormat
 from strandline.rpc.channels import parse_endpoint
 from strandline.runtime.exporting import (
@@ -30,7 +30,7 @@ from strandline.runtime.exporting import (
 )
 from strandline.runtime.guarding import HealthBind, Insecure, MetricsBind, TlsCa, TlsCert, TlsKey, check_guards
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import ServiceSettings, split_commas
+from strandline.runtime.settings import ServedTruncation, ServiceSettings, split_commas
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
@@ -63,9 +63,9 @@ class ReplicaSettings(ServiceSettings):
     log_level: LogLevelSetting = LogLevel.INFO
     reflection: bool = Field(True, description="serve gRPC reflection")
 
-    truncation: Truncation = Field(Truncation.LEADER_EPOCH, description="how a returning follower finds its cut")
-    fetch_hw: FetchHw = Field(FetchHw.SNAPSHOT, description="which HW an immediate fetch answer carries")
-    isr_join: IsrJoin = Field(IsrJoin.CAUGHT_UP, description="when a follower may join the ISR")
+    truncation: ServedTruncation = Field(
+        Truncation.LEADER_EPOCH, description="how a returning follower finds its cut: leader-epoch or fetch"
+    )
     durability: Durability = Field(Durability.FSYNC, description="what an acknowledgement means")
 
     replica_lag_time_max_ms: int = Field(30_000, ge=100, description="lag after which a follower leaves the ISR")
@@ -119,10 +119,8 @@ class ReplicaSettings(ServiceSettings):
         return self
 
     def rules(self) -> Rules:
-        """The four cluster-wide settings in which history differs."""
-        return Rules(
-            truncation=self.truncation, fetch_hw=self.fetch_hw, isr_join=self.isr_join, durability=self.durability
-        )
+        """The rules that the whole cluster shares."""
+        return Rules(truncation=self.truncation, durability=self.durability)
 
     def timings(self) -> NodeTimings:
         """The durations and bounds of the core."""

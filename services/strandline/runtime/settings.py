@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from strandline.core.truncation import historic_fault
+from strandline.core.types import Rules, Truncation
 from strandline.runtime.variables import unknown_variable
 
 ENV_PREFIX = "STRANDLINE_"
@@ -34,6 +36,16 @@ class Origin(StrEnum):
 
 class SettingsWrong(Exception):
     """A setting cannot be used; the sentence names it and says what is allowed."""
+
+
+def _served(truncation: Truncation) -> Truncation:
+    if fault := historic_fault(Rules(truncation=truncation)):
+        raise ValueError(fault)
+    return truncation
+
+
+ServedTruncation = Annotated[Truncation, AfterValidator(_served)]
+"""How a follower finds its cut, in a server: a rule that Kafka abandoned is refused."""
 
 
 class ServiceSettings(BaseSettings):
