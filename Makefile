@@ -12,7 +12,7 @@ help: ## list the verbs
 demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost [FILE=path]
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
 
-test: check packages pytest ## all checks and all tests
+test: check packages pytest ## all checks, and the tests that end within minutes
 
 # What some tests look with or mount by; without it they are skipped, and say so.
 packages: ## Debian's packages that tests need: installed for root, otherwise named
