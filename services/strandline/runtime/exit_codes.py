@@ -37,8 +37,6 @@ class ExitCode(IntEnum):
     """The address to listen on is taken or not local."""
     STOP_TOOK_TOO_LONG = 18
     """The controlled shutdown or the last flush did not end in time; the next start recovers."""
-    STORE_STALE = 19
-    """The controller's store is older than what nodes have seen (TR18); `strandline controller recover`."""
 
 
 def stop_process(code: ExitCode, line: str) -> NoReturn:
