@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
     INVARIANT_BROKEN = 12
     """An assertion of the core or of a performer failed: a bug; keep the directory and report it."""
     FENCED = 13
-    """A newer process registered under this node id; this one must not come back (1.9)."""
+    """A newer process registered under this node id; this one must not come back."""
     FSYNC_HUNG = 14
     """An fsync took longer than the session time-out (M59)."""
     DIRECTORY_IN_USE = 15
