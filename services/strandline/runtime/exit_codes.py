@@ -39,6 +39,16 @@ class ExitCode(IntEnum):
     """The controlled shutdown or the last flush did not end in time; the next start recovers."""
 
 
+def require_assertions() -> None:
+    """End the process under ``python -O``, which removes every assertion: invariants would no longer be checked."""
+    if not __debug__:
+        stop_process(
+            ExitCode.USAGE,
+            "this Python removes assertions, and the invariants of the log are asserted; "
+            "start it without -O and with PYTHONOPTIMIZE unset",
+        )
+
+
 def stop_process(code: ExitCode, line: str) -> NoReturn:
     """Print one line and end the process at once: no answer, no retry, no cleanup that could lie."""
     print(f"strandline: {line}", file=sys.stderr, flush=True)  # noqa: T201 - the one line a fail-stop prints
