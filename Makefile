@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos test-kubernetes mutants protos campaigns bench bench-sim bench-export bench-analytics images metrics-page grpcurl-page runbooks settings-page requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos test-kubernetes mutants protos protos-released campaigns bench bench-sim bench-export bench-analytics images metrics-page grpcurl-page runbooks settings-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -12,7 +12,7 @@ help: ## list the verbs
 demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost [FILE=path]
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
 
-test: check packages pytest ## all checks and all tests
+test: check packages pytest ## all checks, and the tests that end within minutes
 
 # What some tests look with or mount by; without it they are skipped, and say so.
 packages: ## Debian's packages that tests need: installed for root, otherwise named
@@ -41,6 +41,8 @@ check: .venv/.installed ## format, lint, types, import rules, contract
 	@echo "==> mypy --strict";     $(BIN)/mypy --no-error-summary
 	@echo "==> import rules";      $(BIN)/lint-imports --no-logo > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 	@echo "==> buf lint, format";  $(BIN)/buf lint protos && $(BIN)/buf format --diff --exit-code protos
+	@# The contract of the last release; written by make protos-released after a release, and by nothing else.
+	@echo "==> buf breaking";      $(BIN)/buf breaking protos --against protos/released/v1.binpb
 	@echo "==> generated code";    rm -rf .venv/generated && $(BIN)/python protos/generate.py .venv/generated \
 	  && diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/v1 services/strandline/v1 \
 	  || { echo "run: make protos"; exit 1; }
@@ -57,6 +59,9 @@ mutants: .venv/.installed ## break the protocol on purpose: is every bug caught?
 protos: .venv/.installed ## format the contract and generate services/strandline/v1 from it
 	@$(BIN)/buf format --write protos
 	@$(BIN)/python protos/generate.py
+
+protos-released: .venv/.installed ## after a release: keep its contract, which later ones must not break
+	@$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb
 
 test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
 	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }

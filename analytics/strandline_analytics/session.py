@@ -28,7 +28,7 @@ _MEANING = {
 """What an answer depends on, so it holds wherever Spark runs."""
 _WISHES = {
     "spark.sql.adaptive.enabled": "true",
-    # Results of an hour replace the results of that hour and no other (`state-events` 3.1).
+    # Results of an hour replace the results of that hour and no other.
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
     # To look for the best way of compressing each column costs more than all the statistics that read it.

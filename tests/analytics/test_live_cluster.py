@@ -1,4 +1,4 @@
-"""The figures against real processes: a follower that hangs, and a leader that is killed, by whoever watched (4.5)."""
+"""The figures against real processes: a follower that hangs, and a leader that is killed, by those who watched."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ Row = Mapping[str, Any]
 
 HEAD = """# Measurements
 
-Written by `make bench` from `benchmarks.json`, which lies beside this page; nothing here was typed by hand.
+Written by `make bench` from `benchmarks.json`, which lies beside this page.
 
 All parties ran on one machine in interleaved rounds: each round measures every party once per shape, in turn.
 A closed loop keeps `window` requests outstanding; acks=all with three replicas for us, R3 on file for NATS.
@@ -109,10 +109,17 @@ def failover_table(measured: Sequence[Row]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _commit(about: Row) -> str:
+    if "commit" in about:
+        return f" at commit {about['commit']}"
+    return " at a commit that was not recorded (the data path has changed since)"
+
+
 def page(results: Row) -> str:
     """The whole page."""
     about = results["about"]
-    facts = f"\nMeasured {about['date']} on {about['cpus']} CPUs, {about['kernel']}, Python {about['python']}, "
+    facts = f"\nMeasured {about['date']}{_commit(about)} on {about['cpus']} CPUs, {about['kernel']}, "
+    facts += f"Python {about['python']}, "
     facts += f"grpcio {about['grpcio']}, {about['nats']}, everybody at nice {about['nice']}; {about['rounds']} rounds, "
     facts += f"{about['run_s']} s each after {about['warm_s']} s of warming; "
     facts += f"worst steal time in a measurement {about['steal_percent']} %.\n"

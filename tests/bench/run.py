@@ -87,6 +87,7 @@ def about(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
     nats_version = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True).stdout
     return {
         "date": datetime.now(UTC).date().isoformat(),
+        "commit": _commit(),
         "cpus": os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -98,6 +99,12 @@ def about(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
         "run_s": options.run_s,
         "steal_percent": max((r["figures"]["steal_percent"] for r in rows), default=0.0),
     }
+
+
+def _commit() -> str:
+    """Which code was measured: figures of another commit say little about today's."""
+    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _progress() -> Progress:

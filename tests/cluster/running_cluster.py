@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SESSION_TIMEOUT_MS = 1_500
 CALL_S = 5.0
 SETTLE_S = 30.0
-"""How long after the last fault everything may take to be whole again (`reliability` 4.2, G2)."""
+"""How long after the last fault everything may take to be whole again (G2 of RELIABILITY.md#the-criteria)."""
 ELECTION_S = SESSION_TIMEOUT_MS / 1000 + 2.0
 """How long a partition may be without a leader (G4)."""
 
@@ -96,7 +96,7 @@ def stopped(cluster: LocalCluster) -> list[str]:
 
 
 def deaths(cluster: LocalCluster) -> list[str]:
-    """Ends that no test asked for, each with the process's last line (`reliability` 4.2, G3)."""
+    """Ends that no test asked for, each with the process's last line (G3 of RELIABILITY.md#the-criteria)."""
     return [service.epitaph() for service in cluster.services if service.found_dead() is not None]
 
 

@@ -1,7 +1,7 @@
 """Leader epochs across real restarts: where they began is the same on all replicas, and truncation follows them.
 
-The rows are Kafka's own tests as `edge-cases` lists them; asserted are the order and the ends, because which
-restart bumps which epoch is ours (M56).
+The rows are Kafka's own tests, by their numbers in PROTOCOL.md#edge-cases; asserted are the order and the ends, because
+which restart bumps which epoch is ours (M56).
 """
 
 from __future__ import annotations

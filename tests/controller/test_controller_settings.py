@@ -14,7 +14,7 @@ BASE: dict[str, object] = {"data_dir": "/tmp/c"}
 
 
 def test_defaults_are_kafkas(tmp_path: Path) -> None:
-    """Session 9 s, heartbeat 2 s, automatic preferred leaders every 30 s (`protocol-fields` 1.6, 1.8)."""
+    """Session 9 s, heartbeat 2 s, automatic preferred leaders every 30 s, as at Kafka."""
     timings = ControllerSettings(data_dir=tmp_path).timings()
 
     assert (timings.session_timeout_ms, timings.heartbeat_interval_ms) == (9_000, 2_000)

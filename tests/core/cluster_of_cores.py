@@ -344,7 +344,7 @@ class Cluster:
         stream: int | None = None,
         honest: bool = True,
     ) -> int:
-        """A fetch by replica ``by`` or (None) a consumer. Fields that are not given are right (`edge-cases`).
+        """A fetch by replica ``by`` or (None) a consumer. Fields that are not given are right.
 
         A replica without a core is ``honest``: whatever it says it has, this leader has sent it before.
         """

@@ -137,7 +137,7 @@ def batch(
 
 
 def history(*spans: tuple[int, int, int]) -> list[BatchHeader]:
-    """A log of one-record batches: ``(epoch, count, start)`` is `edge-cases`' e<epoch>x<count>@<start>."""
+    """A log of one-record batches: ``(epoch, count, start)`` each."""
     return [batch(base=offset, epoch=epoch) for epoch, count, start in spans for offset in range(start, start + count)]
 
 

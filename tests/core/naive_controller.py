@@ -85,7 +85,7 @@ class NaiveController:
         self.version += 1
 
     def alter(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
-        """Check one attempt in the order of `protocol-fields` 1.10 and apply it."""
+        """Check one attempt in the order of PROTOCOL.md#the-wire and apply it."""
         if request.node_epoch != node_epoch(request.node_id, self.lives[request.node_id]):
             return AlterPartitionAnswer(refusal=Refusal(ErrorCode.STALE_BROKER_EPOCH))
         if request.request_sequence <= self.sequences.get(request.node_epoch, 0):

@@ -54,7 +54,7 @@ def test_invalid_requests_are_refused_as_in_kafka(
 
 
 def test_fences_come_before_the_shape(controller: Controller) -> None:
-    """1.10: cluster, controller epoch, node epoch, sequence, then 1.3: the first broken one is answered."""
+    """Cluster, controller epoch, node epoch, sequence, then the partition: the first broken fence is answered."""
     wrong = controller.proposal(1, 3, cluster_id="x", controller_epoch=9, node_epoch=NodeEpoch(0), leader_epoch=500)
     steps = [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH]
     repairs = [{"cluster_id": CLUSTER}, {"controller_epoch": 1}, {"node_epoch": controller.epochs[0]}]
@@ -116,7 +116,7 @@ def test_old_incarnation_is_not_added() -> None:
 
 
 def test_epochs_are_checked_for_added_members_only(controller: Controller) -> None:
-    """1.10: a shrink goes through although it names an earlier incarnation of a member that stays."""
+    """A shrink goes through although it names an earlier incarnation of a member that stays."""
     shrink = controller.proposal(0, 1, epoch_of_1=NodeEpoch(controller.epochs[1] - 1))
 
     assert outcome(controller.ask(shrink)) is ErrorCode.NONE
@@ -208,7 +208,7 @@ def test_no_request_uses_up_all_sequences(controller: Controller) -> None:
 
 
 def test_attempt_for_an_earlier_reign_is_refused(controller: Controller) -> None:
-    """TR16, 1.9: after a restart of the controller an attempt addressed to the earlier epoch does not apply."""
+    """TR16: after a restart of the controller an attempt addressed to the earlier epoch does not apply."""
     attempt = controller.proposal(0, 1)
     restarted = Controller(state=controller.stored)
     restarted.epochs = controller.epochs

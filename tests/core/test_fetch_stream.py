@@ -1,4 +1,4 @@
-"""FetchStream: what a named partition is owed, and when silence is right (protocol-fields 1.9)."""
+"""FetchStream: what a named partition is owed, and when silence is right."""
 
 from __future__ import annotations
 

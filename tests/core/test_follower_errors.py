@@ -128,7 +128,7 @@ def test_errors_that_pass(code: ErrorCode) -> None:
 
 
 def test_new_metadata_ends_the_back_off() -> None:
-    """protocol-fields 1.8: a new leader epoch is asked at once, whatever the old one's back-off was."""
+    """A new leader epoch is asked at once, whatever the old one's back-off was."""
     cluster = following()
     for _ in range(5):
         fetched(cluster, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))

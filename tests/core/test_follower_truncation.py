@@ -106,7 +106,7 @@ def test_no_answer_cuts_nothing(code: ErrorCode) -> None:
 
 
 def test_a_dead_leader_cuts_nothing() -> None:
-    """T28, D13: questions that are never answered are asked again for ever, and nothing is cut."""
+    """T28: questions that are never answered are asked again for ever, and nothing is cut."""
     cluster = following(*history((5, 30, 0)), hw=10, epoch=6)
     for _ in range(6):
         cluster.step(2, events.EpochEndsFailed(cluster.now, NodeId(1), asked(cluster).correlation_id, "gone"))
@@ -214,7 +214,7 @@ def two_logs(rules: Rules, own: list[BatchHeader], leaders: list[BatchHeader], *
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_forked_logs_become_equal(rules: Rules) -> None:
-    """T30b: after one round the follower's last common epoch is left, at the end the logs are equal."""
+    """T30: after one round the follower's last common epoch is left, at the end the logs are equal."""
     own, leaders = history((0, 1, 0), (2, 1, 1), (4, 1, 2)), history((0, 1, 0), (2, 1, 1), (5, 1, 2))
     cluster = two_logs(rules, own, leaders, epoch=5)
     cluster.deliver(2, 1)
@@ -499,7 +499,7 @@ def test_out_of_range_without_a_reason_does_not_spin() -> None:
     assert cluster.ends(2) == (3, 3)
 
 
-# --- the seeds' scenarios (1.6, TR1, TR21) -----------------------------------------------------------
+# --- the seeds' scenarios (TR1, TR21) ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])

@@ -53,7 +53,7 @@ def fail(cluster: Cluster, attempt: int = -1) -> None:
 
 
 def test_a_request_names_who_asks_and_whom() -> None:
-    """protocol-fields 1.9: cluster, controller epoch, node epoch and a sequence stand in every attempt."""
+    """Cluster, controller epoch, node epoch and a sequence stand in every attempt."""
     cluster = leading(epoch=3, version=8)
     cluster.fetch(0, by=2)
     (request,) = attempts(cluster)
@@ -144,7 +144,7 @@ def test_the_incarnation_is_frozen_with_the_fetch() -> None:
 
 
 def test_another_controller_means_new_metadata_and_a_new_attempt() -> None:
-    """protocol-fields 1.9: STALE_CONTROLLER_EPOCH keeps the change pending, asks for metadata, and tries again."""
+    """STALE_CONTROLLER_EPOCH keeps the change pending, asks for metadata, and tries again."""
     cluster = leading()
     cluster.fetch(0, by=2)
     refuse(cluster, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -171,7 +171,7 @@ def test_a_number_that_a_stranger_used_is_skipped_at_once() -> None:
 
 
 def test_a_newer_process_of_the_same_node_ends_this_one() -> None:
-    """protocol-fields 1.9: STALE_BROKER_EPOCH stops the process."""
+    """STALE_BROKER_EPOCH stops the process."""
     cluster = leading()
     cluster.fetch(0, by=2)
     refuse(cluster, ErrorCode.STALE_BROKER_EPOCH)
@@ -205,7 +205,7 @@ def test_a_new_reign_forgets_the_old_ones_proposals() -> None:
 
 
 def test_a_member_restarts_while_another_joins() -> None:
-    """protocol-fields 1.10: only added members are checked by their epoch, the others carry what is known now."""
+    """Only added members are checked by their epoch, the others carry what is known now."""
     cluster = Cluster(1, rules=Rules(isr_join=IsrJoin.HW))
     cluster.push(1, partition_image(isr=(1, 2), replicas=(1, 2, 3)))
     cluster.push(1, nodes=[node_image(2, life=2)])

@@ -273,7 +273,7 @@ def test_a_node_epoch_above_the_metadata_is_refused_and_forgotten() -> None:
     assert cluster.remote(2) == 1
 
 
-# --- a lie about the own LEO (reliability 5.1) -------------------------------------------------------
+# --- a lie about the own LEO (M70) -------------------------------------------------------------------
 
 
 def test_a_lie_about_the_own_leo_commits_nothing() -> None:
@@ -416,7 +416,7 @@ def test_a_restart_at_the_log_start_begins_the_count_anew() -> None:
     ids=["negative offset", "no leader epoch", "no last epoch, no log start", "no last epoch, not at log start"],
 )
 def test_malformed_fetches_of_a_replica(part: object) -> None:
-    """protocol-fields 1.9: a replica must say its leader's epoch, and its last one unless its log is empty."""
+    """A replica must say its leader's epoch, and its last one unless its log is empty."""
     cluster = leading(2)
     result = cluster.result(cluster.fetch(1, by=2, part=part))  # type: ignore[arg-type]
 

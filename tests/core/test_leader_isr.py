@@ -104,7 +104,7 @@ def test_final_refusals_stay_pending_and_are_not_retried(code: ErrorCode) -> Non
 
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_a_change_that_did_not_happen_is_taken_back(code: ErrorCode) -> None:
-    """protocol-fields 1.3: back to the committed ISR, and the same again only after a while."""
+    """Back to the committed ISR, and the same again only after a while."""
     cluster = leading(isr=(1,))
     cluster.fetch(10, by=2)
     decide(cluster, refusal=code)

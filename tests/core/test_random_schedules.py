@@ -313,7 +313,7 @@ class World:
         sent = [p for _, p in self.committed if isinstance(p, tuple)]
         assert len(sent) == len(set(sent)), "M61: an idempotent batch is committed twice"
 
-    # --- healing (1.3) ------------------------------------------------------------------------------
+    # --- healing ------------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """Everything returns; then all logs must become equal, the HW the log end, the ISR everybody."""

@@ -16,7 +16,7 @@ OBSERVER = frozenset({Role.FOLLOWER})
 
 
 def test_node_starts_fenced_and_is_unfenced_by_its_first_heartbeat() -> None:
-    """A registration alone lets nobody lead (`protocol-fields` 1.6)."""
+    """A registration alone lets nobody lead."""
     controller = Controller()
 
     answer = controller.register(1)
@@ -203,7 +203,7 @@ def test_node_of_another_cluster_is_refused() -> None:
 
 
 def test_feature_levels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1.9: [1,2] and [1,1] meet at level 1; [3,3] has no overlap and is refused; alone again it is level 2."""
+    """[1,2] and [1,1] meet at level 1; [3,3] has no overlap and is refused; alone again it is level 2."""
     monkeypatch.setattr(feature_levels, "HIGHEST", 3)
     controller = Controller()
     controller.start(1, feature_min=1, feature_max=2)

@@ -1,4 +1,4 @@
-"""The tables of `replication` 1.6, round by round and number by number."""
+"""How the high watermark reaches a follower: LEOs, remote LEOs and HWs, round by round and number by number."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fetch_offset(cluster: Cluster, node: int = 2) -> int:
 @pytest.mark.parametrize("fetch_hw", [SNAPSHOT, UPDATED])
 @pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
 def test_one_record(fetch_hw: FetchHw, durability: Durability, streams: bool) -> None:
-    """1.6, first table: FETCH(1) finds nothing, is parked, and brings HW 1 when its wait is over (D2)."""
+    """One record: FETCH(1) finds nothing, is parked, is read again when its wait is over, and brings HW 1 then."""
     cluster = two(fetch_hw, durability, streams=streams)
     rows = [row(cluster)]
     cluster.produce()
@@ -72,7 +72,7 @@ def test_one_record(fetch_hw: FetchHw, durability: Durability, streams: bool) ->
 
 @pytest.mark.parametrize(("fetch_hw", "brought"), [(SNAPSHOT, 0), (UPDATED, 1)])
 def test_one_record_without_a_wait(fetch_hw: FetchHw, brought: int) -> None:
-    """D2: with a zero wait FETCH(1) is answered at once and brings the HW from before itself, so 0 by default."""
+    """D1: with a zero wait FETCH(1) is answered at once and brings the HW from before itself, so 0 by default."""
     cluster = Cluster(1, rules=Rules(fetch_hw=fetch_hw))
     cluster.push(1, partition_image())
     cluster.produce()
@@ -86,7 +86,7 @@ def test_one_record_without_a_wait(fetch_hw: FetchHw, brought: int) -> None:
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize(("fetch_hw", "second_round_hw"), [(SNAPSHOT, 0), (UPDATED, 1)])
 def test_two_records(fetch_hw: FetchHw, second_round_hw: int, durability: Durability) -> None:
-    """1.6, second table: under load the follower's HW lags one more round with `snapshot` than with `updated`."""
+    """Two records: under load the follower's HW lags one more round with `snapshot` than with `updated`."""
     cluster = two(fetch_hw, durability)
     rows = []
     for offset in (0, 1):
@@ -109,7 +109,7 @@ def test_two_records(fetch_hw: FetchHw, second_round_hw: int, durability: Durabi
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize(("fetch_hw", "second_hw"), [(SNAPSHOT, 0), (UPDATED, 1)])
 def test_three_replicas(fetch_hw: FetchHw, second_hw: int, durability: Durability) -> None:
-    """1.6, third table: F1 takes all, F2 one record at a time; in one round the two cannot both get HW 1."""
+    """Three replicas: F1 takes all, F2 one record at a time; in one round the two cannot both get HW 1."""
     rules = Rules(fetch_hw=fetch_hw, durability=durability)
     cluster = Cluster(1, 2, 3, rules=rules)
     cluster.push_all(partition_image(replicas=(1, 2, 3), isr=(1, 2, 3)))

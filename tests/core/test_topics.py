@@ -53,7 +53,7 @@ def nodes(*ids: int) -> tuple[NodeId, ...]:
 
 
 def test_defaults_are_one_partition_on_three_nodes_with_min_isr_two(controller: Controller) -> None:
-    """Counts that are not given have the controller's defaults; RF 3 gives min ISR 2 (1.8)."""
+    """Counts that are not given have the controller's defaults; RF 3 gives min ISR 2."""
     created = create(controller)
 
     partition = controller.partition()

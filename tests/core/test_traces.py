@@ -1,4 +1,4 @@
-"""Traces of `reliability` 1.4 played on several cores: the shortest ways in which older rules lost records."""
+"""Traces of PROTOCOL.md#traces played on several cores: the shortest ways in which older rules lost records."""
 
 from __future__ import annotations
 

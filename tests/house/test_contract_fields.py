@@ -21,7 +21,6 @@ KAFKA_DEFAULT_MINUS_ONE = """
     ReplicaState.replica_id ReplicaState.replica_epoch
     CurrentLeader.leader_id CurrentLeader.leader_epoch
     EpochEndOffset.epoch EpochEndOffset.end_offset
-    FetchRequest.session_epoch
     FetchPartition.current_leader_epoch FetchPartition.last_fetched_epoch FetchPartition.log_start_offset
     FetchPartitionResponse.last_stable_offset FetchPartitionResponse.log_start_offset
     FetchPartitionResponse.preferred_read_replica

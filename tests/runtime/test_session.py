@@ -337,7 +337,7 @@ async def test_a_report_of_logs_ends_in_exactly_one_event(reported: Any, refusal
 
 
 async def test_heartbeats_return_the_proof_of_the_latest_position() -> None:
-    """F5: a claim goes out with the newest proof that came with an image, an image without one keeps it."""
+    """M72: a claim goes out with the newest proof that came with an image, an image without one keeps it."""
     early, late = (PositionProof(NodeEpoch(7), 2, offset, b"proof") for offset in (4, 5))
     controller = FakeController()
     session, _, _ = _begun(controller)

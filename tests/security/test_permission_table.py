@@ -1,4 +1,4 @@
-"""The permission table: it names every method there is, and says what `reliability` 5.2 decided."""
+"""The permission table: it names every method there is, and says what SECURITY.md#who-may-do-what says."""
 
 from __future__ import annotations
 

@@ -20,6 +20,10 @@ from strandline_analytics.sources.exports import open_exports
 
 def main() -> int:
     """Write the page; 0 when it is there."""
+    if not __debug__:
+        remedy = "start it without -O and with PYTHONOPTIMIZE unset"
+        sys.stderr.write(f"strandline: this Python removes assertions; {remedy}\n")
+        return 2
     asked = _arguments()
     master = None if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]"
     spark = open_session("strandline-report", master=master, memory=asked.memory)

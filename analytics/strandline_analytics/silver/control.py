@@ -2,7 +2,7 @@
 
 Sources: only rows of the controller; the leader's echoes add detail elsewhere but never a state of their own.
 Order is that of partition epochs and of the metadata log, never that of clocks; time is corrected along it so that it
-does not go back (`state-events` 2.5).
+does not go back (STATISTICS.md#conventions).
 
 Invariant: where a partition epoch is missing, a transition was lost, and the interval before the hole is unknown. A
 snapshot that shows a new partition epoch is such a hole too: what led to it was not seen. And nothing is known beyond

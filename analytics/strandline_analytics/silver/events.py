@@ -1,7 +1,7 @@
 """Decides which rows are events: each identity once, and never two stories under one identity.
 
 The identity is (cluster_id, node_id, incarnation, seq); it is unique by construction, for an emitter numbers its events
-without gaps (`state-events` 2.2). Removing doubles is therefore exact, and not a repair of a bad join.
+without gaps. Removing doubles is therefore exact, and not a repair of a bad join.
 
 Invariant: two rows of one identity with different contents are an error of the data, never a choice.
 """

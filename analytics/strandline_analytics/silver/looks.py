@@ -1,8 +1,8 @@
 """Decides for how long a leader's look at its replicas is believed.
 
 A sample at t holds to the earliest of: the next one of the same leader epoch and incarnation, three times the silence
-that it declared, and the end of the leader's term (`state-events` 2.6). Where the change that ended the term was lost,
-the first sign of a later leader stands for it: its EPOCH_START, or its first look. Beyond that the state is unknown:
+that it declared, and the end of the leader's term (STATISTICS.md#conventions). Where the change that ended the term was
+lost, the first sign of a later leader ends it: its EPOCH_START, or its first look. Beyond that the state is unknown:
 nothing is interpolated and nothing carried forward without limit.
 
 All of it is told in the controller's time, like the terms: a leader whose clock is fast would lose its last looks

@@ -1,7 +1,7 @@
 """Decides what statistics may read: the silver tables, made once and shared by all.
 
 Invariant: what stands in `Silver.control` and `Silver.changes` never comes from samples; a statistic of the ISR reads
-transitions only (`state-events` 2.5).
+transitions only, because samples are the first to be dropped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides what a statistic is: its name, what its columns mean, and the columns that stand in every result.
 
 Invariant: a result has a row for every group and window of the scope, has the columns it declares and no others, and a
-value that nothing was known about is null, never 0 (`state-events` 2.6). Coverage is within 0 and 1.
+value that nothing was known about is null, never 0 (STATISTICS.md#conventions). Coverage is within 0 and 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """S1: how many records stood between the high watermark and the end of the leader's log.
 
 h(t) = LEO of the leader - HW, from the leader's own samples, held as `silver.looks` says. Kafka's MaxLag says nothing
-here: an in-sync follower has LEO >= HW by definition, so it shows about 0 whatever the backlog (`state-events` 1).
+here: an in-sync follower has LEO >= HW by definition, so it shows about 0 whatever the backlog.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """S8: how often the ISR shrank and grew, and by how many replicas.
 
 Counted are committed decisions of the controller: distinct partition epochs. A transition may shrink and grow at once.
-Kafka's IsrShrinksPerSec marks only shrinks that a leader proposed and misses those of a dead node (`state-events` 1).
+Kafka's IsrShrinksPerSec marks only shrinks that a leader proposed and misses those of a dead node.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A leader says "lag"; whether the replica had stopped fetching (lag_stuck) or fetched too slowly (lag_slow) is told by
 its last fetch against replica.lag.time.max.ms as of that moment. A removal shortly after the leader took up its epoch
-is marked young: it may say more about the leader than about the replica (`state-events` 2.1, question 12).
+is marked young: it may say more about the leader than about the replica.
 """
 
 from __future__ import annotations

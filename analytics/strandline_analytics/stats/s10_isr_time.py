@@ -1,8 +1,8 @@
 """S10: for how long partitions were whole, under-replicated, at and under their minimum ISR, and leaderless.
 
 The states full / above / at / under / leaderless exclude each other and, with what is unknown, fill the window.
-Leaderless is a state of its own: Kafka's UnderReplicatedPartitions shows 0 for it, for only a leader reports there
-(`state-events` 1); ``under_replicated_us`` counts it, ``under_replicated_led_us`` is what Kafka's gauge would show.
+Leaderless is a state of its own: Kafka's UnderReplicatedPartitions shows 0 for it, for only a leader reports there;
+``under_replicated_us`` counts it, ``under_replicated_led_us`` is what Kafka's gauge would show.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """S14: how long proposals for an ISR took, how many failed and why, and how many were never answered.
 
-One leader's monotonic clock (class M). A proposal without a result is abandoned if the leader's term ended, else open.
+By one leader's monotonic clock, so no correction between clocks is needed. A proposal without a result is abandoned if
+the leader's term ended, else open.
 An answer at or after the end of the window is out of it, so that an hour's result depends on nothing behind it.
 """
 

@@ -2,7 +2,7 @@
 
 For each LOCAL_SAMPLE of a follower with HW v: its time - the first time the leader of that epoch had a HW of at
 least v.
-Two clocks (class X), both turned into the controller's time. The offset form, HW of the leader as of the sample - HW of
+Two clocks, both turned into the controller's time. The offset form, HW of the leader as of the sample - HW of
 the follower, needs no difference of clocks beyond that. What the leader had when it took up its epoch counts as reached
 then, however long ago it was.
 Nobody learns of a HW before its leader has it: a follower that is ahead of what was told of its leader shows a move

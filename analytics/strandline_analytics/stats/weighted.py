@@ -1,6 +1,6 @@
 """Decides what a time-weighted figure is: a mean, or the least v with sum of durations(value <= v) >= p * the whole.
 
-Nearest rank on exact integers (`state-events` 2.6), so that two engines agree to the last microsecond. Spark's
+Nearest rank on exact integers (STATISTICS.md#conventions), so that two engines agree to the last microsecond. Spark's
 ``percentile(col, p, frequency)`` interpolates and ``percentile_approx`` estimates: neither is this.
 
 Rows are added up by value first, once; all figures of a group are told from these sums, which are few.

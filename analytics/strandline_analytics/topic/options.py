@@ -1,8 +1,8 @@
 """Decides which options the source takes, what they mean, and what stands where one is left out.
 
-They are spelled as Kafka's Spark source spells them, so that a job moves by changing its format and its address:
-``startingOffsets`` and ``endingOffsets`` take ``earliest``, ``latest`` or JSON by topic and partition, where -2 is
-earliest and -1 is latest. Names count in any case, as everywhere in Spark.
+Those that Kafka's Spark source has as well are spelled as there: ``startingOffsets`` and ``endingOffsets`` take
+``earliest``, ``latest`` or JSON by topic and partition, where -2 is earliest and -1 is latest. Names count in any case,
+as everywhere in Spark.
 
 Invariant: an option that is not known is refused, never ignored: a misspelt limit would be no limit.
 """

@@ -11,6 +11,9 @@ COMPLETION_VARIABLE = "_STRANDLINE_COMPLETE"
 
 def main() -> None:
     """Runs the command line; never returns."""
+    from strandline.runtime.exit_codes import require_assertions
+
+    require_assertions()
     # Sets how gRPC behaves before any command imports it.
     import strandline.rpc  # noqa: F401
 

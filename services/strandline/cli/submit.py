@@ -16,6 +16,9 @@ sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
 
 def main() -> None:
     """Run the command that the arguments name."""
+    from strandline.runtime.exit_codes import require_assertions
+
+    require_assertions()
     from strandline.cli.analytics import app
 
     app(prog_name="strandline analytics")

@@ -23,11 +23,6 @@ from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.convert_metadata import read_endpoint
 from strandline.v1 import partition_pb2
 
-_STALE_VIEW = frozenset(
-    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-)
-"""Refusals that new metadata ends, though the table calls some of them final."""
-
 
 class FetchPolicy(NamedTuple):
     """How a consumer fetches and what it does when it loses its place."""
@@ -204,7 +199,7 @@ class Fetching:
     def _refused(self, cursor: Cursor, refusal: Refusal) -> None:
         if refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(cursor, refusal)
-        elif refusal.retriable or refusal.code in _STALE_VIEW:
+        elif refusal.retriable:
             cursor.later(self.now_ms())
             self._cluster.refresh()
         else:

@@ -26,7 +26,6 @@ SEQUENCE_MODULUS = 1 << 31
 _SEQUENCE_REFUSED = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
-_RETRIED_ANYWAY = frozenset({ErrorCode.FENCED_LEADER_EPOCH})
 
 
 class PartitionLane:
@@ -134,7 +133,7 @@ class PartitionLane:
         if batch.may_have_appeared and not self._idempotent:
             # Without a sequence nobody could tell the second copy from the first.
             return False
-        return refusal.retriable or refusal.code in _RETRIED_ANYWAY
+        return refusal.retriable
 
     def _sequence_refused(self, batch: OutgoingBatch, refusal: Refusal) -> None:
         if self._waits_for_an_older(batch) and refusal.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

@@ -112,7 +112,7 @@ class OffsetFinder:
         for answer in read_offsets(response):
             if answer.refusal is None:
                 found[answer.tp] = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
-            elif answer.refusal.retriable or answer.refusal.code is ErrorCode.FENCED_LEADER_EPOCH:
+            elif answer.refusal.retriable:
                 why[answer.tp] = answer.refusal
             else:
                 raise Refused.of(answer.refusal)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from strandline.console import process
 from strandline.console.settings import ConsoleSettings
-from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
     """Read the settings and run; returns the exit code. The only line on stdout is the address."""
+    require_assertions()
     flags, file = parse_flags(ConsoleSettings, "strandline console", arguments)
     try:
         settings = load_settings(ConsoleSettings, flags=flags, file=file).settings

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from strandline.controller import backup, process, recover
 from strandline.controller.settings import ControllerSettings
-from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
     """Read the settings and run, or recover; returns the exit code."""
+    require_assertions()
     if arguments[:1] == ["recover"]:
         return recover.main(arguments[1:])
     if arguments[:1] == ["backup"]:

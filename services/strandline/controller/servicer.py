@@ -141,7 +141,7 @@ class ControllerServicer:
 
 
 def _refuse_other_rules(answer: NodeRegistered) -> None:
-    """A registration under other rules is refused as a whole: FAILED_PRECONDITION (`protocol-fields` 1.9)."""
+    """A registration under other rules is refused as a whole: FAILED_PRECONDITION."""
     refusal = answer.refusal
     if refusal is not None and refusal.code is ErrorCode.INVALID_CONFIG:
         raise Refused.of(refusal)

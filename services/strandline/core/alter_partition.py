@@ -66,7 +66,7 @@ def _out_of_sequence(request: AlterPartitionRequest, last: int) -> AlterPartitio
 
 
 def alter_partitions(draft: Draft, attempts: Attempts, request: AlterPartitionRequest) -> AlterPartitionAnswer:
-    """Apply what may be applied of a request for this cluster, in the order of checks of `protocol-fields` 1.10."""
+    """Apply what may be applied of a request for this cluster, in the order of checks of PROTOCOL.md#the-wire."""
     refusal = _refuse_whole(draft, request)
     if refusal is not None:
         return AlterPartitionAnswer(refusal=refusal)
@@ -185,7 +185,7 @@ def _check_members(draft: Draft, partition: PartitionImage, members: tuple[IsrMe
         if not draft.is_active(member.node_id):
             return _ineligible(member, "is fenced or shutting down")
         # Only added members, and those to be proven: checking all would block a shrink while another member
-        # restarts (1.10).
+        # restarts (PROTOCOL.md#the-wire).
         proves = member.node_id in partition.unproven and member.node_epoch is not None
         if member.node_id in partition.isr and not proves:
             continue

@@ -18,7 +18,7 @@ PRODUCER_ID_BLOCK = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerTimings:
-    """Durations in ms and the controller's other limits; the defaults are Kafka's (`protocol-fields` 1.6, 1.8)."""
+    """Durations in ms and the controller's other limits; the defaults are Kafka's."""
 
     session_timeout_ms: int = 9_000
     heartbeat_interval_ms: int = 2_000

@@ -1,4 +1,4 @@
-"""Every refusal there is: Kafka's number and name, whether trying again helps, and what to do about it.
+"""Every refusal there is: Kafka's number and name, whether our clients try again, and what to do about it.
 
 Invariant: a refusal is a value from this closed table, never an exception that crosses a role's border;
 a broken invariant is an ``AssertionError`` and ends the process. Names and numbers are Kafka's
@@ -84,6 +84,7 @@ class ErrorRule:
     """What a caller may do about one error code."""
 
     retriable: bool
+    """Whether the same request may succeed later or elsewhere; producer, consumer and admin go by this bit alone."""
     remedy: str
 
 
@@ -126,7 +127,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.REASSIGNMENT_IN_PROGRESS: ErrorRule(True, "wait for the reassignment to end"),
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: ErrorRule(False, "use session_id 0; unary Fetch keeps no sessions"),
     ErrorCode.INVALID_FETCH_SESSION_EPOCH: ErrorRule(False, "use FetchStream for incremental fetching"),
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorRule(False, "the request's leader epoch is older; " + _REFRESH),
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorRule(True, "the request's leader epoch is older; " + _REFRESH),
     ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorRule(True, "the request's leader epoch is newer; back off and retry"),
     ErrorCode.STALE_BROKER_EPOCH: ErrorRule(False, "a newer process registered as this node; stop this one"),
     ErrorCode.OFFSET_NOT_AVAILABLE: ErrorRule(True, "wait; the replica has not yet learned that the offset is settled"),
@@ -145,6 +146,20 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.INELIGIBLE_REPLICA: ErrorRule(True, "wait; the member is fenced, shutting down or restarted"),
     ErrorCode.NEW_LEADER_ELECTED: ErrorRule(False, "wait for new metadata; the change elected another leader"),
 }
+
+
+RESERVED = frozenset(
+    {
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+"""Kafka's numbers that nothing here answers; they are kept so that none of them can get another meaning, and a leader
+understands OPERATION_NOT_ATTEMPTED and NEW_LEADER_ELECTED as Kafka's does."""
 
 
 @dataclass(frozen=True, slots=True)

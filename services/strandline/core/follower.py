@@ -322,7 +322,7 @@ def _committed_cut(log: ReplicaLog, offset: Offset) -> int | None:
     """How many committed records a cut to ``offset`` takes, as far as this replica knows.
 
     None if it does not: its HW is from a checkpoint of some time before the last process died, and shows nothing above
-    ``offset``. What was committed there, only other replicas' events can tell (F4).
+    ``offset``. What was committed there, only other replicas' events can tell.
     """
     known = max(0, log.committed - offset)
     return known if known or log.knows_committed else None

@@ -1,7 +1,7 @@
 """What nodes, controller and clients say to each other, free of any wire: the protocol as frozen values.
 
 `rpc/convert.py` is the only place that turns them into protobuf and back. Names are Kafka's
-(`protocol-fields`), absence is ``None``. The hot ones are NamedTuples because they are built per batch.
+(PROTOCOL.md#the-wire), absence is ``None``. The hot ones are NamedTuples because they are built per batch.
 """
 
 from __future__ import annotations

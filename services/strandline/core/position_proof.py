@@ -1,4 +1,4 @@
-"""Decides whether a node's claim to have been sent a position of the controller's history is true (F5, M72).
+"""Decides whether a node's claim to have been sent a position of the controller's history is true (M72).
 
 Invariant: only a controller with the secret of this store can make a proof, and it makes one only for a position that
 is durable. A valid proof of a position beyond the store's own therefore shows that the store forgot something; a

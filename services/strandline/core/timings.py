@@ -1,6 +1,6 @@
 """Decides nothing: the durations and bounds by which a data node's core lives, with their defaults.
 
-Kafka's names and defaults where Kafka has them (`protocol-fields` 1.8); ours where we differ.
+Kafka's names and defaults where Kafka has them; ours where we differ.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ UNCLEAN = "unclean.leader.election.enable"
 RECOVERY_TIMEOUT = "unclean.recovery.timeout.ms"
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""By whitelist: a topic's name becomes part of a path (`reliability` 5.2)."""
+"""By whitelist: a topic's name becomes part of a path."""
 
 MAX_DECOMPRESSED_BYTES = "max.decompressed.bytes"
 
@@ -84,7 +84,7 @@ def check_configs(configs: Iterable[tuple[str, str]]) -> Refusal | None:
 
 
 def effective_min_isr(configs: Iterable[tuple[str, str]], replication_factor: int) -> int:
-    """min(min.insync.replicas, RF); not given it is 2 from RF 3 on, else 1 (M47, `protocol-fields` 1.8)."""
+    """min(min.insync.replicas, RF); not given it is 2 from RF 3 on, else 1 (M47)."""
     given = dict(configs).get(MIN_ISR)
     wanted = int(given) if given is not None else 2 if replication_factor >= 3 else 1
     return min(wanted, replication_factor)

@@ -3,8 +3,8 @@
 Invariant: only `leader-epoch` and `fetch` are safe. The three historic rules are kept to show what they lose; every
 one of their holes is stated here, in the one place where a follower or a leader asks "what does my rule say?".
 
-The five values are the table of settings of `replication`; what the historic ones violate, and by which shortest
-traces, is `reliability` 1.4.
+The five values are the table of PROTOCOL.md#leader-epochs-and-truncation; what the historic ones violate, and by which
+shortest traces, is in RELIABILITY.md#exhaustive-search.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides how far an answer's bytes reach: the exclusive end offset of the last batch in them.
 
 Invariant: it is read from the bytes that leave, so what a follower is believed to hold is never more than
-what it was sent (`reliability` 5.1).
+what it was sent (M70).
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class LeaderServicer:
 
 
 def _refuse_if_throttled(results: tuple[ProduceResult, ...]) -> None:
-    """A unary produce that met the purgatory's bound is refused as a whole: RESOURCE_EXHAUSTED (1.9)."""
+    """A unary produce that met the purgatory's bound is refused as a whole (RELIABILITY.md#limits)."""
     refusal = results[0].refusal
     if refusal is not None and refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
         raise Refused.of(refusal)

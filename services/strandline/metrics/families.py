@@ -312,7 +312,6 @@ LEADER_ELECTIONS = _counter(
     "New leader epochs with a leader, by what led to them.",
     _CONTROL,
     labels=("reason",),
-    kafka=_STATS + "LeaderElectionRateAndTimeMs",
 )
 UNCLEAN_ELECTIONS = _counter(
     "unclean_elections_total",

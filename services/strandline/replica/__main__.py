@@ -17,7 +17,7 @@ from strandline.rpc.identity import CallerRole
 from strandline.rpc.server import PortTaken
 from strandline.rpc.tls import open_tls
 from strandline.rpc.tls_files import TlsWrong
-from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import keep_what_is_loaded, run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 from strandline.storage.directory import DataDirectory, DirectoryRefused
@@ -65,6 +65,7 @@ def _check_certificate(settings: ReplicaSettings) -> None:
 
 def main(arguments: Sequence[str]) -> ExitCode:
     """Read the settings, lock the directory, run; returns the exit code."""
+    require_assertions()
     flags, file = parse_flags(ReplicaSettings, "strandline replica", arguments)
     try:
         settings = load_settings(ReplicaSettings, flags=flags, file=file).settings

@@ -121,7 +121,7 @@ def read_replica(state: partition_pb2.ReplicaState) -> ReplicaState:
     """The replica that asks.
 
     Raises:
-        Refused: INVALID_REQUEST when its id or its epoch is absent (`protocol-fields` 1.9).
+        Refused: INVALID_REQUEST when its id or its epoch is absent.
     """
     if not state.HasField("replica_id") or not state.HasField("replica_epoch"):
         raise invalid("replica_state needs replica_id and replica_epoch; leave it out altogether as a client")

@@ -48,7 +48,7 @@ async def call(method: UnaryMethod[_Request, _Answer], request: _Request, *, dea
 def open_channel(
     endpoint: Endpoint, *, keepalive: limits.Keepalive | None = None, tls: Tls | None = None
 ) -> grpc.aio.Channel:
-    """A channel to one address with both message limits; ``keepalive`` for internal ones only (5.2)."""
+    """A channel to one address with both message limits; ``keepalive`` for internal ones only."""
     forks.note_use()
     options = limits.message_limits()
     options += limits.reconnection(dial_ms=None if tls is None else limits.TLS_DIAL_MS)
@@ -131,7 +131,7 @@ class Channels:
 class Backoff:
     """Waits that double from ``first_ms`` to ``most_ms``, each jittered to 50-100 % of itself.
 
-    A channel that lost its peer fails at once; without these waits a retry loop spins (`reliability` 4.1).
+    A channel that lost its peer fails at once; without these waits a retry loop spins.
     """
 
     def __init__(self, first_ms: int = 50, most_ms: int = 1_000, *, draw: random.Random | None = None) -> None:

@@ -1,7 +1,7 @@
 """Decides how Fetch stands on the wire, in both directions: what a server reads and answers.
 
 Invariant: a request without ``replica_state`` is a consumer's and can never acknowledge anything; one with it
-must name its epoch, its cluster and the leader epoch it knows (`protocol-fields` 1.9).
+must name its epoch, its cluster and the leader epoch it knows (PROTOCOL.md#the-wire).
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _read_part(
 def produce_topics(
     results: Iterable[ProduceResult], unresolved: Iterable[Unresolved], topics: Topics, acks: Acks
 ) -> list[pb.ProduceTopicResponse]:
-    """The answers of a produce, by topic; with acks=0 the base offset stays absent (1.9)."""
+    """The answers of a produce, by topic; with acks=0 the base offset stays absent."""
     answers = []
     for topic_id, parts in by_topic(results, lambda result: result.tp):
         answer = pb.ProduceTopicResponse(name=topics.name_of(topic_id), topic_id=topic_id)

@@ -22,7 +22,7 @@ from strandline.rpc import status
 from strandline.rpc.request_size import TOO_MUCH, names_too_much
 
 UNARY_CAP_S = 60.0
-"""Longest life of a unary call that came without a deadline (`protocol-fields` 1.9)."""
+"""Longest life of a unary call that came without a deadline (RELIABILITY.md#limits)."""
 
 _log = structlog.get_logger("strandline.rpc")
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_MESSAGE_BYTES = (8 << 20) + (64 << 10)
-"""Largest gRPC message, in both directions on both ports (`protocol-fields` 1.8)."""
+"""Largest gRPC message, in both directions on both ports (RELIABILITY.md#limits)."""
 
 MAX_METADATA_BYTES = 16 << 10
 MAX_CONCURRENT_STREAMS = 100
-"""Open calls per connection (`reliability` 5.2)."""
+"""Open calls per connection (RELIABILITY.md#limits)."""
 
 Options = list[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keepalive:
-    """How soon a silent peer is given up. All three are needed: a stopped process still acks TCP (4.1)."""
+    """How soon a silent peer is given up. All three are needed: a stopped process still acks TCP."""
 
     ping_every_ms: int = 2_000
     ping_timeout_ms: int = 2_000

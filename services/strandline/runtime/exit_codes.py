@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
     INVARIANT_BROKEN = 12
     """An assertion of the core or of a performer failed: a bug; keep the directory and report it."""
     FENCED = 13
-    """A newer process registered under this node id; this one must not come back (1.9)."""
+    """A newer process registered under this node id; this one must not come back."""
     FSYNC_HUNG = 14
     """An fsync took longer than the session time-out (M59)."""
     DIRECTORY_IN_USE = 15
@@ -37,8 +37,16 @@ class ExitCode(IntEnum):
     """The address to listen on is taken or not local."""
     STOP_TOOK_TOO_LONG = 18
     """The controlled shutdown or the last flush did not end in time; the next start recovers."""
-    STORE_STALE = 19
-    """The controller's store is older than what nodes have seen (TR18); `strandline controller recover`."""
+
+
+def require_assertions() -> None:
+    """End the process under ``python -O``, which removes every assertion: invariants would no longer be checked."""
+    if not __debug__:
+        stop_process(
+            ExitCode.USAGE,
+            "this Python removes assertions, and the invariants of the log are asserted; "
+            "start it without -O and with PYTHONOPTIMIZE unset",
+        )
 
 
 def stop_process(code: ExitCode, line: str) -> NoReturn:

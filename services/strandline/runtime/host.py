@@ -1,6 +1,7 @@
 """Decides what the two roles of one data node share: one driver, one directory of names, one set of logs.
 
-Invariant: a promoted follower keeps its log and its core; role is state, not process (`architecture` 3).
+Invariant: a promoted follower keeps its log and its core; role is state, not process
+(ARCHITECTURE.md#roles-and-processes).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Decides how glibc's malloc treats large buffers: kept, not mapped and unmapped for every message.
 
-Invariant: both thresholds are set or neither; one alone is slower than none (`performance` 1.3).
+Invariant: both thresholds are set or neither. Setting one ends glibc's own adaptation of both, so the other one would
+stay at its 128 KiB, which is slower than setting none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decides, after every event, whether what the nodes and the controller did is allowed: I1-I18 of `reliability` 1.2.
+"""Decides, after every event, whether what nodes and controller did is allowed: I1-I18 of RELIABILITY.md#invariants.
 
 Invariant: a check reads cores and disks and changes nothing, and costs O(replicas), not O(log): every log carries the
-hash of each of its prefixes, so "the same below o" is one comparison (3.4).
+hash of each of its prefixes, so "the same below o" is one comparison.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from strandline.sim.disk import LogFile
 
 
 class Broken(Exception):
-    """An invariant does not hold. ``name`` is its number in `reliability` 1.2 or 1.3."""
+    """An invariant does not hold. ``name`` is its number in RELIABILITY.md#invariants."""
 
     def __init__(self, name: str, sentence: str, *, offset: int | None = None) -> None:
         super().__init__(f"{name}: {sentence}")

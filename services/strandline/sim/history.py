@@ -3,7 +3,7 @@
 Invariant: the verdict is a pure function of the operations; it knows nothing of nodes, epochs or files, so it
 cannot be fooled by what they believe. An indefinite send may have landed, once, at any later time (P2).
 
-The anomalies are those of `reliability` 3.5, under the names of jepsen.tests.kafka. A consumer's record counts
+The anomalies have the names that jepsen.tests.kafka gives them. A consumer's record counts
 as one poll, so the variants within one poll (``int-``) have the name of those between two.
 """
 

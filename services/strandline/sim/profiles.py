@@ -1,7 +1,7 @@
 """Decides which kinds of runs there are, and what a campaign of each promises to have seen.
 
 Invariant: a promise is kept by count: what a profile promises and never happened fails the campaign, for a test finds
-only what it reaches (`reliability` 3.7).
+only what it reaches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides how a failing run is made small: fewer faults, clients, partitions and nodes, a plain network, round times.
 
 Invariant: every smaller run was run and broke the same invariant. A plan is an explicit list and draws are keyed, so a
-run with one fault less draws the same for all that is left (`reliability` 3.3, 3.9).
+run with one fault less draws the same for all that is left.
 """
 
 from __future__ import annotations

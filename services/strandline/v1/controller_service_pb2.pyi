@@ -728,7 +728,7 @@ class AlterPartitionResponse(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     LAST_REQUEST_SEQUENCE_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Refusal of the request as a whole; unspecified (Kafka's NONE) if the partitions answer."""
     error_message: _builtins.str
@@ -1865,7 +1865,7 @@ class InitProducerIdResponse(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Why none was given; unspecified (Kafka's NONE) if one was."""
     error_message: _builtins.str

@@ -43,7 +43,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_REQUEST_TIMED_OUT: _ErrorCode.ValueType  # 7
     """The wait ended first; records of a produce are in the leader's log and may still commit."""
     ERROR_CODE_REPLICA_NOT_AVAILABLE: _ErrorCode.ValueType  # 9
-    """The replica named cannot answer now."""
+    """Reserved: Kafka's number, which nothing in this version answers. The replica named cannot answer now."""
     ERROR_CODE_MESSAGE_TOO_LARGE: _ErrorCode.ValueType  # 10
     """The batch is larger than a batch may be."""
     ERROR_CODE_STALE_CONTROLLER_EPOCH: _ErrorCode.ValueType  # 11
@@ -87,17 +87,17 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_PRODUCER_EPOCH: _ErrorCode.ValueType  # 47
     """A newer epoch of the same producer id exists."""
     ERROR_CODE_OPERATION_NOT_ATTEMPTED: _ErrorCode.ValueType  # 55
-    """Not tried, because another part of the same request failed first."""
+    """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
     ERROR_CODE_KAFKA_STORAGE_ERROR: _ErrorCode.ValueType  # 56
-    """The replica's disk failed."""
+    """Reserved: Kafka's number, which nothing in this version answers. The replica's disk failed."""
     ERROR_CODE_UNKNOWN_PRODUCER_ID: _ErrorCode.ValueType  # 59
     """The partition remembers nothing of this producer id."""
     ERROR_CODE_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 60
-    """The partition's replicas are being moved."""
+    """Reserved: Kafka's number, which nothing in this version answers. The partition's replicas are being moved."""
     ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: _ErrorCode.ValueType  # 70
     """Unary Fetch keeps no sessions, so this session id is unknown."""
     ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: _ErrorCode.ValueType  # 71
-    """The fetch session's epoch is not the expected one."""
+    """Reserved: Kafka's number, which nothing in this version answers. The fetch session's epoch is wrong."""
     ERROR_CODE_FENCED_LEADER_EPOCH: _ErrorCode.ValueType  # 74
     """The request's leader epoch is older than the node's."""
     ERROR_CODE_UNKNOWN_LEADER_EPOCH: _ErrorCode.ValueType  # 75
@@ -113,7 +113,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_ELECTION_NOT_NEEDED: _ErrorCode.ValueType  # 84
     """The partition already has the leader that the election would give it."""
     ERROR_CODE_INVALID_RECORD: _ErrorCode.ValueType  # 87
-    """A record or a header field of the batch is not acceptable; record_errors or error_message say which."""
+    """A record or a header field of the batch is not acceptable; error_message says which."""
     ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     """The node is at one of its bounds; try again later."""
     ERROR_CODE_RESOURCE_NOT_FOUND: _ErrorCode.ValueType  # 91
@@ -133,10 +133,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INELIGIBLE_REPLICA: _ErrorCode.ValueType  # 107
     """A proposed ISR member is fenced, shutting down, or of another node epoch."""
     ERROR_CODE_NEW_LEADER_ELECTED: _ErrorCode.ValueType  # 108
-    """The change was applied and elected another leader."""
+    """Reserved: Kafka's number, which nothing in this version answers. The change elected another leader."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
-    """Kafka's error numbers (Errors.java) that this protocol can answer; the table of remedies is core/errors.py."""
+    """Kafka's error numbers (Errors.java) that this protocol can answer or reserves; the table of remedies is core/errors.py."""
 
 ERROR_CODE_UNSPECIFIED: ErrorCode.ValueType  # 0
 """Kafka's NONE: no error."""
@@ -155,7 +155,7 @@ ERROR_CODE_NOT_LEADER_OR_FOLLOWER: ErrorCode.ValueType  # 6
 ERROR_CODE_REQUEST_TIMED_OUT: ErrorCode.ValueType  # 7
 """The wait ended first; records of a produce are in the leader's log and may still commit."""
 ERROR_CODE_REPLICA_NOT_AVAILABLE: ErrorCode.ValueType  # 9
-"""The replica named cannot answer now."""
+"""Reserved: Kafka's number, which nothing in this version answers. The replica named cannot answer now."""
 ERROR_CODE_MESSAGE_TOO_LARGE: ErrorCode.ValueType  # 10
 """The batch is larger than a batch may be."""
 ERROR_CODE_STALE_CONTROLLER_EPOCH: ErrorCode.ValueType  # 11
@@ -199,17 +199,17 @@ ERROR_CODE_DUPLICATE_SEQUENCE_NUMBER: ErrorCode.ValueType  # 46
 ERROR_CODE_INVALID_PRODUCER_EPOCH: ErrorCode.ValueType  # 47
 """A newer epoch of the same producer id exists."""
 ERROR_CODE_OPERATION_NOT_ATTEMPTED: ErrorCode.ValueType  # 55
-"""Not tried, because another part of the same request failed first."""
+"""Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
 ERROR_CODE_KAFKA_STORAGE_ERROR: ErrorCode.ValueType  # 56
-"""The replica's disk failed."""
+"""Reserved: Kafka's number, which nothing in this version answers. The replica's disk failed."""
 ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 59
 """The partition remembers nothing of this producer id."""
 ERROR_CODE_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 60
-"""The partition's replicas are being moved."""
+"""Reserved: Kafka's number, which nothing in this version answers. The partition's replicas are being moved."""
 ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: ErrorCode.ValueType  # 70
 """Unary Fetch keeps no sessions, so this session id is unknown."""
 ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: ErrorCode.ValueType  # 71
-"""The fetch session's epoch is not the expected one."""
+"""Reserved: Kafka's number, which nothing in this version answers. The fetch session's epoch is wrong."""
 ERROR_CODE_FENCED_LEADER_EPOCH: ErrorCode.ValueType  # 74
 """The request's leader epoch is older than the node's."""
 ERROR_CODE_UNKNOWN_LEADER_EPOCH: ErrorCode.ValueType  # 75
@@ -225,7 +225,7 @@ ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorCode.ValueType  # 83
 ERROR_CODE_ELECTION_NOT_NEEDED: ErrorCode.ValueType  # 84
 """The partition already has the leader that the election would give it."""
 ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87
-"""A record or a header field of the batch is not acceptable; record_errors or error_message say which."""
+"""A record or a header field of the batch is not acceptable; error_message says which."""
 ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 """The node is at one of its bounds; try again later."""
 ERROR_CODE_RESOURCE_NOT_FOUND: ErrorCode.ValueType  # 91
@@ -245,5 +245,5 @@ ERROR_CODE_INCONSISTENT_CLUSTER_ID: ErrorCode.ValueType  # 104
 ERROR_CODE_INELIGIBLE_REPLICA: ErrorCode.ValueType  # 107
 """A proposed ISR member is fenced, shutting down, or of another node epoch."""
 ERROR_CODE_NEW_LEADER_ELECTED: ErrorCode.ValueType  # 108
-"""The change was applied and elected another leader."""
+"""Reserved: Kafka's number, which nothing in this version answers. The change elected another leader."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015

@@ -82,7 +82,7 @@ class FollowerServiceFetchRequest(_message.Message):
     isolation_level: _partition_pb2.IsolationLevel.ValueType
     """How far to read."""
     rack_id: _builtins.str
-    """Rack of the consumer; empty if it has none."""
+    """Rack of the consumer, empty if it has none; this version does not read it."""
     decode: _builtins.bool
     """Whether records are answered as messages instead of batches, at most 131,072 of them and 4 MiB (ours)."""
     @_builtins.property
@@ -135,7 +135,7 @@ class FollowerServiceFetchResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     RESPONSES_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Refusal of the request as a whole; unspecified (Kafka's NONE) if the partitions answer."""
     error_message: _builtins.str

@@ -223,7 +223,7 @@ class ProduceResponse(_message.Message):
     RESPONSES_FIELD_NUMBER: _builtins.int
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     @_builtins.property
     def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopicResponse]:
         """One entry per topic of the request."""
@@ -262,7 +262,7 @@ class ProduceStreamResponse(_message.Message):
     error_message: _builtins.str
     """One sentence that names field, rule and remedy; empty without an error (ours)."""
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     @_builtins.property
     def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopicResponse]:
         """One entry per topic of the request."""
@@ -328,7 +328,6 @@ class ProducePartitionResponse(_message.Message):
     BASE_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_APPEND_TIME_MS_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
-    RECORD_ERRORS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     index: _builtins.int
@@ -341,16 +340,12 @@ class ProducePartitionResponse(_message.Message):
     """Offset of the first record; absent with an error and with acks=0."""
     log_append_time_ms: _builtins.int
     """Leader's time of the append in milliseconds since 1970, UTC; absence (Kafka's -1) means that the records
-    kept the producer's timestamps.
+    kept the producer's timestamps. Not set by this version.
     """
     log_start_offset: _builtins.int
     """First offset that the log still holds; absence is Kafka's -1."""
     error_message: _builtins.str
     """One sentence that names field, rule and remedy; empty without an error."""
-    @_builtins.property
-    def record_errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordError]:
-        """Which records were not acceptable; empty unless error_code is INVALID_RECORD."""
-
     @_builtins.property
     def current_leader(self) -> _partition_pb2.CurrentLeader:
         """The leader this node knows; set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH only."""
@@ -364,13 +359,12 @@ class ProducePartitionResponse(_message.Message):
         base_offset: _builtins.int | None = ...,
         log_append_time_ms: _builtins.int | None = ...,
         log_start_offset: _builtins.int | None = ...,
-        record_errors: _abc.Iterable[Global___RecordError] | None = ...,
         error_message: _builtins.str = ...,
         current_leader: _partition_pb2.CurrentLeader | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_base_offset", b"_base_offset", "_log_append_time_ms", b"_log_append_time_ms", "_log_start_offset", b"_log_start_offset", "base_offset", b"base_offset", "current_leader", b"current_leader", "log_append_time_ms", b"log_append_time_ms", "log_start_offset", b"log_start_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_offset", b"_base_offset", "_log_append_time_ms", b"_log_append_time_ms", "_log_start_offset", b"_log_start_offset", "base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "index", b"index", "log_append_time_ms", b"log_append_time_ms", "log_start_offset", b"log_start_offset", "outcome", b"outcome", "record_errors", b"record_errors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_offset", b"_base_offset", "_log_append_time_ms", b"_log_append_time_ms", "_log_start_offset", b"_log_start_offset", "base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "index", b"index", "log_append_time_ms", b"log_append_time_ms", "log_start_offset", b"log_start_offset", "outcome", b"outcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base_offset: _TypeAlias = _typing.Literal["base_offset"]  # noqa: Y015
     _WhichOneofArgType__base_offset: _TypeAlias = _typing.Literal["_base_offset", b"_base_offset"]  # noqa: Y015
@@ -388,32 +382,6 @@ class ProducePartitionResponse(_message.Message):
 Global___ProducePartitionResponse: _TypeAlias = ProducePartitionResponse  # noqa: Y015
 
 @_typing.final
-class RecordError(_message.Message):
-    """One record that was not acceptable."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    BATCH_INDEX_FIELD_NUMBER: _builtins.int
-    BATCH_INDEX_ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
-    batch_index: _builtins.int
-    """Position of the record in its batch, counted from 0."""
-    batch_index_error_message: _builtins.str
-    """What is wrong with it, in one sentence."""
-    def __init__(
-        self,
-        *,
-        batch_index: _builtins.int = ...,
-        batch_index_error_message: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_index", b"batch_index", "batch_index_error_message", b"batch_index_error_message"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RecordError: _TypeAlias = RecordError  # noqa: Y015
-
-@_typing.final
 class FetchRequest(_message.Message):
     """A request to read many partitions."""
 
@@ -426,7 +394,6 @@ class FetchRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
-    SESSION_EPOCH_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_TOPICS_DATA_FIELD_NUMBER: _builtins.int
     RACK_ID_FIELD_NUMBER: _builtins.int
@@ -443,10 +410,8 @@ class FetchRequest(_message.Message):
     """How far a consumer reads; ignored from a replica."""
     session_id: _builtins.int
     """Kafka's fetch session; anything but 0 is refused, FetchStream takes its place."""
-    session_epoch: _builtins.int
-    """Kafka's fetch session epoch; absence (Kafka's -1) means a full fetch without a session."""
     rack_id: _builtins.str
-    """Rack of the consumer; empty if it has none."""
+    """Rack of the consumer, empty if it has none; this version does not read it."""
     decode: _builtins.bool
     """Whether records are answered as messages instead of batches, at most 131,072 of them and 4 MiB (ours)."""
     @_builtins.property
@@ -471,15 +436,14 @@ class FetchRequest(_message.Message):
         max_bytes: _builtins.int | None = ...,
         isolation_level: _partition_pb2.IsolationLevel.ValueType = ...,
         session_id: _builtins.int = ...,
-        session_epoch: _builtins.int | None = ...,
         topics: _abc.Iterable[_partition_pb2.FetchTopic] | None = ...,
         forgotten_topics_data: _abc.Iterable[_partition_pb2.TopicPartitions] | None = ...,
         rack_id: _builtins.str = ...,
         decode: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_max_bytes", b"_max_bytes", "_max_wait_ms", b"_max_wait_ms", "_min_bytes", b"_min_bytes", "_session_epoch", b"_session_epoch", "cluster_id", b"cluster_id", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "replica_state", b"replica_state", "session_epoch", b"session_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_max_bytes", b"_max_bytes", "_max_wait_ms", b"_max_wait_ms", "_min_bytes", b"_min_bytes", "cluster_id", b"cluster_id", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "replica_state", b"replica_state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_max_bytes", b"_max_bytes", "_max_wait_ms", b"_max_wait_ms", "_min_bytes", b"_min_bytes", "_session_epoch", b"_session_epoch", "cluster_id", b"cluster_id", "decode", b"decode", "forgotten_topics_data", b"forgotten_topics_data", "isolation_level", b"isolation_level", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "rack_id", b"rack_id", "replica_state", b"replica_state", "session_epoch", b"session_epoch", "session_id", b"session_id", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_max_bytes", b"_max_bytes", "_max_wait_ms", b"_max_wait_ms", "_min_bytes", b"_min_bytes", "cluster_id", b"cluster_id", "decode", b"decode", "forgotten_topics_data", b"forgotten_topics_data", "isolation_level", b"isolation_level", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "rack_id", b"rack_id", "replica_state", b"replica_state", "session_id", b"session_id", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
@@ -489,8 +453,6 @@ class FetchRequest(_message.Message):
     _WhichOneofArgType__max_wait_ms: _TypeAlias = _typing.Literal["_max_wait_ms", b"_max_wait_ms"]  # noqa: Y015
     _WhichOneofReturnType__min_bytes: _TypeAlias = _typing.Literal["min_bytes"]  # noqa: Y015
     _WhichOneofArgType__min_bytes: _TypeAlias = _typing.Literal["_min_bytes", b"_min_bytes"]  # noqa: Y015
-    _WhichOneofReturnType__session_epoch: _TypeAlias = _typing.Literal["session_epoch"]  # noqa: Y015
-    _WhichOneofArgType__session_epoch: _TypeAlias = _typing.Literal["_session_epoch", b"_session_epoch"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
     @_typing.overload
@@ -499,8 +461,6 @@ class FetchRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_wait_ms) -> _WhichOneofReturnType__max_wait_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_bytes) -> _WhichOneofReturnType__min_bytes | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_epoch) -> _WhichOneofReturnType__session_epoch | None: ...
 
 Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
 
@@ -516,7 +476,7 @@ class FetchResponse(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     RESPONSES_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Refusal of the request as a whole; unspecified (Kafka's NONE) if the partitions answer."""
     error_message: _builtins.str
@@ -576,7 +536,7 @@ class FetchStreamRequest(_message.Message):
     isolation_level: _partition_pb2.IsolationLevel.ValueType
     """How far a consumer reads; ignored from a replica."""
     rack_id: _builtins.str
-    """Rack of the consumer; empty if it has none."""
+    """Rack of the consumer, empty if it has none; this version does not read it."""
     decode: _builtins.bool
     """Whether records are answered as messages instead of batches, at most 131,072 of them and 4 MiB (ours)."""
     @_builtins.property
@@ -643,7 +603,7 @@ class FetchStreamResponse(_message.Message):
     correlation_id: _builtins.int
     """The correlation_id of the request that named these partitions (ours)."""
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Refusal of the message as a whole, INVALID_REQUEST if malformed; unspecified (Kafka's NONE) if the
     partitions answer.
@@ -787,7 +747,7 @@ class OffsetForLeaderEpochResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetForLeaderTopicResult]:
         """One entry per topic of the request."""
@@ -1018,7 +978,7 @@ class ListOffsetsResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListOffsetsTopicResponse]:
         """One entry per topic of the request."""

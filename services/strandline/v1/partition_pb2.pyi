@@ -435,7 +435,7 @@ class FetchPartitionResponse(_message.Message):
     log_start_offset: _builtins.int
     """First offset that the log still holds; absence (Kafka's -1) means not known."""
     preferred_read_replica: _builtins.int
-    """Node id of a replica to read from instead; absence (Kafka's -1) means none is preferred."""
+    """Node id of a replica to read from instead; absence (Kafka's -1) means none is preferred. Not set by this version."""
     records: _builtins.bytes
     """Whole record batches (v2) one after another, the first one holding fetch_offset; empty if there is none."""
     @_builtins.property

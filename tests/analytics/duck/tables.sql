@@ -1,4 +1,4 @@
--- What all statistics share, after `state-events` 2.5 and 2.6: distinct events, the control plane as step functions,
+-- What all statistics share, after STATISTICS.md#conventions: distinct events, the control plane as step functions,
 -- terms, looks as intervals, clocks. $KEY is the key of a partition; files are views raw_transitions and raw_samples.
 
 CREATE TABLE transitions AS

@@ -105,7 +105,7 @@ def test_a_decision_says_how_many_waited_and_how_long() -> None:
 
 
 def test_a_move_that_never_came_is_not_taken_for_a_standstill() -> None:
-    """The epoch began above the last move that is known: a killed leader's moves never left it (D14)."""
+    """The epoch began above the last move that is known: a killed leader's moves never left it."""
     bare = event("ISR_CHANGE", 3_000, partition_epoch=5, old_isr=[1, 2], new_isr=[1], cause="lag", initiator="leader")
     begun = event("EPOCH_START", 3_050, plane="data", node=2, partition_epoch=5, leader_epoch=1, start_offset=90, hw=85)
     after = event("HW_ADVANCE", 3_100, plane="data", node=1, partition_epoch=5, old_hw=85, new_hw=90)
@@ -118,7 +118,7 @@ def test_a_move_that_never_came_is_not_taken_for_a_standstill() -> None:
 
 
 def test_an_election_after_an_outage_is_told_from_the_loss_of_the_leader() -> None:
-    """Last heartbeat, fence, loss and 30 s without a leader belong to an unclean election (D15)."""
+    """Last heartbeat, fence, loss and 30 s without a leader belong to an unclean election."""
     told = [
         event("NODE_SESSION", 3_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
               last_heartbeat_us=BEGIN_US + 500_000),

@@ -40,7 +40,7 @@ def test_a_failover_is_one_incident_with_its_cut_and_its_recovery() -> None:
 
 
 def test_an_outage_and_the_election_that_ends_it_are_one_incident() -> None:
-    """30 s without a leader, then an unclean election, then the ISR whole again: one incident until that (D5)."""
+    """30 s without a leader, then an unclean election, then the ISR whole again: one incident until that."""
     everybody = [1, 2, 3]
     told = [
         *failover()[:3],
@@ -165,7 +165,7 @@ def test_the_verdict_names_loss_before_everything_else() -> None:
 
 
 def test_losses_are_counted_once_and_not_by_copies() -> None:
-    """80 records cut from copies and 65 that the new leader lacked: 65 were lost (D4)."""
+    """80 records cut from copies and 65 that the new leader lacked: 65 were lost."""
     told = material(lost=65, cut_below_hw=80)
 
     assert verdict(told, incidents_of(told), 1.0).sentence.startswith("Committed records were lost: 65")
@@ -181,7 +181,7 @@ def test_records_cut_from_copies_alone_are_no_loss() -> None:
 
 
 def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
-    """Without a look at the epoch before, verdict and tile say that the loss is not known (D2)."""
+    """Without a look at the epoch before, verdict and tile say that the loss is not known."""
     told = material(events=unclean(), lost=None)
     said = verdict(told, incidents_of(told), 1.0)
     page = render(told)
@@ -192,14 +192,14 @@ def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
 
 
 def test_a_clean_failover_without_looks_does_not_claim_that_nothing_was_lost() -> None:
-    """What nobody measured is not said as if it were (D2)."""
+    """What nobody measured is not said as if it were."""
     told = material(lost=None)
 
     assert verdict(told, incidents_of(told), 1.0).sentence.startswith("No loss of committed records is known")
 
 
 def test_a_cut_without_a_known_hw_is_told_as_such() -> None:
-    """A replica that did not know its own HW says nothing about committed records (F4, D16)."""
+    """A replica that did not know its own HW says nothing about committed records."""
     told = material(events=unclean(), lost=0)
     incident = incidents_of(told)[0]
 
@@ -209,7 +209,7 @@ def test_a_cut_without_a_known_hw_is_told_as_such() -> None:
 
 
 def test_a_window_that_begins_in_trouble_is_not_calm() -> None:
-    """Without an incident of its own, what was open when the window began is named (D10b)."""
+    """Without an incident of its own, what was open when the window began is named."""
     told = material(events=failover()[:3], under_replicated_us=10_000_000)
     said = verdict(told, [], 1.0)
 

@@ -34,7 +34,7 @@ NODE_SETTINGS = {
     # A test machine's disk may be fuller than a server's.
     "low_space_bytes": "0",
 }
-"""The settings of `reliability` 4.2."""
+"""The settings of RELIABILITY.md#the-load."""
 
 
 def namespace(node_id: int) -> str:

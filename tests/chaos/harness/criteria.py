@@ -1,4 +1,4 @@
-"""The pass criteria G1 to G5 of `reliability` 4.2, one function each; a failure is one clear sentence.
+"""The pass criteria G1 to G5 of RELIABILITY.md#the-criteria, one function each; a failure is one clear sentence.
 
 Invariant: each judges from what lies outside of the nodes' opinion: client histories, bytes on the disk, /proc,
 state events. An empty list is the only way to pass.

@@ -1,4 +1,4 @@
-"""The common load of `reliability` 4.2, as processes in the client namespaces, and what the driver sees of it.
+"""The common load of RELIABILITY.md#the-load, as processes in the client namespaces, and what the driver sees of it.
 
 cli0: producers p0 and p1 (acks=all), consumers c0 (tails) and seeker, the questions where partitions end.
 cli1: producers p2 and p3 (acks=all), a0 (acks=1, a topic of its own), consumer c1 (tails), the stale client.

@@ -20,7 +20,7 @@ MUTANTS = (
         number="121",
         name="proposal not forgotten at a new epoch",
         broken="A leader that is deposed, or elected again, goes on asking for what it proposed in the epoch before.",
-        source="M25; TR9",
+        source="M45; TR9",
         swaps=(Swap(IsrChannel, "forget", _keeps_what_waits, pure=False),),
     ),
 )

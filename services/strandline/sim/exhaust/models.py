@@ -1,4 +1,4 @@
-"""Which searches there are: a variant of the rules, the bounds, and what was published about it (`reliability` 1.4).
+"""Which searches there are: a variant of the rules, the bounds, and what was published about it.
 
 Invariant: a published violation must be found, whatever its length here; under rules that are safe nothing may be
 found. Where a length differs from the published one, the row says why, and docs/RELIABILITY.md shows it by the traces.

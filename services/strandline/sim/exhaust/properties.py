@@ -1,4 +1,4 @@
-"""What must hold in every state, and what it is called (`reliability` 1.2 and 1.4).
+"""What must hold in every state, and what it is called (RELIABILITY.md#invariants).
 
 Invariant: each property is a function of the state alone; ``committed`` is the history variable C.
 """

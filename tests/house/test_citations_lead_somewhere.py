@@ -1,0 +1,141 @@
+"""What a comment, a docstring or a test cites can be looked up here: rules by number, pages by heading."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+_FOLDERS = ("services", "analytics", "tests", "protos", "examples")
+_KINDS = {".py", ".proto", ".sql", ".scenario"}
+
+_RULE = re.compile(r"\b(?:M|TR|T|I|C|D)[0-9]{1,2}b?\b")
+"""Rules, traces, edge cases and invariants, wherever they stand."""
+_IN_BRACKETS = re.compile(r"\(((?:promise )?[APLGF][0-9](?:, (?:[APLGF]|M|TR|T|I)[0-9]{1,2}b?)*)\)")
+"""Assumptions, promises, liveness, criteria and findings: short names, so only where they are a citation for sure."""
+_NAME = re.compile(r"[A-Z]{1,2}[0-9]{1,2}b?")
+_PAGE = re.compile(r"(?<![\w/*])((?:[\w.-]+/)*[A-Z]+\.md)(#[a-z0-9-]+)?")
+_SECTION = re.compile(
+    r"\([1-9]\.[0-9]{1,2}(?:, [^)]*)?\)"
+    r"|`[a-z]+(?:-[a-z]+)?`,? [1-9](?:\.[0-9]+)?\b"
+    r"|\b(?:state-events|protocol-fields|replication|reliability|performance)`? [1-9]\.[0-9]+"
+    r"|`(?:state-events|protocol-fields|edge-cases)`"
+    r"|^[\"' ]*[1-9]\.[0-9]{1,2}[:,] "
+    r"|\bclass [MX]\b(?!\w)"
+)
+"""A section by its number, as of pages that were never part of this repository; headings have anchors instead."""
+_MADE_UP = {"I99"}
+"""Test data: an invariant that a scenario must not be able to name."""
+
+
+def _files() -> Iterator[Path]:
+    for folder in _FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in _KINDS and path != Path(__file__) and "_pb2" not in path.name:
+                yield path
+
+
+@cache
+def _spoken(path: Path, text: str) -> str:
+    """Comments and docstrings of Python, everything of other files."""
+    if path.suffix != ".py":
+        return text
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    strings = [
+        node.value.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    return "\n".join(comments + strings)
+
+
+@cache
+def _defined() -> set[str]:
+    """Names that a page explains: first cells of tables, the promises and assumptions, statistics by heading."""
+    reliability = (DOCS / "RELIABILITY.md").read_text()
+    text = (DOCS / "PROTOCOL.md").read_text() + (DOCS / "ARCHITECTURE.md").read_text() + reliability
+    names: set[str] = set()
+    for cell in re.findall(r"^\| ((?:[A-Z]{1,2}[0-9]+b?(?:, | to )?)+) \|", text, re.MULTILINE):
+        names |= set(_NAME.findall(cell))
+        for kind, first, last in re.findall(r"([A-Z]+)([0-9]+) to [A-Z]+([0-9]+)", cell):
+            names |= {f"{kind}{number}" for number in range(int(first), int(last) + 1)}
+    readme = (ROOT / "README.md").read_text()
+    names |= set(re.findall(r"\((A[0-9])\)", readme)) | set(re.findall(r"^- \*\*(P[0-9])\*\* ", readme, re.MULTILINE))
+    names |= set(re.findall(r"\((L[0-9])\)", reliability))
+    return names | set(re.findall(r"^\| attack from outside \((F[0-9])", reliability, re.MULTILINE))
+
+
+def _dangling_names(path: Path, text: str) -> set[str]:
+    cited = set(_RULE.findall(text))
+    for group in _IN_BRACKETS.findall(_spoken(path, text)):
+        cited |= set(_NAME.findall(group))
+    return cited - _defined() - _MADE_UP
+
+
+def _dangling_pages(path: Path, text: str) -> set[str]:
+    dangling = set()
+    for name, anchor in _PAGE.findall(_spoken(path, text)):
+        found = [place / name for place in (DOCS, ROOT, path.parent) if (place / name).exists()]
+        headings = re.findall(r"^#+ (.+)$", found[0].read_text(), re.MULTILINE) if found else []
+        if not found or (anchor and anchor[1:] not in map(_anchor, headings)):
+            dangling.add(name + anchor)
+    return dangling
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def _numbered_sections(path: Path, text: str) -> set[str]:
+    return {match[0] for line in _spoken(path, text).splitlines() for match in _SECTION.finditer(line)}
+
+
+def test_every_rule_that_is_cited_is_a_row_of_a_page() -> None:
+    """A number such as M54 leads to a row of PROTOCOL.md, ARCHITECTURE.md or RELIABILITY.md, P2 to README."""
+    found = {str(path.relative_to(ROOT)): sorted(_dangling_names(path, path.read_text())) for path in _files()}
+
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_every_page_that_is_cited_has_the_heading() -> None:
+    """A page such as PROTOCOL.md#the-wire is there, and so is the heading."""
+    found = {str(path.relative_to(ROOT)): sorted(_dangling_pages(path, path.read_text())) for path in _files()}
+
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_no_section_is_cited_by_its_number() -> None:
+    """Headings of docs/ have no numbers, so a numbered section leads nowhere."""
+    found = {str(path.relative_to(ROOT)): sorted(_numbered_sections(path, path.read_text())) for path in _files()}
+
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("find", "comment", "found"),
+    [
+        (_dangling_names, "# it waits (M54, M98)", {"M98"}),
+        (_dangling_names, "# nobody reads it (P9)", {"P9"}),
+        (_dangling_names, "# P9 is a producer", set()),
+        (_dangling_pages, "# see PROTOCOL.md#the-wires", {"PROTOCOL.md#the-wires"}),
+        (_dangling_pages, "# see PROTOCOL.md#the-wire", set()),
+        (_dangling_pages, "# see WIRE.md", {"WIRE.md"}),
+        (_numbered_sections, "# as it must (`protocol-fields` 1.9)", {"`protocol-fields` 1.9"}),
+        (_numbered_sections, "# as it must (1.9)", {"(1.9)"}),
+        (_numbered_sections, "# by state-events 2.5 alone", {"state-events 2.5"}),
+        (_numbered_sections, "# 1.5 times as long, Kafka 4.1", set()),
+    ],
+)
+def test_a_citation_that_leads_nowhere_is_seen(find: object, comment: str, found: set[str]) -> None:
+    """The three searches see what they look for, and let what is right pass."""
+    assert callable(find)
+    assert find(Path("a.py"), comment + "\n") == found
