@@ -1,6 +1,7 @@
 """Decides which moments make up a failover: the fence of the old leader, the decision, the new leader's first word.
 
-Times are as their writers wrote them, uncorrected: who compares them with a clock of its own says whose it is.
+Times are the controller's: fence and decision are its own events, and the new leader's word is put into its time by
+the offset that it measured, within ``clock_err_us``.
 
 Invariant: a failover is told only with all three moments; a change without a fence, a planned one, is none.
 """
@@ -26,11 +27,13 @@ class Failover:
     fence_us: int
     decided_us: int
     epoch_start_us: int
+    clock_err_us: int | None
+    """The error of ``epoch_start_us``; None: nobody measured the new leader's clock, and it is as that showed it."""
 
 
 def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failover]:
     """The failovers that were decided within [start_us, end_us), by partition and epoch."""
-    starts = {(e.key, e.leader_epoch): e.raw_us for e in events if e.event_type == "EPOCH_START"}
+    starts = {(e.key, e.leader_epoch): e for e in events if e.event_type == "EPOCH_START"}
     found = []
     for change in events:
         epoch = change.get("new_leader_epoch")
@@ -48,9 +51,10 @@ def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failo
                 old_leader=old,
                 new_leader=new,
                 leader_epoch=epoch,
-                fence_us=fence.raw_us,
-                decided_us=change.raw_us,
-                epoch_start_us=starts[change.key, epoch],
+                fence_us=fence.t_us,
+                decided_us=change.t_us,
+                epoch_start_us=starts[change.key, epoch].t_us,
+                clock_err_us=starts[change.key, epoch].err_us,
             )
         )
     return sorted(found, key=lambda each: (each.topic, each.partition, each.leader_epoch))

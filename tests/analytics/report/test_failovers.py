@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from told_material import BEGIN_US, event, failover
 
 from strandline_analytics.report.failovers import failovers
@@ -29,3 +31,13 @@ def test_without_one_of_its_moments_nothing_is_told() -> None:
     assert failovers(unfenced, BEGIN_US, END_US) == []
     assert failovers(mute, BEGIN_US, END_US) == []
     assert failovers(told, BEGIN_US + 3_000_000, END_US) == []
+
+
+def test_the_new_leaders_first_word_is_in_the_controllers_time() -> None:
+    """Its clock is 5 s ahead, measured to 3 ms: the failover is as long as it was, and the error is told (D3)."""
+    skewed = [
+        replace(e, raw_us=e.t_us + 5_000_000, err_us=3_000) if e.event_type == "EPOCH_START" else e for e in failover()
+    ]
+    (found,) = failovers(skewed, BEGIN_US, END_US)
+
+    assert (found.epoch_start_us - BEGIN_US, found.clock_err_us) == (2_020_000, 3_000)
