@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from strandline.export.schema import EVENT_TYPES
 from strandline_analytics.scope import FOREVER_US, Grouping, Scope
 from strandline_analytics.stats.definition import Statistic
 
@@ -84,6 +85,7 @@ class Oracle:
             "$OVERLAP": "(t0 < window_end AND t1 > window_start)",
             "$WITHIN": "(t >= window_start AND t < window_end)",
             "$FOREVER": f"{FOREVER_US}::BIGINT",
+            "$KNOWN_TYPES": ", ".join(f"'{name}'" for name in EVENT_TYPES),
             "$END": str(self.scope.end_us),
             "$A": "greatest(t0, window_start)",
             "$B": "least(t1, window_end)",
