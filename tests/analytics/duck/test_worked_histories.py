@@ -20,7 +20,7 @@ from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
-TOLD = ("alone", "lag", "newer_types", "unclean", "zombies")
+TOLD = ("alone", "lag", "newer_types", "unclean", "unknown_losses", "zombies")
 """Histories in which something is not known, and how each engine says so."""
 SCOPE = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)
 
@@ -63,6 +63,19 @@ def test_a_type_that_is_not_known_ends_what_is_known(oracle: Oracle) -> None:
 
     assert row["under_replicated_us"] == 40_000_000
     assert row["coverage"] == pytest.approx(40 / 60, rel=1e-12)
+
+
+def test_an_unknown_loss_is_not_zero(oracle: Oracle) -> None:
+    """Partitions 0 to 3: unknown, at least 20, none for there was nothing before, and no epoch at all."""
+    rows = sorted(
+        (row for row in oracle.rows(ALL["s07"]) if row["cluster_id"] == "unknown_losses"),
+        key=lambda row: row["partition"],
+    )
+
+    assert [row["committed_lost_records"] for row in rows] == [None, 20, 0, None]
+    assert [row["epochs_unknown"] for row in rows] == [1, 1, 0, 0]
+    assert [row["committed_cut_records"] for row in rows] == [None, 20, 0, 0]
+    assert [row["own_hw_unknown"] for row in rows] == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize("name", ALL)
