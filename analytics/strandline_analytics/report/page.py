@@ -77,8 +77,14 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
     """The page's figures for programs, as they stand in it under ``report-data``."""
     results = material.results
 
+    def there(statistic: str) -> bool:
+        return statistic in results and not results[statistic].trouble
+
     def total(statistic: str, name: str) -> int | None:
-        return results[statistic].total(name) if statistic in results and not results[statistic].trouble else None
+        return results[statistic].total(name) if there(statistic) else None
+
+    def at_least(name: str, left_out: str) -> int | None:
+        return results["s07"].at_least(name, left_out) if there("s07") else None
 
     elections = [e for i in incidents for e in i.elections if e.t_us >= material.start_us]
     return {
@@ -90,8 +96,10 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
         "shrinks": total("s08", "shrinks"),
         "expands": total("s08", "expands"),
         "truncated_records": total("s07", "truncated_records"),
-        "committed_cut_records": total("s07", "committed_cut_records"),
-        "committed_lost_records": total("s07", "committed_lost_records"),
+        "own_hw_unknown": total("s07", "own_hw_unknown"),
+        "committed_cut_records": at_least("committed_cut_records", "own_hw_unknown"),
+        "epochs_unknown": total("s07", "epochs_unknown"),
+        "committed_lost_records": at_least("committed_lost_records", "epochs_unknown"),
         "coverage": coverage(material),
         "failovers": [asdict(each) for each in failovers(material.events, material.start_us, material.end_us)],
         "troubles": {name: found.trouble for name, found in results.items() if found.trouble},
@@ -123,7 +131,9 @@ def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
         return "–" if figures[name] is None else f"{figures[name]:,}"
 
     lag = results["s01"].most("max_records") if "s01" in results else None
-    lost = "not known" if unknown_losses(material) else count("committed_lost_records")
+    lost = count("committed_lost_records")
+    if unknown_losses(material):
+        lost = f"at least {lost}" if figures["committed_lost_records"] else "not known"
     return [
         Fact("incidents", f"{figures['incidents']:,}", "incidents"),
         Fact("elections", count("elections"), "def-s19"),

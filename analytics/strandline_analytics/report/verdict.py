@@ -12,6 +12,7 @@ from typing import Any
 from strandline_analytics.report.draw_lanes import length_text
 from strandline_analytics.report.incidents import Incident, Key
 from strandline_analytics.report.material import Material
+from strandline_analytics.timeline.event import Event
 
 KNOWN_ENOUGH = 0.95
 """Below this share of known time, a window without incidents is not called calm."""
@@ -34,8 +35,9 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     lost = _total(material, "s07", "committed_lost_records")
     unknown = unknown_losses(material)
     if lost:
-        more = f"; how many more by the unclean election of {_names(unknown)} is not known" if unknown else ""
-        return Verdict(f"Committed records were lost: {lost:,}, in {_count(len(incidents), 'incident')}{more}", "bad")
+        least, more = ("at least ", f"; how many more in {_names(unknown)} is not known") if unknown else ("", "")
+        told = f"Committed records were lost: {least}{lost:,}, in {_count(len(incidents), 'incident')}{more}"
+        return Verdict(told, "bad")
     if unknown:
         sentence = f"Unclean election of {_names(unknown)}: how many committed records it lost is not known"
         return Verdict(sentence, "bad")
@@ -52,10 +54,13 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
         parts.append(f"{below:,} committed records cut from copies")
     if waited := _most(material, "s11", "write_unavailable_us"):
         parts.append(f"writes refused at most {length_text(waited)} in one partition")
-    if cut := _total(material, "s07", "truncated_records") - below:
+    blind = _blind_cuts(material)
+    of_blind = sum(event.get("from_leo") - event.get("to_leo") for event in blind)
+    if (cut := _total(material, "s07", "truncated_records") - below - of_blind) > 0:
         parts.append(f"{cut:,} uncommitted records cut")
-    if blind := _blind_cuts(material):
-        parts.append(f"{_count(blind, 'cut')} by a replica that did not know its own HW")
+    if blind:
+        told = f"{_count(len(blind), 'cut')} by a replica that did not know its own HW"
+        parts.append(f"{told} ({_count(of_blind, 'record')})")
     if still:
         parts.append(f"{_count(len(still), 'incident')} not over at the end of the window")
     if planned := len(incidents) - len(faults):
@@ -64,7 +69,7 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
 
 
 def unknown_losses(material: Material) -> list[str]:
-    """Partitions with an unclean election in the window of which nobody knows what it lost."""
+    """Partitions with an unclean election in the window of which not everything that was lost is known."""
     unclean = {
         event.key
         for event in material.events
@@ -76,14 +81,15 @@ def unknown_losses(material: Material) -> list[str]:
     return sorted(f"{topics[key]}-{key[2]}" for key in unclean - _measured(material))
 
 
-def _blind_cuts(material: Material) -> int:
-    """How many cuts in the window say nothing of committed records, because the replica did not know its own HW."""
-    return sum(
-        event.event_type == "TRUNCATION"
+def _blind_cuts(material: Material) -> list[Event]:
+    """The cuts in the window that say nothing of committed records, because the replica did not know its own HW."""
+    return [
+        event
+        for event in material.events
+        if event.event_type == "TRUNCATION"
         and event.get("committed_cut") is None
         and material.start_us <= event.t_us < material.end_us
-        for event in material.events
-    )
+    ]
 
 
 def _without_faults(material: Material, incidents: Sequence[Incident], known: str) -> Verdict:
@@ -103,8 +109,12 @@ def _rows(material: Material, statistic: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _measured(material: Material) -> set[Key]:
-    """Partitions of which a look tells what their new leaders lacked."""
-    return {_key(row) for row in _rows(material, "s07") if row.get("committed_lost_records") is not None}
+    """Partitions of which looks tell what all of their new leaders lacked."""
+    return {
+        _key(row)
+        for row in _rows(material, "s07")
+        if row.get("committed_lost_records") is not None and not row.get("epochs_unknown")
+    }
 
 
 def _key(row: Mapping[str, Any]) -> Key:

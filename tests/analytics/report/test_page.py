@@ -191,6 +191,32 @@ def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
     assert "not known" in page
 
 
+def test_a_known_loss_beside_an_unknown_one_is_said_to_be_a_lower_bound() -> None:
+    """20 are known to be lost, and of one epoch it is not known: at least 20, in verdict, tile and data (D2)."""
+    told = material(events=unclean(), lost=20, epochs_unknown=1)
+    shown = page(told)
+
+    assert shown["verdict"].sentence.startswith("Committed records were lost: at least 20, in 1 incident")
+    assert "how many more in t-0 is not known" in shown["verdict"].sentence
+    assert {fact.name: fact.shown for fact in shown["facts"]}["committed records lost"] == "at least 20"
+    assert (shown["data"]["committed_lost_records"], shown["data"]["epochs_unknown"]) == (20, 1)
+
+
+def test_a_loss_that_is_not_known_is_null_for_programs() -> None:
+    """Null where what is known of it is 0, as in the statistic, and never 0 (D2)."""
+    shown = page(material(events=unclean(), lost=None))
+
+    assert (shown["data"]["committed_lost_records"], shown["data"]["epochs_unknown"]) == (None, 1)
+    assert (shown["data"]["committed_cut_records"], shown["data"]["own_hw_unknown"]) == (None, 1)
+
+
+def test_what_a_replica_cut_without_its_hw_is_not_called_uncommitted() -> None:
+    """Nobody knows of these 2 records whether they were committed (D16)."""
+    told = material(events=unclean(), lost=0)
+
+    assert "uncommitted" not in verdict(told, incidents_of(told), 1.0).sentence
+
+
 def test_a_clean_failover_without_looks_does_not_claim_that_nothing_was_lost() -> None:
     """What nobody measured is not said as if it were (D2)."""
     told = material(lost=None)
