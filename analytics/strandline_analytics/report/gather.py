@@ -70,7 +70,7 @@ def gather(
     told("transitions", 0, parts)
     # From the beginning of what was read: the state at the start of the window follows from what came before.
     kinds = tuple(name for name, kind in EVENT_TYPES.items() if kind.dataset == TRANSITIONS)
-    events = _events(silver, Selection(types=kinds, end_us=end_us))
+    events = _events(silver, Selection(types=kinds, unknown_types=True, end_us=end_us))
     if not events:
         raise ValueError("the input holds no event of the window; see: strandline analytics coverage")
     first = min(event.t_us for event in events) if start_us is None else start_us

@@ -132,6 +132,33 @@ def test_before_a_lost_transition_the_state_is_unknown() -> None:
     ]
 
 
+def test_a_type_that_is_not_known_ends_what_a_lane_knows() -> None:
+    """A newer version's change at 3 s: known until then, unknown until the ISR is told; a remark says nothing (D11)."""
+    remark = event("TIDE_NOTED", 2_500, plane="data", partition_epoch=1)
+    change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
+    later = [replace(e, partition_epoch=3) if e.cause == "catch_up" else e for e in failover()]
+    told = [*(e for e in later if e.t_us <= remark.t_us), remark, change, *(e for e in later if e.t_us > change.t_us)]
+    shown = picture("t-0", [e for e in told if e.partition is not None], [], BEGIN_US, BEGIN_US + 10_000_000)
+
+    assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[1].spans] == [
+        ("member", 0, 3_000),
+        ("unknown", 3_000, 5_000),
+        ("member", 5_000, 10_000),
+    ]
+
+
+def test_a_type_that_is_not_known_at_the_end_leaves_the_rest_unknown() -> None:
+    """Nothing tells the state after it (D11)."""
+    change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
+    told = [*(e for e in failover() if e.t_us < change.t_us and e.partition is not None), change]
+    shown = picture("t-0", told, [], BEGIN_US, BEGIN_US + 10_000_000)
+
+    assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[1].spans] == [
+        ("member", 0, 3_000),
+        ("unknown", 3_000, 10_000),
+    ]
+
+
 def test_markers_stand_in_logical_order_and_do_not_cover_each_other() -> None:
     """Every decision, epoch start, truncation and session once; rows are made where they would overlap."""
     shown = _picture()
