@@ -39,6 +39,15 @@ def test_a_failover_is_one_incident_with_its_cut_and_its_recovery() -> None:
     assert not incident.is_planned
 
 
+def test_a_planned_change_beside_a_failure_is_an_incident_of_its_own() -> None:
+    """Half a second after node 1 was fenced somebody has a preferred leader elected: one fault, one planned change."""
+    moved = event("LEADER_CHANGE", 2_500, partition=1, partition_epoch=7, leader_epoch=3, old_leader=3, new_leader=2,
+                  new_leader_epoch=3, reason="preferred", election_type="preferred")  # fmt: skip
+    found = incidents_of(material(events=[*failover(), moved]))
+
+    assert [(i.is_planned, len(i.shrinks), len(i.elections)) for i in found] == [(False, 1, 1), (True, 0, 1)]
+
+
 def test_an_outage_and_the_election_that_ends_it_are_one_incident() -> None:
     """30 s without a leader, then an unclean election, then the ISR whole again: one incident until that (D5)."""
     everybody = [1, 2, 3]

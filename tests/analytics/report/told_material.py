@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from strandline_analytics.report.material import Declared, Material, Result
+from strandline_analytics.timeline.causes import PLANNED
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.stall import Stall
 
@@ -102,7 +103,11 @@ def material(
     """A report's material, with as many results as the page's figures need."""
     told = failover() if events is None else events
     shrinks = [e for e in told if e.event_type == "ISR_CHANGE" and set(e.get("old_isr")) - set(e.get("new_isr"))]
-    chains = [{"cluster_id": "c", "began_us": e.t_us, "ended_us": e.t_us, "shrinks": 1, "label": None} for e in shrinks]
+    chains = [
+        {"cluster_id": "c", "kind": "planned" if e.cause in PLANNED else "unplanned", "began_us": e.t_us,
+         "ended_us": e.t_us, "shrinks": 1, "label": None}
+        for e in shrinks
+    ]  # fmt: skip
     expands = sum(e.event_type == "ISR_CHANGE" for e in told) - len(shrinks)
     cut = sum(e.get("from_leo") - e.get("to_leo") for e in told if e.event_type == "TRUNCATION")
     blind = sum(e.event_type == "TRUNCATION" and e.get("committed_cut") is None for e in told)
