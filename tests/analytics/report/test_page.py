@@ -104,6 +104,24 @@ def test_lanes_tell_down_from_joining_from_member() -> None:
     assert {s.state for s in third.spans} == {"member"}
 
 
+def test_a_fenced_node_is_down_though_it_is_a_member_and_leads() -> None:
+    """The last member stays in the ISR and leader by name; its lane says from the fence on that it is down (D5)."""
+    told = [
+        *failover()[:3],
+        event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout"),
+        event("NODE_SESSION", 4_000, plane="node", subject_node_id=1, phase="unfence", cause="heartbeat"),
+    ]
+    own = [e for e in told if e.partition is not None]
+    first = picture("t-0", own, told[3:], BEGIN_US, BEGIN_US + 10_000_000).lanes[0]
+
+    assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in first.spans] == [
+        ("member", 0, 2_000),
+        ("down", 2_000, 4_000),
+        ("member", 4_000, 10_000),
+    ]
+    assert [(_ms(a), _ms(b)) for a, b in first.led] == [(0, 2_000), (4_000, 10_000)]
+
+
 def test_a_look_is_believed_for_three_intervals_within_its_term() -> None:
     """Curves end with the term or after three intervals; the rest is unknown, and a zombie's look is no curve."""
     shown = _picture()
