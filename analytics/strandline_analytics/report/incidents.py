@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strandline_analytics.scope import FOREVER_US
-from strandline_analytics.timeline.causes import PLANNED
+from strandline_analytics.timeline.causes import PLANNED, STALLED, UNDER_MIN
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.stall import Stall
 from strandline_analytics.timeline.states import State, states
@@ -75,6 +75,22 @@ class Incident:
         """How often each node was removed from an ISR."""
         gone = (set(e.get("old_isr") or ()) - set(e.get("new_isr") or ()) for e in self.shrinks)
         return Counter(node for nodes in gone for node in nodes)
+
+    @property
+    def culprits(self) -> Counter[int]:
+        """The nodes it is about: who left an ISR, else whose leadership was lost, else who held the HW up."""
+        if self.shrinks:
+            return self.removed_nodes
+        if lost := [event.get("old_leader") for event in self.leader_changes if (event.get("old_leader") or 0) > 0]:
+            return Counter(lost)
+        return Counter(node for stall in self.stalls if not stall.is_under_min for node in stall.blockers)
+
+    @property
+    def why(self) -> list[str]:
+        """Its causes, the most frequent first; of a stall alone, which has none, what it was."""
+        named = [cause for cause, _ in self.causes.most_common()]
+        stalled = {UNDER_MIN if stall.is_under_min else STALLED for stall in self.stalls}
+        return named + sorted(stalled)
 
     @property
     def cut_records(self) -> int:

@@ -1,6 +1,6 @@
 """Decides what stands on the page, and makes the one file of it: material in, HTML out.
 
-Invariant: the file refers to nothing outside itself, and every figure on it is in the material.
+Invariant: the file loads nothing from outside itself, and every figure on it is in the material.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline_analytics.report.draw_lanes import clock_text, draw_lanes, length_text
-from strandline_analytics.report.failovers import failovers
+from strandline_analytics.report.failovers import failovers, failovers_of
 from strandline_analytics.report.incidents import Incident
 from strandline_analytics.report.material import Material, incidents_of
 from strandline_analytics.report.moments import moment_text
@@ -21,8 +21,12 @@ from strandline_analytics.report.pictures import picture
 from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
 from strandline_analytics.report.tables import share_text, stat_tables
 from strandline_analytics.report.verdict import unknown_losses, verdict
+from strandline_analytics.timeline.causes import meaning
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import nodes_text
+
+DOCS = "docs/OPERATIONS.md"
+"""Where next steps are written: of the project, and not of the page, which refers to it by this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,17 @@ class Fact:
     name: str
     shown: str
     anchor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do about one cause of an incident, and where that is written."""
+
+    cause: str
+    said: str
+    todo: str
+    link: str
+    heading: str
 
 
 def render(material: Material) -> str:
@@ -173,7 +188,8 @@ def _incident(incident: Incident, material: Material) -> dict[str, Any]:
         "tone": tone,
         "took": length_text(incident.ended_us - incident.began_us),
         "recovered": _recovered(incident),
-        "facts": _linked(_incident_facts(incident), material),
+        "facts": _linked(_incident_facts(incident, material), material),
+        "steps": [_step(cause) for cause in incident.why],
         "pictures": pictures,
         "left_out": f"{len(drawn)} of {len(incident.keys)} partitions are drawn{why}." if left else "",
     }
@@ -230,7 +246,24 @@ def _below_hw(incident: Incident) -> str:
     return f"{incident.committed_cut:,}, own HW not known of {incident.blind_cuts:,}"
 
 
-def _incident_facts(incident: Incident) -> list[Fact]:
+def _step(cause: str) -> Step:
+    told = meaning(cause)
+    return Step(cause.replace("_", " "), told.said, told.todo, f"{DOCS}#{told.anchor}", told.heading)
+
+
+def _phases(incident: Incident, material: Material) -> list[Fact]:
+    """The phases of the incident's failovers (S19), the longest of each, as far as events tell them."""
+    found = failovers_of(incident.leader_changes, material.events)
+    heard = [each.fence_us - each.last_heartbeat_us for each in found if each.last_heartbeat_us is not None]
+    phases = (
+        ("detection: last heartbeat to fence", heard, "detect"),
+        ("decision: fence to election", [each.decided_us - each.fence_us for each in found], "elect"),
+        ("activation: election to epoch start", [each.epoch_start_us - each.decided_us for each in found], "activate"),
+    )
+    return [Fact(name, length_text(max(took)), f"def-s19-{of}_max_us") for name, took, of in phases if took]
+
+
+def _incident_facts(incident: Incident, material: Material) -> list[Fact]:
     causes: Counter[str] = incident.causes
     facts = [
         Fact("began", moment_text(incident.began_us)),
@@ -241,7 +274,8 @@ def _incident_facts(incident: Incident) -> list[Fact]:
         ),
         Fact("shrinks", f"{len(incident.shrinks):,}", "def-s17"),
         Fact("elections", f"{len(incident.elections):,}", "def-s19"),
-        Fact("ISRs whole again", _recovered(incident), "def-s12"),
+        *_phases(incident, material),
+        Fact("recovery: ISRs whole again", _recovered(incident), "def-s12"),
         Fact("cut from logs", f"{incident.cut_records:,} records", "def-s07"),
         Fact("of them below an HW", _below_hw(incident), "def-s07-committed_cut_records"),
     ]

@@ -5,17 +5,22 @@ Invariant: nothing is called fine that is not known; a figure of the sentence is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strandline_analytics.report.draw_lanes import length_text
+from strandline_analytics.report.draw_lanes import clock_text, length_text
 from strandline_analytics.report.incidents import Incident, Key
 from strandline_analytics.report.material import Material
 from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.states import downs
 
 KNOWN_ENOUGH = 0.95
 """Below this share of known time, a window without incidents is not called calm."""
+
+MOSTLY = 0.8
+"""With this share of what happened a node is the one that it is about (S17)."""
 
 _NAMED = 3
 """So many partitions are named, the others counted."""
@@ -36,7 +41,7 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     unknown = unknown_losses(material)
     if lost:
         least, more = ("at least ", f"; how many more in {_names(unknown)} is not known") if unknown else ("", "")
-        told = f"Committed records were lost: {least}{lost:,}, in {_count(len(incidents), 'incident')}{more}"
+        told = f"Committed records were lost: {least}{lost:,}, in {_whose(material, incidents)}{more}"
         return Verdict(told, "bad")
     if unknown:
         sentence = f"Unclean election of {_names(unknown)}: how many committed records it lost is not known"
@@ -49,7 +54,7 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     elected = {event.key for incident in incidents for event in incident.elections}
     is_measured = elected <= _measured(material)
     lossless = "Nothing committed was lost" if is_measured else "No loss of committed records is known"
-    parts = [f"{lossless}{known}", _count(len(faults), "incident")]
+    parts = [f"{lossless}{known}", _whose(material, faults)]
     if below := _total(material, "s07", "committed_cut_records"):
         parts.append(f"{below:,} committed records cut from copies")
     if waited := _most(material, "s11", "write_unavailable_us"):
@@ -66,6 +71,37 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     if planned := len(incidents) - len(faults):
         parts.append(_count(planned, "planned change"))
     return Verdict("; ".join(parts), "warn")
+
+
+def _whose(material: Material, incidents: Sequence[Incident]) -> str:
+    """How many incidents there are, and the node that most of it is about, with the reason and when it was down."""
+    told = _count(len(incidents), "incident")
+    faults = [incident for incident in incidents if not incident.is_planned]
+    about = Counter[int]()
+    why = Counter[str]()
+    for incident in faults:
+        about += incident.culprits
+        why.update(incident.why[:1])
+    if not about:
+        return told
+    (node, most), *_ = sorted(about.items(), key=lambda item: (-item[1], item[0]))
+    if most < MOSTLY * sum(about.values()):
+        return f"{told}: nodes {', '.join(map(str, sorted(about)[:_NAMED]))}{' and more' * (len(about) > _NAMED)}"
+    return f"{told}: node {node} ({why.most_common(1)[0][0].replace('_', ' ')}{_down(material, faults, node)})"
+
+
+def _down(material: Material, faults: Sequence[Incident], node: int) -> str:
+    """When the node was fenced in these incidents, if it was; of several times the first."""
+    began = min(incident.began_us for incident in faults)
+    clusters = {incident.cluster_id for incident in faults}
+    of_nodes = [e for e in material.events if e.partition is None and e.cluster_id in clusters]
+    times = [d for d in downs(of_nodes, material.end_us) if d.node_id == node and d.t1 > began]
+    if len(clusters) > 1 or not times:
+        return ""
+    first, more = times[0], f", and {len(times) - 1} times more" if len(times) > 1 else ""
+    if first.t1 >= material.end_us:
+        return f", down since {clock_text(first.t0)}{more}"
+    return f", down {clock_text(first.t0)} to {clock_text(first.t1)}{more}"
 
 
 def unknown_losses(material: Material) -> list[str]:

@@ -312,6 +312,7 @@ class _Seen(HTMLParser):
         super().__init__()
         self.ids: list[str] = []
         self.targets: list[str] = []
+        self.led_to: list[str] = []
         self.loaded: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -321,6 +322,8 @@ class _Seen(HTMLParser):
         href = said.get("href") or ""
         if tag == "a" and href.startswith("#"):
             self.targets.append(href[1:])
+        elif tag == "a" and href:
+            self.led_to.append(href)
         elif (href and not href.startswith("data:")) or "src" in said:
             self.loaded.append(f"{tag} {href}{said.get('src') or ''}")
 
@@ -332,6 +335,7 @@ def test_the_page_is_complete_in_itself() -> None:
     seen.feed(html)
 
     assert seen.loaded == []
+    assert {href.partition("#")[0] for href in seen.led_to} == {"docs/OPERATIONS.md"}
     assert not re.search(r"https?://", html.replace("http://www.w3.org/", ""))
     assert "@import" not in html
     assert set(seen.targets) <= set(seen.ids)
