@@ -81,7 +81,8 @@ class Incident:
         """The nodes it is about: who left an ISR, else whose leadership was lost, else who held the HW up."""
         if self.shrinks:
             return self.removed_nodes
-        if lost := [event.get("old_leader") for event in self.leader_changes if (event.get("old_leader") or 0) > 0]:
+        before = [event.get("old_leader") for event in self.leader_changes]
+        if lost := [node for node in before if node is not None and node >= 0]:
             return Counter(lost)
         return Counter(node for stall in self.stalls if not stall.is_under_min for node in stall.blockers)
 

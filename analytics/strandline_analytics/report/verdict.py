@@ -77,26 +77,25 @@ def _whose(material: Material, incidents: Sequence[Incident]) -> str:
     """How many incidents there are, and the node that most of it is about, with the reason and when it was down."""
     told = _count(len(incidents), "incident")
     faults = [incident for incident in incidents if not incident.is_planned]
-    about = Counter[int]()
-    why = Counter[str]()
-    for incident in faults:
-        about += incident.culprits
-        why.update(incident.why[:1])
+    about = Counter((fault.cluster_id, node) for fault in faults for node in fault.culprits.elements())
     if not about:
         return told
-    (node, most), *_ = sorted(about.items(), key=lambda item: (-item[1], item[0]))
-    if most < MOSTLY * sum(about.values()):
-        return f"{told}: nodes {', '.join(map(str, sorted(about)[:_NAMED]))}{' and more' * (len(about) > _NAMED)}"
-    return f"{told}: node {node} ({why.most_common(1)[0][0].replace('_', ' ')}{_down(material, faults, node)})"
+    of_several = len({event.cluster_id for event in material.events}) > 1
+    most = sorted(about, key=lambda one: (-about[one], one))
+    names = [f"node {node} of {cluster}" if of_several else f"node {node}" for cluster, node in most]
+    if about[most[0]] < MOSTLY * about.total():
+        return f"{told}: {_names(names)}"
+    own = [fault for fault in faults if fault.cluster_id == most[0][0] and most[0][1] in fault.culprits]
+    ((why, _),) = Counter(fault.why[0] for fault in own).most_common(1)
+    return f"{told}: {names[0]} ({why.replace('_', ' ')}{_down(material, own, most[0][1])})"
 
 
-def _down(material: Material, faults: Sequence[Incident], node: int) -> str:
-    """When the node was fenced in these incidents, if it was; of several times the first."""
-    began = min(incident.began_us for incident in faults)
-    clusters = {incident.cluster_id for incident in faults}
-    of_nodes = [e for e in material.events if e.partition is None and e.cluster_id in clusters]
-    times = [d for d in downs(of_nodes, material.end_us) if d.node_id == node and d.t1 > began]
-    if len(clusters) > 1 or not times:
+def _down(material: Material, own: Sequence[Incident], node: int) -> str:
+    """When a node was fenced in incidents of its cluster, if it was; of several times the first."""
+    began = min(incident.began_us for incident in own)
+    told = [e for e in material.events if e.partition is None and e.cluster_id == own[0].cluster_id]
+    times = [down for down in downs(told, material.end_us) if down.node_id == node and down.t1 > began]
+    if not times:
         return ""
     first, more = times[0], f", and {len(times) - 1} times more" if len(times) > 1 else ""
     if first.t1 >= material.end_us:

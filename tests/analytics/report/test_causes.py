@@ -103,6 +103,14 @@ def test_the_headline_names_the_culprit() -> None:
     assert "in 1 incident: node 1 (node fenced" in lost
 
 
+def test_nodes_of_two_clusters_are_not_one_node() -> None:
+    """Node 1 of each of two clusters was fenced: neither is the one that most of it is about."""
+    both = [*failover(), *(replace(e, cluster_id="d") for e in failover())]
+    said = page(material(events=both))["verdict"].sentence
+
+    assert "2 incidents: node 1 of c, node 1 of d" in said
+
+
 def test_the_headline_names_who_held_a_high_watermark_up() -> None:
     """Where no replica left and no leader changed."""
     slow = material(events=failover()[:3], stalls=(stall(2_100, 3_500),))

@@ -104,7 +104,7 @@ def material(
     told = failover() if events is None else events
     shrinks = [e for e in told if e.event_type == "ISR_CHANGE" and set(e.get("old_isr")) - set(e.get("new_isr"))]
     chains = [
-        {"cluster_id": "c", "kind": "planned" if e.cause in PLANNED else "unplanned", "began_us": e.t_us,
+        {"cluster_id": e.cluster_id, "kind": "planned" if e.cause in PLANNED else "unplanned", "began_us": e.t_us,
          "ended_us": e.t_us, "shrinks": 1, "label": None}
         for e in shrinks
     ]  # fmt: skip
