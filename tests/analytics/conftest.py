@@ -96,7 +96,7 @@ def analytics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[
 @pytest.fixture(scope="session")
 def histories(spark: SparkSession) -> Answers:
     """The statistics of all worked histories; the cluster id of each is the name of its file."""
-    from variants import VARIANTS
+    from variants import VARIANTS, with_a_copy
 
     rows = [row for number, story in enumerate(generated(GENERATED)) for row in rows_of(story, f"generated:{number}")]
     for path in sorted(HISTORIES.glob("*.jsonl")):
@@ -104,6 +104,8 @@ def histories(spark: SparkSession) -> Answers:
         rows += [row | {"cluster_id": path.stem} for row in told]
         for name, change in VARIANTS.items():
             rows += [row | {"cluster_id": f"{name}:{path.stem}"} for row in change(told)]
+        if path.stem == "unclean":
+            rows += [row | {"cluster_id": "measured twice:unclean"} for row in with_a_copy(told)]
     return Answers(silver_of(spark, rows))
 
 

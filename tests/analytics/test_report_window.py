@@ -10,6 +10,7 @@ from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
 MS = 1_000
+SKEW_S = 12
 
 
 def test_a_chain_ends_with_the_window(histories: Any) -> None:
@@ -21,3 +22,21 @@ def test_a_chain_ends_with_the_window(histories: Any) -> None:
 
     assert whole.shrinks == 2
     assert (last.began_us, last.ended_us, last.shrinks) == (whole.began_us, whole.began_us, 1)
+
+
+def test_a_window_ends_by_the_controllers_clock(histories: Any) -> None:
+    """Node 1's clock is 12 s ahead, and measured: what it told before the end is not taken for what came later (D3)."""
+    scope = Scope(start_us=0, end_us=45_000_001)
+    tables = as_of(histories.tables, scope.end_us)
+    told = {row.cluster_id: row for stat in ("s07",) for row in result(ALL[stat], tables, scope).collect()}
+    plain, skewed = told["measured 0 s:unclean"], told[f"measured {SKEW_S} s:unclean"]
+
+    assert (plain.truncations, plain.committed_lost_records) == (1, 20)
+    assert (skewed.truncations, skewed.committed_lost_records) == (1, 20)
+
+
+def test_a_copy_is_counted_in_the_window_in_which_it_was_told(histories: Any) -> None:
+    """A copy of what node 1 told at 45 s, whose measured clock is 12 s ahead, is of the window up to 50 s (D3)."""
+    rows = histories.rows("s08", "measured twice:unclean", step_ms=10_000)
+
+    assert [row.n_duplicate for row in rows] == [0, 0, 0, 0, 1, 0]

@@ -34,3 +34,33 @@ def test_an_epoch_before_which_nothing_was_seen_has_no_tail(histories: Any) -> N
 
     assert (row.epochs, row.truncations) == (3, 0)
     assert row.committed_lost_records is None
+
+
+def test_a_loss_that_is_not_known_is_not_made_zero_by_one_that_is(histories: Any) -> None:
+    """An unknown loss and a loss of none are an unknown loss, for new leaders and for cuts alike."""
+    row = histories.rows("s07", "unknown_losses")[0]
+
+    assert (row.epochs, row.epochs_unknown, row.committed_lost_records, row.tail_cut_records) == (2, 1, None, None)
+    assert (row.truncations, row.truncated_records, row.own_hw_unknown, row.committed_cut_records) == (1, 40, 1, None)
+
+
+def test_a_known_loss_beside_an_unknown_one_is_a_lower_bound(histories: Any) -> None:
+    """What is known is told, with how many epochs and cuts it leaves out."""
+    row = histories.rows("s07", "unknown_losses")[1]
+
+    assert (row.epochs, row.epochs_unknown, row.committed_lost_records, row.tail_cut_records) == (2, 1, 20, 30)
+    assert (row.truncations, row.own_hw_unknown, row.committed_cut_records) == (2, 1, 20)
+
+
+def test_the_first_epoch_of_a_new_topic_loses_nothing(histories: Any) -> None:
+    """Nothing was there before it: 0, and not unknown."""
+    row = histories.rows("s07", "unknown_losses")[2]
+
+    assert (row.epochs, row.epochs_unknown, row.committed_lost_records, row.tail_cut_records) == (1, 0, 0, 0)
+
+
+def test_where_nothing_was_cut_no_committed_record_was(histories: Any) -> None:
+    """Without a truncation the records cut below an HW are 0, and no HW is unknown."""
+    row = histories.rows("s07", "unknown_losses")[3]
+
+    assert (row.epochs, row.truncations, row.own_hw_unknown, row.committed_cut_records) == (0, 0, 0, 0)

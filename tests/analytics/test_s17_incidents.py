@@ -39,6 +39,17 @@ def test_a_rack_is_seen_where_no_node_and_no_leader_is(histories: Any) -> None:
     assert (rows[1].top_rack, rows[1].rack_share) == ("a", 2 / 3)
 
 
+def test_what_somebody_asked_for_is_no_part_of_a_failure(histories: Any) -> None:
+    """A planned stop in the midst of a failure is an incident of its own, and neither goes on with the other."""
+    rows = histories.rows("s17", "planned")
+
+    assert [(row.kind, *_told(row)) for row in rows] == [
+        ("unplanned", 10_000, 16_000, 4, 3, 4, 2, "leader_side"),
+        ("planned", 12_000, 13_000, 2, 2, 2, 1, None),
+    ]
+    assert (rows[0].top_node, rows[0].node_share, rows[1].top_node) == (3, 0.75, 2)
+
+
 def test_a_calm_cluster_has_a_row_without_an_incident(histories: Any) -> None:
     """The window is there, and nothing began in it."""
     (row,) = histories.rows("s17", "lag")

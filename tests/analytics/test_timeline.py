@@ -10,6 +10,9 @@ from strandline_analytics.silver.tables import Silver
 from strandline_analytics.timeline.event import Event, events_from
 from strandline_analytics.timeline.order import timeline
 from strandline_analytics.timeline.selection import Selection
+from strandline_analytics.timeline.states import states
+
+S = 1_000_000
 
 
 @pytest.fixture
@@ -67,3 +70,15 @@ def test_a_filter_takes_away_and_never_turns_around(events: Callable[[Selection]
     ]
     assert [e.event_type for e in of_three if e.partition is None] == ["NODE_SESSION"]
     assert [e.event_type for e in events(Selection(types=("CLOCK_SAMPLE",), node_events=True))] == ["CLOCK_SAMPLE"]
+
+
+@pytest.mark.timeout(300)
+def test_events_that_are_not_understood_end_a_state_at_their_place(silver: Callable[[str], Silver]) -> None:
+    """A lane knows what `silver.control` knows: up to the newer version's change, and from the next one on (D11)."""
+    asked = Selection(types=("STATE_SNAPSHOT", "ISR_CHANGE"), unknown_types=True)
+    rows = timeline(silver("newer_types.jsonl"), asked).collect()
+    found = events_from([row.asDict(recursive=True) for row in rows])
+
+    assert [event.event_type for event in found] == ["STATE_SNAPSHOT", "TIDE_NOTED", "TIDE_TURNED", "ISR_CHANGE"]
+    held = [(state.t0 // S, state.t1 // S, state.known) for state in states(found, 60 * S)]
+    assert held == [(0, 30, True), (30, 50, False), (50, 60, True)]

@@ -79,6 +79,12 @@ def _with_a_measured_node(rows: Rows, skew_us: int) -> Rows:
     return [*told, shared | measured | {"seq": 1, "ts_wall_us": -1_000_000, "ts_mono_us": 0}]
 
 
+def with_a_copy(rows: Rows) -> Rows:
+    """Node 1's clock is ahead by the largest measured skew, and the cut that it told of is there twice."""
+    told = _with_a_measured_node(rows, max(MEASURED_SKEWS_S) * 1_000_000)
+    return [*told, *(row for row in told if row["event_type"] == "TRUNCATION" and row["node_id"] == 1)]
+
+
 def _later(rows: Rows) -> Rows:
     """All clocks are ahead by the same time."""
 

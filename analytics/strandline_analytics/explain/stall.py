@@ -91,8 +91,8 @@ def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]
 
 
 def _within(stall: Stall, look: Event) -> bool:
-    """Whether a look is of the episode; S18 sees looks by their leader's clock, a timeline by the controller's."""
-    return max(look.t_us, look.raw_us) >= stall.t0 and min(look.t_us, look.raw_us) <= stall.t1
+    """Whether a look is of the episode; S18 and a timeline both tell its time by the controller's clock."""
+    return stall.t0 <= look.t_us <= stall.t1
 
 
 def _offset(look: Event) -> str:

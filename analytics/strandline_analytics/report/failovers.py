@@ -1,15 +1,20 @@
-"""Decides which moments make up a failover: the fence of the old leader, the decision, the new leader's first word.
+"""Decides which moments make up a failover: the last heartbeat and the fence of the old leader, the decision, the new
+leader's first word.
 
-Times are as their writers wrote them, uncorrected: who compares them with a clock of its own says whose it is.
+Times are the controller's: fence and decision are its own events, and the new leader's word is put into its time by
+the offset that it measured, within ``clock_err_us``.
 
-Invariant: a failover is told only with all three moments; a change without a fence, a planned one, is none.
+Invariant: a failover is told only with the last three moments; a change without a fence, a planned one, is none. Where
+nobody could be elected at once, the old leader is the one that was lost before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from strandline_analytics.explain.cost import leader_lost
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.fences import fence_before
 
@@ -23,34 +28,54 @@ class Failover:
     old_leader: int
     new_leader: int
     leader_epoch: int
+    last_heartbeat_us: int | None
     fence_us: int
     decided_us: int
     epoch_start_us: int
+    clock_err_us: int | None
+    """The error of ``epoch_start_us``; None: nobody measured the new leader's clock, and it is as that showed it."""
 
 
 def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failover]:
     """The failovers that were decided within [start_us, end_us), by partition and epoch."""
-    starts = {(e.key, e.leader_epoch): e.raw_us for e in events if e.event_type == "EPOCH_START"}
+    found = failovers_of([e for e in events if start_us <= e.t_us < end_us], events)
+    return sorted(found, key=lambda each: (each.topic, each.partition, each.leader_epoch))
+
+
+def failovers_of(changes: Iterable[Event], events: Sequence[Event]) -> list[Failover]:
+    """Those of some changes that are failovers, in their order.
+
+    Args:
+        changes: what is asked about; events other than changes of a leader are none.
+        events: all transitions.
+    """
+    starts = {(e.key, e.leader_epoch): e for e in events if e.event_type == "EPOCH_START"}
+    changed = defaultdict(list)
+    for event in events:
+        if event.event_type == "LEADER_CHANGE":
+            changed[event.key].append(event)
     found = []
-    for change in events:
-        epoch = change.get("new_leader_epoch")
-        decided_here = change.event_type == "LEADER_CHANGE" and change.by_controller
-        if not decided_here or not start_us <= change.t_us < end_us or (change.key, epoch) not in starts:
+    for change in changes:
+        epoch, new = change.get("new_leader_epoch"), change.get("new_leader")
+        decided = change.event_type == "LEADER_CHANGE" and change.by_controller
+        if not decided or (change.key, epoch) not in starts or new is None or change.partition is None:
             continue
-        old, new = change.get("old_leader"), change.get("new_leader")
-        fence = fence_before(change, events)
-        if fence is None or new is None or change.partition is None:
+        lost = leader_lost(change, changed[change.key]) or change
+        fence = fence_before(lost, events)
+        if fence is None:
             continue
         found.append(
             Failover(
                 topic=change.topic or "",
                 partition=change.partition,
-                old_leader=old,
+                old_leader=lost.get("old_leader"),
                 new_leader=new,
                 leader_epoch=epoch,
-                fence_us=fence.raw_us,
-                decided_us=change.raw_us,
-                epoch_start_us=starts[change.key, epoch],
+                last_heartbeat_us=fence.get("last_heartbeat_us"),
+                fence_us=fence.t_us,
+                decided_us=change.t_us,
+                epoch_start_us=starts[change.key, epoch].t_us,
+                clock_err_us=starts[change.key, epoch].err_us,
             )
         )
-    return sorted(found, key=lambda each: (each.topic, each.partition, each.leader_epoch))
+    return found

@@ -21,6 +21,7 @@ from strandline.export.schema import EVENT_TYPES, TRANSITIONS
 from strandline_analytics.report.material import Declared, Material, Result, incidents_of
 from strandline_analytics.report.scenes import scenes
 from strandline_analytics.scope import Grouping, Scope
+from strandline_analytics.silver.clocks import clock_offsets, in_controller_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import SAMPLES_BEFORE_US
 from strandline_analytics.stats import ALL
@@ -70,7 +71,7 @@ def gather(
     told("transitions", 0, parts)
     # From the beginning of what was read: the state at the start of the window follows from what came before.
     kinds = tuple(name for name, kind in EVENT_TYPES.items() if kind.dataset == TRANSITIONS)
-    events = _events(silver, Selection(types=kinds, end_us=end_us))
+    events = _events(silver, Selection(types=kinds, unknown_types=True, end_us=end_us))
     if not events:
         raise ValueError("the input holds no event of the window; see: strandline analytics coverage")
     first = min(event.t_us for event in events) if start_us is None else start_us
@@ -98,10 +99,18 @@ def gather(
 
 
 def as_of(silver: Silver, end_us: int) -> Silver:
-    """What was known at the end of a window: a chain of shrinks does not go on in a report about the time before it."""
-    before = F.col("ts_wall_us") < end_us
-    samples = None if silver.samples is None else silver.samples.where(before)
-    return Silver(silver.transitions.where(before), samples, silver.input_hash)
+    """What was known at the end of a window: a chain of shrinks does not go on in a report about the time before it.
+
+    The end is one of the controller's time, and so is what nodes told, as far as their clocks were measured by then.
+    """
+    measured = clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us))
+
+    def before(rows: DataFrame) -> DataFrame:
+        told = in_controller_time(rows.withColumn("_told", F.col("ts_wall_us")), measured, "node_id", "_told")
+        return told.where(F.col("_told") < end_us).select(*rows.columns)
+
+    samples = None if silver.samples is None else before(silver.samples)
+    return Silver(before(silver.transitions), samples, silver.input_hash)
 
 
 def _samples(silver: Silver, material: Material) -> list[Event]:

@@ -1,8 +1,9 @@
 """Decides what an incident is: a chain of shrinks (S17) with the elections and stalls around it, or those on their own.
 
 Chains are those that Spark found, never found anew. A leader change belongs to the chain that it is at most G from; a
-stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What ends an
-outage belongs to the incident that began it, however long the partition had no leader.
+stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What somebody
+asked for and what nobody did are never one incident (S17), but that what ends an outage belongs to the incident that
+began it, however long the partition had no leader.
 
 Invariant: every chain, every leader change that is no creation, and every stall is in exactly one incident.
 """
@@ -15,14 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strandline_analytics.scope import FOREVER_US
+from strandline_analytics.timeline.causes import PLANNED, STALLED, UNDER_MIN
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.stall import Stall
 from strandline_analytics.timeline.states import State, states
 
 GAP_US = 5_000_000
 """G of S17."""
-
-PLANNED = frozenset({"controlled_shutdown", "reassign", "preferred", "created"})
 
 Key = tuple[str, str | None, int | None]
 Held = Mapping[Key, Sequence[State]]
@@ -77,6 +77,23 @@ class Incident:
         return Counter(node for nodes in gone for node in nodes)
 
     @property
+    def culprits(self) -> Counter[int]:
+        """The nodes it is about: who left an ISR, else whose leadership was lost, else who held the HW up."""
+        if self.shrinks:
+            return self.removed_nodes
+        before = [event.get("old_leader") for event in self.leader_changes]
+        if lost := [node for node in before if node is not None and node >= 0]:
+            return Counter(lost)
+        return Counter(node for stall in self.stalls if not stall.is_under_min for node in stall.blockers)
+
+    @property
+    def why(self) -> list[str]:
+        """Its causes, the most frequent first; of a stall alone, which has none, what it was."""
+        named = [cause for cause, _ in self.causes.most_common()]
+        stalled = {UNDER_MIN if stall.is_under_min else STALLED for stall in self.stalls}
+        return named + sorted(stalled)
+
+    @property
     def cut_records(self) -> int:
         """Records cut from logs, over all copies."""
         return sum(event.get("from_leo") - event.get("to_leo") for event in self.truncations)
@@ -110,7 +127,8 @@ def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], even
     changes = [e for e in events if e.event_type == "LEADER_CHANGE" and e.is_control and e.cause != "created"]
     for change in changes:
         home = _outage(found, [change.key], change.t_us, held)
-        home = home or _home(found, change.cluster_id, change.t_us, change.t_us)
+        alike = [i for i in found if not i.causes or i.is_planned == (change.cause in PLANNED)]
+        home = home or _home(alike, change.cluster_id, change.t_us, change.t_us)
         if home is None:
             home = _new(found, change.cluster_id, change.t_us, change.t_us)
         home.leader_changes.append(change)
@@ -131,7 +149,7 @@ def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], even
 
 
 def _of_chain(chain: Mapping[str, Any], events: Sequence[Event]) -> Incident:
-    began, ended = chain["began_us"], chain["ended_us"]
+    began, ended, is_planned = chain["began_us"], chain["ended_us"], chain["kind"] == "planned"
     shrinks = [
         e
         for e in events
@@ -139,6 +157,7 @@ def _of_chain(chain: Mapping[str, Any], events: Sequence[Event]) -> Incident:
         and e.is_control
         and e.cluster_id == chain["cluster_id"]
         and began <= e.t_us <= ended
+        and (e.cause in PLANNED) == is_planned
         and set(e.get("old_isr") or ()) - set(e.get("new_isr") or ())
     ]
     return Incident(

@@ -41,6 +41,15 @@ class Result:
         """The sum of a count over all rows; 0 where nothing was counted."""
         return sum(row[name] for row in self.rows if row.get(name) is not None)
 
+    def at_least(self, name: str, left_out: str) -> int | None:
+        """The sum of what is known over all rows; None where that is 0 and something is not known.
+
+        Args:
+            left_out: the column that counts what is not in the sum.
+        """
+        known = self.total(name)
+        return known if known or not self.total(left_out) else None
+
     def most(self, name: str) -> float | None:
         """The largest value of all rows; None if none is known."""
         return max((row[name] for row in self.rows if row.get(name) is not None), default=None)

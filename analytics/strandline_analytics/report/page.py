@@ -1,6 +1,6 @@
 """Decides what stands on the page, and makes the one file of it: material in, HTML out.
 
-Invariant: the file refers to nothing outside itself, and every figure on it is in the material.
+Invariant: the file loads nothing from outside itself, and every figure on it is in the material.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline_analytics.report.draw_lanes import clock_text, draw_lanes, length_text
-from strandline_analytics.report.failovers import failovers
+from strandline_analytics.report.failovers import failovers, failovers_of
 from strandline_analytics.report.incidents import Incident
 from strandline_analytics.report.material import Material, incidents_of
 from strandline_analytics.report.moments import moment_text
@@ -21,8 +21,12 @@ from strandline_analytics.report.pictures import picture
 from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
 from strandline_analytics.report.tables import share_text, stat_tables
 from strandline_analytics.report.verdict import unknown_losses, verdict
+from strandline_analytics.timeline.causes import meaning
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import nodes_text
+
+DOCS = "docs/OPERATIONS.md"
+"""Where next steps are written: of the project, and not of the page, which refers to it by this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,17 @@ class Fact:
     name: str
     shown: str
     anchor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do about one cause of an incident, and where that is written."""
+
+    cause: str
+    said: str
+    todo: str
+    link: str
+    heading: str
 
 
 def render(material: Material) -> str:
@@ -77,8 +92,14 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
     """The page's figures for programs, as they stand in it under ``report-data``."""
     results = material.results
 
+    def there(statistic: str) -> bool:
+        return statistic in results and not results[statistic].trouble
+
     def total(statistic: str, name: str) -> int | None:
-        return results[statistic].total(name) if statistic in results and not results[statistic].trouble else None
+        return results[statistic].total(name) if there(statistic) else None
+
+    def at_least(name: str, left_out: str) -> int | None:
+        return results["s07"].at_least(name, left_out) if there("s07") else None
 
     elections = [e for i in incidents for e in i.elections if e.t_us >= material.start_us]
     return {
@@ -90,8 +111,10 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
         "shrinks": total("s08", "shrinks"),
         "expands": total("s08", "expands"),
         "truncated_records": total("s07", "truncated_records"),
-        "committed_cut_records": total("s07", "committed_cut_records"),
-        "committed_lost_records": total("s07", "committed_lost_records"),
+        "own_hw_unknown": total("s07", "own_hw_unknown"),
+        "committed_cut_records": at_least("committed_cut_records", "own_hw_unknown"),
+        "epochs_unknown": total("s07", "epochs_unknown"),
+        "committed_lost_records": at_least("committed_lost_records", "epochs_unknown"),
         "coverage": coverage(material),
         "failovers": [asdict(each) for each in failovers(material.events, material.start_us, material.end_us)],
         "troubles": {name: found.trouble for name, found in results.items() if found.trouble},
@@ -123,7 +146,9 @@ def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
         return "–" if figures[name] is None else f"{figures[name]:,}"
 
     lag = results["s01"].most("max_records") if "s01" in results else None
-    lost = "not known" if unknown_losses(material) else count("committed_lost_records")
+    lost = count("committed_lost_records")
+    if unknown_losses(material):
+        lost = f"at least {lost}" if figures["committed_lost_records"] else "not known"
     return [
         Fact("incidents", f"{figures['incidents']:,}", "incidents"),
         Fact("elections", count("elections"), "def-s19"),
@@ -163,7 +188,8 @@ def _incident(incident: Incident, material: Material) -> dict[str, Any]:
         "tone": tone,
         "took": length_text(incident.ended_us - incident.began_us),
         "recovered": _recovered(incident),
-        "facts": _linked(_incident_facts(incident), material),
+        "facts": _linked(_incident_facts(incident, material), material),
+        "steps": [_step(cause) for cause in incident.why],
         "pictures": pictures,
         "left_out": f"{len(drawn)} of {len(incident.keys)} partitions are drawn{why}." if left else "",
     }
@@ -220,7 +246,24 @@ def _below_hw(incident: Incident) -> str:
     return f"{incident.committed_cut:,}, own HW not known of {incident.blind_cuts:,}"
 
 
-def _incident_facts(incident: Incident) -> list[Fact]:
+def _step(cause: str) -> Step:
+    told = meaning(cause)
+    return Step(cause.replace("_", " "), told.said, told.todo, f"{DOCS}#{told.anchor}", told.heading)
+
+
+def _phases(incident: Incident, material: Material) -> list[Fact]:
+    """The phases of the incident's failovers (S19), the longest of each, as far as events tell them."""
+    found = failovers_of(incident.leader_changes, material.events)
+    heard = [each.fence_us - each.last_heartbeat_us for each in found if each.last_heartbeat_us is not None]
+    phases = (
+        ("detection: last heartbeat to fence", heard, "detect"),
+        ("decision: fence to election", [each.decided_us - each.fence_us for each in found], "elect"),
+        ("activation: election to epoch start", [each.epoch_start_us - each.decided_us for each in found], "activate"),
+    )
+    return [Fact(name, length_text(max(took)), f"def-s19-{of}_max_us") for name, took, of in phases if took]
+
+
+def _incident_facts(incident: Incident, material: Material) -> list[Fact]:
     causes: Counter[str] = incident.causes
     facts = [
         Fact("began", moment_text(incident.began_us)),
@@ -231,7 +274,8 @@ def _incident_facts(incident: Incident) -> list[Fact]:
         ),
         Fact("shrinks", f"{len(incident.shrinks):,}", "def-s17"),
         Fact("elections", f"{len(incident.elections):,}", "def-s19"),
-        Fact("ISRs whole again", _recovered(incident), "def-s12"),
+        *_phases(incident, material),
+        Fact("recovery: ISRs whole again", _recovered(incident), "def-s12"),
         Fact("cut from logs", f"{incident.cut_records:,} records", "def-s07"),
         Fact("of them below an HW", _below_hw(incident), "def-s07-committed_cut_records"),
     ]

@@ -118,14 +118,36 @@ def _lane(replica: int, held: Sequence[State], fenced: Sequence[Down], t0: int, 
         if not state.known:
             spans.append(Span(state.t0, state.t1, "unknown"))
         elif replica in state.isr:
-            spans.append(Span(state.t0, state.t1, "member"))
+            spans += _inside(state, own)
         elif replica in state.replicas:
             spans += _outside(state, own)
-    led = [(s.t0, s.t1) for s in held if s.leader == replica and s.known]
+    # A leader that is fenced is one by name alone.
+    led = [
+        (span.t0, span.t1)
+        for state in held
+        if state.leader == replica and state.known
+        for span in _inside(state, own)
+        if span.state != "down"
+    ]
     clipped = [Span(max(s.t0, t0), min(s.t1, t1), s.state) for s in _joined(spans) if s.t0 < t1 and s.t1 > t0]
     if held and held[0].t0 > t0 and held[0].partition_epoch > 0:
         clipped.insert(0, Span(t0, min(held[0].t0, t1), "unknown"))
     return Lane(replica, tuple(clipped), tuple((max(a, t0), min(b, t1)) for a, b in _merged(led) if a < t1 and b > t0))
+
+
+def _inside(state: State, own: Sequence[Down]) -> list[Span]:
+    """A stay in the ISR, cut where the node was fenced: the last member stays one by name."""
+    spans: list[Span] = []
+    at = state.t0
+    for down in own:
+        start, end = max(down.t0, at), min(down.t1, state.t1)
+        if end <= start:
+            continue
+        if start > at:
+            spans.append(Span(at, start, "member"))
+        spans.append(Span(start, end, "down"))
+        at = end
+    return [*spans, Span(at, state.t1, "member")] if at < state.t1 else spans
 
 
 def _outside(state: State, own: Sequence[Down]) -> list[Span]:

@@ -5,16 +5,22 @@ Invariant: nothing is called fine that is not known; a figure of the sentence is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strandline_analytics.report.draw_lanes import length_text
+from strandline_analytics.report.draw_lanes import clock_text, length_text
 from strandline_analytics.report.incidents import Incident, Key
 from strandline_analytics.report.material import Material
+from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.states import downs
 
 KNOWN_ENOUGH = 0.95
 """Below this share of known time, a window without incidents is not called calm."""
+
+MOSTLY = 0.8
+"""With this share of what happened a node is the one that it is about (S17)."""
 
 _NAMED = 3
 """So many partitions are named, the others counted."""
@@ -34,8 +40,9 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     lost = _total(material, "s07", "committed_lost_records")
     unknown = unknown_losses(material)
     if lost:
-        more = f"; how many more by the unclean election of {_names(unknown)} is not known" if unknown else ""
-        return Verdict(f"Committed records were lost: {lost:,}, in {_count(len(incidents), 'incident')}{more}", "bad")
+        least, more = ("at least ", f"; how many more in {_names(unknown)} is not known") if unknown else ("", "")
+        told = f"Committed records were lost: {least}{lost:,}, in {_whose(material, incidents)}{more}"
+        return Verdict(told, "bad")
     if unknown:
         sentence = f"Unclean election of {_names(unknown)}: how many committed records it lost is not known"
         return Verdict(sentence, "bad")
@@ -47,15 +54,18 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     elected = {event.key for incident in incidents for event in incident.elections}
     is_measured = elected <= _measured(material)
     lossless = "Nothing committed was lost" if is_measured else "No loss of committed records is known"
-    parts = [f"{lossless}{known}", _count(len(faults), "incident")]
+    parts = [f"{lossless}{known}", _whose(material, faults)]
     if below := _total(material, "s07", "committed_cut_records"):
         parts.append(f"{below:,} committed records cut from copies")
     if waited := _most(material, "s11", "write_unavailable_us"):
         parts.append(f"writes refused at most {length_text(waited)} in one partition")
-    if cut := _total(material, "s07", "truncated_records") - below:
+    blind = _blind_cuts(material)
+    of_blind = sum(event.get("from_leo") - event.get("to_leo") for event in blind)
+    if (cut := _total(material, "s07", "truncated_records") - below - of_blind) > 0:
         parts.append(f"{cut:,} uncommitted records cut")
-    if blind := _blind_cuts(material):
-        parts.append(f"{_count(blind, 'cut')} by a replica that did not know its own HW")
+    if blind:
+        told = f"{_count(len(blind), 'cut')} by a replica that did not know its own HW"
+        parts.append(f"{told} ({_count(of_blind, 'record')})")
     if still:
         parts.append(f"{_count(len(still), 'incident')} not over at the end of the window")
     if planned := len(incidents) - len(faults):
@@ -63,8 +73,38 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     return Verdict("; ".join(parts), "warn")
 
 
+def _whose(material: Material, incidents: Sequence[Incident]) -> str:
+    """How many incidents there are, and the node that most of it is about, with the reason and when it was down."""
+    told = _count(len(incidents), "incident")
+    faults = [incident for incident in incidents if not incident.is_planned]
+    about = Counter((fault.cluster_id, node) for fault in faults for node in fault.culprits.elements())
+    if not about:
+        return told
+    of_several = len({event.cluster_id for event in material.events}) > 1
+    most = sorted(about, key=lambda one: (-about[one], one))
+    names = [f"node {node} of {cluster}" if of_several else f"node {node}" for cluster, node in most]
+    if about[most[0]] < MOSTLY * about.total():
+        return f"{told}: {_names(names)}"
+    own = [fault for fault in faults if fault.cluster_id == most[0][0] and most[0][1] in fault.culprits]
+    ((why, _),) = Counter(fault.why[0] for fault in own).most_common(1)
+    return f"{told}: {names[0]} ({why.replace('_', ' ')}{_down(material, own, most[0][1])})"
+
+
+def _down(material: Material, own: Sequence[Incident], node: int) -> str:
+    """When a node was fenced in incidents of its cluster, if it was; of several times the first."""
+    began = min(incident.began_us for incident in own)
+    told = [e for e in material.events if e.partition is None and e.cluster_id == own[0].cluster_id]
+    times = [down for down in downs(told, material.end_us) if down.node_id == node and down.t1 > began]
+    if not times:
+        return ""
+    first, more = times[0], f", and {len(times) - 1} times more" if len(times) > 1 else ""
+    if first.t1 >= material.end_us:
+        return f", down since {clock_text(first.t0)}{more}"
+    return f", down {clock_text(first.t0)} to {clock_text(first.t1)}{more}"
+
+
 def unknown_losses(material: Material) -> list[str]:
-    """Partitions with an unclean election in the window of which nobody knows what it lost."""
+    """Partitions with an unclean election in the window of which not everything that was lost is known."""
     unclean = {
         event.key
         for event in material.events
@@ -76,14 +116,15 @@ def unknown_losses(material: Material) -> list[str]:
     return sorted(f"{topics[key]}-{key[2]}" for key in unclean - _measured(material))
 
 
-def _blind_cuts(material: Material) -> int:
-    """How many cuts in the window say nothing of committed records, because the replica did not know its own HW."""
-    return sum(
-        event.event_type == "TRUNCATION"
+def _blind_cuts(material: Material) -> list[Event]:
+    """The cuts in the window that say nothing of committed records, because the replica did not know its own HW."""
+    return [
+        event
+        for event in material.events
+        if event.event_type == "TRUNCATION"
         and event.get("committed_cut") is None
         and material.start_us <= event.t_us < material.end_us
-        for event in material.events
-    )
+    ]
 
 
 def _without_faults(material: Material, incidents: Sequence[Incident], known: str) -> Verdict:
@@ -103,8 +144,12 @@ def _rows(material: Material, statistic: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _measured(material: Material) -> set[Key]:
-    """Partitions of which a look tells what their new leaders lacked."""
-    return {_key(row) for row in _rows(material, "s07") if row.get("committed_lost_records") is not None}
+    """Partitions of which looks tell what all of their new leaders lacked."""
+    return {
+        _key(row)
+        for row in _rows(material, "s07")
+        if row.get("committed_lost_records") is not None and not row.get("epochs_unknown")
+    }
 
 
 def _key(row: Mapping[str, Any]) -> Key:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.places import PLACE
 from strandline_analytics.silver.tables import Silver
 
@@ -52,10 +53,11 @@ def _other_doubles(silver: Silver) -> DataFrame:
     rows = silver.transitions.where(
         (F.col("n_copies") > 1) & (F.col("node_id") != CONTROLLER_NODE_ID) & F.col("partition").isNotNull()
     )
+    rows = in_controller_time(rows.withColumn("t", F.col("ts_wall_us")), silver.clock_offsets, "node_id", "t")
     return rows.select(
         *PARTITION_KEY,
         "topic",
-        F.col("ts_wall_us").alias("t"),
+        "t",
         F.lit(0).alias("n_zombie"),
         (F.col("n_copies") - 1).alias("n_duplicate"),
         F.lit(0).alias("n_gap"),

@@ -124,6 +124,10 @@ def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:
+    # By the clock of the writer, as files are chosen, and not by the controller's: so what counts does not depend on
+    # how events lie in files. The border is so far behind the end of the question that nothing a node tells of the time
+    # after it is in an answer, and what a fast clock told of the time before it stands in between
+    # (`jobs.hours.TRANSITIONS_AFTER_US`); a clock that is further off puts its events into files that are not read.
     return rows if until_us is None else rows.where(F.col("ts_wall_us") < until_us)
 
 

@@ -22,7 +22,8 @@ from strandline_analytics.silver.tables import Silver
 class Value:
     """One column of a result: its Spark type, its unit, and what it says.
 
-    A value that ``counts`` is 0 where the state was known and nothing happened; others are null there.
+    A value that ``counts`` is 0 where the state was known and nothing happened; others are null there. If it is a sum
+    ``over`` what another value counts, it is null, and not 0, where that is above 0 and the sum is not known.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Value:
     unit: str
     meaning: str
     counts: bool = False
+    over: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
     nothing_happened = F.when(F.col("known_us") > 0, F.lit(0))
     for value in statistic.values:
         if value.counts:
-            rows = rows.withColumn(value.name, F.coalesce(value.name, nothing_happened))
+            is_empty = F.coalesce(value.over, F.lit(0)) == 0 if value.over else F.lit(True)
+            rows = rows.withColumn(value.name, F.coalesce(value.name, F.when(is_empty, nothing_happened)))
     rows = rows.withColumns(
         {
             "stat": F.lit(statistic.id),

@@ -1,8 +1,9 @@
 """S17: which shrinks belong together, and what they have in common: a node, a leader, a rack.
 
-Shrinks of a cluster that are at most 5 s apart form a chain. Labels, the first that fits: single_node (one node has at
-least 0.8 of the removals), leader_side (one leader has 0.8 of them, and removals on two nodes or more), rack
-(one rack has 0.8, and two nodes or more), mixed. Fewer than three shrinks get no label: too little to speak of.
+Shrinks of a cluster that are at most 5 s apart form a chain; those that somebody asked for, as a controlled shutdown,
+chain among themselves, for they are no part of a failure beside them. Labels, the first that fits: single_node (one
+node has at least 0.8 of the removals), leader_side (one leader has 0.8 of them, and removals on two nodes or more),
+rack (one rack has 0.8, and two nodes or more), mixed. Fewer than three shrinks get no label: too little to speak of.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.s09_removals_by_cause import classified_removals
+from strandline_analytics.timeline.causes import PLANNED
 
 GAP_US = 5_000_000
 """G: 5 seconds."""
 
 
 def incidents(silver: Silver) -> DataFrame:
-    """One row per chain: cluster_id, t (first shrink), ended_us, counts, shares and label."""
+    """One row per chain: cluster_id, kind, t (first shrink), ended_us, counts, shares and label."""
     rows = _numbered(silver)
-    chain = ["cluster_id", "_chain"]
+    chain = ["cluster_id", "kind", "_chain"]
     whole = rows.groupBy(*chain).agg(
         F.min("t").alias("t"),
         F.max("t").alias("ended_us"),
@@ -56,7 +58,11 @@ def _numbered(silver: Silver) -> DataFrame:
         "subject_node_id", "replica_id"
     )
     rows = rows.join(racks, ["cluster_id", "replica_id"], "left")
-    order = Window.partitionBy("cluster_id").orderBy("t", "topic_id", "partition", "partition_epoch", "replica_id")
+    is_planned = F.col("told_cause").isin(*sorted(PLANNED))
+    rows = rows.withColumn("kind", F.when(is_planned, F.lit("planned")).otherwise(F.lit("unplanned")))
+    order = Window.partitionBy("cluster_id", "kind").orderBy(
+        "t", "topic_id", "partition", "partition_epoch", "replica_id"
+    )
     apart = F.coalesce(F.col("t") - F.lag("t").over(order) > GAP_US, F.lit(True))
     return rows.withColumn("_apart", apart.cast("int")).withColumn("_chain", F.sum("_apart").over(order))
 
@@ -85,7 +91,10 @@ STATISTIC = Statistic(
     id="s17",
     name="incidents",
     title="Correlated incidents",
-    extra=(Value("began_us", "bigint", "us", "time of the first shrink of the chain"),),
+    extra=(
+        Value("began_us", "bigint", "us", "time of the first shrink of the chain"),
+        Value("kind", "string", "", "planned if somebody asked for all of it, else unplanned"),
+    ),
     values=(
         Value("ended_us", "bigint", "us", "time of the last shrink"),
         Value("shrinks", "bigint", "transitions", "shrinks of the chain"),

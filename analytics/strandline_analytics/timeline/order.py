@@ -15,7 +15,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID
+from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.control import CONTROL_TYPES
@@ -109,7 +109,8 @@ def _ordered(rows: DataFrame) -> DataFrame:
 def _wanted(selection: Selection) -> Column:
     wanted = F.lit(True)
     if selection.types:
-        wanted = wanted & F.col("event_type").isin(*selection.types, *selection.sample_types)
+        named = F.col("event_type").isin(*selection.types, *selection.sample_types)
+        wanted = wanted & (named | ~F.col("event_type").isin(*EVENT_TYPES) if selection.unknown_types else named)
     else:
         wanted = wanted & ~F.col("event_type").isin(*QUIET_TYPES)
     if selection.start_us is not None:

@@ -29,5 +29,7 @@ class Selection:
     cluster_id: str | None = None
     sample_types: tuple[str, ...] = ()
     """Types of samples to show besides; they need tables that were opened with samples."""
+    unknown_types: bool = False
+    """Whether events of types that only a newer version knows are shown beside those of ``types``."""
     node_events: bool = True
     """Whether events of whole nodes (sessions, settings) are shown with those of partitions."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from strandline.export.schema import CONTROLLER_NODE_ID
+from strandline_analytics.timeline.causes import OLDER_COPY, WAIT_OVER
 from strandline_analytics.timeline.event import Event
 
 
@@ -34,7 +35,7 @@ def _isr_change(event: Event) -> str:
         told += f", {_list(gone)} removed"
     if came := sorted(new - old):
         told += f", {_list(came)} added"
-    return told
+    return told + (f": its {OLDER_COPY}" if gone and event.cause == "directory_restored" else "")
 
 
 def _leader_change(event: Event) -> str:
@@ -43,7 +44,20 @@ def _leader_change(event: Event) -> str:
     who = "no leader" if new is None or new < 0 else f"node {new} leads"
     after = "" if old is None or old < 0 else f" after node {old}"
     kind = f", {event.get('election_type')} election" if event.get("election_type") else ""
-    return f"{who}{after}, epoch {epoch}{kind}"
+    return f"{who}{after}, epoch {epoch}{kind}{_why_elected(event)}"
+
+
+def _why_elected(event: Event) -> str:
+    """The reason, where the export's word for it says little to whoever does not know the protocol."""
+    old = event.get("old_leader")
+    whose = "the leader before" if old is None or old < 0 else f"node {old}"
+    if event.cause == "unclean_recovery_timeout":
+        return f": {WAIT_OVER}"
+    if event.cause == "directory_restored":
+        return f": {whose}'s {OLDER_COPY}"
+    if event.cause == "refused_cut":
+        return f": node {event.get('new_leader')} held committed records that {whose} lacked, and refused to cut them"
+    return ""
 
 
 def _epoch_start(event: Event) -> str:
@@ -79,7 +93,8 @@ def _hw_advance(event: Event) -> str:
 def _node_session(event: Event) -> str:
     verb = {"register": "registers", "unfence": "is unfenced", "fence": "is fenced", "unregister": "is unregistered"}
     phase = str(event.get("phase"))
-    return f"node {event.get('subject_node_id')} {verb.get(phase, phase)}"
+    told = f"node {event.get('subject_node_id')} {verb.get(phase, phase)}"
+    return told + (f": its {OLDER_COPY}" if event.cause == "directory_restored" else "")
 
 
 def _config_change(event: Event) -> str:

@@ -3,14 +3,16 @@
 The same step functions as `silver.control`, made from events that have left Spark already; for pictures and chains of
 a few partitions, never for figures.
 
-Invariant: before a hole in the partition epochs, and before the first row, the state is unknown and not guessed.
+Invariant: before a hole in the partition epochs, and before the first row, the state is unknown and not guessed. Behind
+a change of a type that only a newer version knows it is unknown until the ISR is told anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from strandline.export.schema import EVENT_TYPES
 from strandline_analytics.timeline.event import Event
 
 
@@ -41,17 +43,21 @@ class Down:
 
 def states(events: Sequence[Event], end_us: int) -> list[State]:
     """The states of one partition, in order; the last one lasts until ``end_us``."""
-    rows = [event for event in events if event.is_control]
+    rows = _deciding(events)
     found: list[State] = []
     leader: int | None = None
     isr: tuple[int, ...] = ()
     replicas: tuple[int, ...] = ()
     min_isr: int | None = None
     epoch: int | None = None
+    is_told = True
     for number, row in enumerate(rows):
+        if _is_unread(row):
+            row, is_told = replace(row, fields={}), False
         if row.get("new_leader") is not None:
             leader = row.get("new_leader") if row.get("new_leader") >= 0 else None
-        isr = tuple(sorted(row.get("new_isr"))) if row.get("new_isr") is not None else isr
+        if row.get("new_isr") is not None:
+            isr, is_told = tuple(sorted(row.get("new_isr"))), True
         replicas = tuple(row.get("replicas")) or replicas if row.get("replicas") is not None else replicas
         min_isr = row.get("min_isr") if row.get("min_isr") is not None else min_isr
         epoch = row.leader_epoch if row.leader_epoch is not None else epoch
@@ -69,10 +75,23 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
                     isr=isr,
                     replicas=replicas,
                     min_isr=min_isr,
-                    known=not hole,
+                    known=is_told and not hole,
                 )
             )
     return found
+
+
+def _deciding(events: Iterable[Event]) -> list[Event]:
+    """The controller's rows about the partition; those that are not understood if they have an epoch of their own."""
+    found: list[Event] = []
+    for event in events:
+        if event.is_control or (_is_unread(event) and found and _epoch(event) > _epoch(found[-1])):
+            found.append(event)
+    return found
+
+
+def _is_unread(event: Event) -> bool:
+    return event.by_controller and event.partition is not None and event.event_type not in EVENT_TYPES
 
 
 def downs(events: Iterable[Event], end_us: int) -> list[Down]:

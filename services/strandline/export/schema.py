@@ -146,7 +146,7 @@ PAYLOAD: tuple[Column, ...] = (
     Column("from_leo", Kind.LONG),
     Column("to_leo", Kind.LONG),
     Column("hw_before", Kind.LONG),
-    Column("committed_cut", Kind.LONG),
+    Column("committed_cut", Kind.LONG),  # null: the replica did not know its own HW since it started
     Column("refused_to_leo", Kind.LONG),
     # Fetches.
     Column("n_fetch", Kind.LONG),

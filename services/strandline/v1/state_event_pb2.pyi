@@ -417,7 +417,7 @@ class StateEvent(_message.Message):
     hw_before: _builtins.int
     """TRUNCATION: the replica's HW before."""
     committed_cut: _builtins.int
-    """TRUNCATION: records cut below that HW."""
+    """TRUNCATION: records cut below that HW; absent: not known, for the replica has not learned its HW since it started."""
     refused_to_leo: _builtins.int
     """PARTITION_FAILED: the LEO that the replica refused to cut to; absent if it was not about a cut."""
     n_fetch: _builtins.int

@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from strandline.export.schema import EVENT_TYPES
 from strandline_analytics.scope import FOREVER_US, Grouping, Scope
 from strandline_analytics.stats.definition import Statistic
 
@@ -21,6 +22,7 @@ _HERE = Path(__file__).parent
 _KEY = "cluster_id, topic_id, partition"
 _RANKS = re.compile(r"\$RANKS\((\w+), (\w+), ([^)]*)\)")
 _RANK = re.compile(r"\$RANK\((.+?), (\d+)\)(?= AS)")
+_AT_LEAST = re.compile(r"\$AT_LEAST\((\w+)\)")
 
 
 class Oracle:
@@ -56,8 +58,11 @@ class Oracle:
         own = [value.name for value in (*statistic.extra, *statistic.values)]
         figures = self._expanded((_HERE / f"{statistic.id}.sql").read_text(), grouping)
         known = "" if statistic.needs_coverage else f"LEFT JOIN known USING ({by})"
-        counted = {value.name for value in statistic.values if getattr(value, "counts", False)}
-        shown = [f"coalesce({n}, CASE WHEN known_us > 0 THEN 0 END) AS {n}" if n in counted else n for n in own]
+        counted = {value.name: value.over for value in statistic.values if value.counts}
+        empty = {n: f" AND coalesce({over}, 0) = 0" if over else "" for n, over in counted.items()}
+        shown = [
+            f"coalesce({n}, CASE WHEN known_us > 0{empty[n]} THEN 0 END) AS {n}" if n in counted else n for n in own
+        ]
         query = f"""
             WITH figures AS ({figures}), known AS (
               SELECT $BY, sum($DUR) AS known_us FROM known_states JOIN windows ON $OVERLAP GROUP BY $BY
@@ -76,6 +81,7 @@ class Oracle:
         group = ", ".join(grouping.value)
         text = _RANKS.sub(_weighted_percentiles, text)
         text = _RANK.sub(_nearest_rank, text)
+        text = _AT_LEAST.sub(r"CASE WHEN sum(\1) > 0 OR count(\1) = count(*) THEN sum(\1) END", text)
         short = {
             "$BY": f"{group}, window_start, window_end",
             "$KEY": _KEY,
@@ -84,6 +90,7 @@ class Oracle:
             "$OVERLAP": "(t0 < window_end AND t1 > window_start)",
             "$WITHIN": "(t >= window_start AND t < window_end)",
             "$FOREVER": f"{FOREVER_US}::BIGINT",
+            "$KNOWN_TYPES": ", ".join(f"'{name}'" for name in EVENT_TYPES),
             "$END": str(self.scope.end_us),
             "$A": "greatest(t0, window_start)",
             "$B": "least(t1, window_end)",

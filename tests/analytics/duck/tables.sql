@@ -7,20 +7,28 @@ FROM raw_transitions
 WINDOW identity AS (PARTITION BY cluster_id, node_id, incarnation, seq)
 QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) = 1;
 
--- Order is that of partition epochs; a decision's rows happen at once; time does not go back along the order.
+-- Order is that of partition epochs; a decision's rows happen at once; time does not go back along the order. A row of a
+-- type that only a newer version knows has its place in the order, and nothing of what it says.
 CREATE TABLE control_rows AS
-WITH rows AS (
-  SELECT *, event_type IN ('ISR_CHANGE', 'LEADER_CHANGE') AS decides FROM transitions
-  WHERE node_id = -1 AND partition IS NOT NULL
-    AND event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'CONFIG_CHANGE', 'STATE_SNAPSHOT')
+WITH named AS (
+  SELECT *, event_type IN ('ISR_CHANGE', 'LEADER_CHANGE') AS decides, event_type NOT IN ($KNOWN_TYPES) AS is_foreign
+  FROM transitions WHERE node_id = -1 AND partition IS NOT NULL
+), rows AS (
+  SELECT * FROM named
+  WHERE (NOT is_foreign AND event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'CONFIG_CHANGE', 'STATE_SNAPSHOT'))
+  UNION ALL BY NAME
+  SELECT $KEY, topic, event_type, node_id, incarnation, seq, meta_offset, ts_wall_us, n_copies, leader_epoch,
+    partition_epoch, decides, is_foreign FROM named WHERE is_foreign AND partition_epoch IS NOT NULL
 ), timed AS (
   SELECT *, CASE WHEN decides THEN min(ts_wall_us) OVER (PARTITION BY $KEY, partition_epoch, decides)
             ELSE ts_wall_us END AS told_us FROM rows
 )
 SELECT * EXCLUDE (topic), max(topic) OVER (PARTITION BY $KEY) AS topic, max(told_us) OVER so_far AS t,
-  -- A hole in the epochs; a snapshot of an epoch whose transition was not seen is one as well.
+  -- A hole in the epochs; a snapshot of an epoch whose transition was not seen is one as well, and so is a row that is
+  -- not understood, of which it is known when it was.
   greatest(0, coalesce(partition_epoch - lag(partition_epoch) OVER ordered, 0)
-    - CASE WHEN event_type = 'STATE_SNAPSHOT' THEN 0 ELSE 1 END) AS lost_before
+    - CASE WHEN event_type = 'STATE_SNAPSHOT' OR is_foreign THEN 0 ELSE 1 END) AS lost_before,
+  is_foreign AND coalesce(partition_epoch > lag(partition_epoch) OVER ordered, false) AS is_unread
 FROM timed
 WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
   so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING);
@@ -53,7 +61,7 @@ WITH counted AS (
     last_value(min_isr IGNORE NULLS) OVER so_far AS told_min_isr,
     last_value(lag_time_max_ms IGNORE NULLS) OVER so_far * 1000 AS lag_time_max_us,
     coalesce(last_value(topic_deleted IGNORE NULLS) OVER so_far, false) AS is_deleted,
-    coalesce(lead(lost_before) OVER ordered, 0) = 0 AS is_whole,
+    coalesce(lead(lost_before - is_unread::INT) OVER ordered, 0) = 0 AS is_whole,
     lead(partition_epoch) OVER ordered IS DISTINCT FROM partition_epoch AS is_last,
     row_number() OVER ordered AS place
   FROM counted LEFT JOIN heard USING (cluster_id)

@@ -171,11 +171,15 @@ def test_a_stall_names_who_held_it_up_and_when_that_node_was_last_in_step() -> N
     assert chain.missing == ()
 
 
-def test_a_look_by_the_leaders_own_clock_belongs_to_the_stall_that_begins_with_it() -> None:
-    """The first look began the stall at 1,200 ms by its leader's clock, which is 3 ms ahead of the controller's."""
-    early = replace(_look(1_197, 3, leo=9, durable_leo=9), raw_us=BEGIN_US + 1_200_000)
-    chain = explain_stall(stall(1_200, 4_000), [_move(1_000, 8, 9), early, _move(4_000, 9, 20)])
+def test_looks_of_a_stall_are_found_by_the_controllers_clock() -> None:
+    """The leader's clock is 5 s ahead: what it saw waiting before the stall is not of it, as S18 sees it (D3)."""
+    told = [
+        replace(e, raw_us=e.t_us + 5_000_000)
+        for e in (_look(1_000, 1, leader_leo=500), _look(1_200, 1), _look(1_200, 3, leo=9, durable_leo=9))
+    ]
+    chain = explain_stall(stall(1_200, 4_000), [_move(1_000, 8, 9), *told, _move(4_000, 9, 20)])
 
+    assert chain.cost == ("up to 11 records waited for their commit",)
     assert chain.missing == ()
 
 

@@ -39,6 +39,15 @@ def test_a_failover_is_one_incident_with_its_cut_and_its_recovery() -> None:
     assert not incident.is_planned
 
 
+def test_a_planned_change_beside_a_failure_is_an_incident_of_its_own() -> None:
+    """Half a second after node 1 was fenced somebody has a preferred leader elected: one fault, one planned change."""
+    moved = event("LEADER_CHANGE", 2_500, partition=1, partition_epoch=7, leader_epoch=3, old_leader=3, new_leader=2,
+                  new_leader_epoch=3, reason="preferred", election_type="preferred")  # fmt: skip
+    found = incidents_of(material(events=[*failover(), moved]))
+
+    assert [(i.is_planned, len(i.shrinks), len(i.elections)) for i in found] == [(False, 1, 1), (True, 0, 1)]
+
+
 def test_an_outage_and_the_election_that_ends_it_are_one_incident() -> None:
     """30 s without a leader, then an unclean election, then the ISR whole again: one incident until that."""
     everybody = [1, 2, 3]
@@ -95,6 +104,24 @@ def test_lanes_tell_down_from_joining_from_member() -> None:
     assert {s.state for s in third.spans} == {"member"}
 
 
+def test_a_fenced_node_is_down_though_it_is_a_member_and_leads() -> None:
+    """The last member stays in the ISR and leader by name; its lane says from the fence on that it is down (D5)."""
+    told = [
+        *failover()[:3],
+        event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout"),
+        event("NODE_SESSION", 4_000, plane="node", subject_node_id=1, phase="unfence", cause="heartbeat"),
+    ]
+    own = [e for e in told if e.partition is not None]
+    first = picture("t-0", own, told[3:], BEGIN_US, BEGIN_US + 10_000_000).lanes[0]
+
+    assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in first.spans] == [
+        ("member", 0, 2_000),
+        ("down", 2_000, 4_000),
+        ("member", 4_000, 10_000),
+    ]
+    assert [(_ms(a), _ms(b)) for a, b in first.led] == [(0, 2_000), (4_000, 10_000)]
+
+
 def test_a_look_is_believed_for_three_intervals_within_its_term() -> None:
     """Curves end with the term or after three intervals; the rest is unknown, and a zombie's look is no curve."""
     shown = _picture()
@@ -129,6 +156,33 @@ def test_before_a_lost_transition_the_state_is_unknown() -> None:
     assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[0].spans] == [
         ("unknown", 0, 5_000),
         ("member", 5_000, 10_000),
+    ]
+
+
+def test_a_type_that_is_not_known_ends_what_a_lane_knows() -> None:
+    """A newer version's change at 3 s: known until then, unknown until the ISR is told; a remark says nothing (D11)."""
+    remark = event("TIDE_NOTED", 2_500, plane="data", partition_epoch=1)
+    change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
+    later = [replace(e, partition_epoch=3) if e.cause == "catch_up" else e for e in failover()]
+    told = [*(e for e in later if e.t_us <= remark.t_us), remark, change, *(e for e in later if e.t_us > change.t_us)]
+    shown = picture("t-0", [e for e in told if e.partition is not None], [], BEGIN_US, BEGIN_US + 10_000_000)
+
+    assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[1].spans] == [
+        ("member", 0, 3_000),
+        ("unknown", 3_000, 5_000),
+        ("member", 5_000, 10_000),
+    ]
+
+
+def test_a_type_that_is_not_known_at_the_end_leaves_the_rest_unknown() -> None:
+    """Nothing tells the state after it (D11)."""
+    change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
+    told = [*(e for e in failover() if e.t_us < change.t_us and e.partition is not None), change]
+    shown = picture("t-0", told, [], BEGIN_US, BEGIN_US + 10_000_000)
+
+    assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[1].spans] == [
+        ("member", 0, 3_000),
+        ("unknown", 3_000, 10_000),
     ]
 
 
@@ -191,6 +245,32 @@ def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
     assert "not known" in page
 
 
+def test_a_known_loss_beside_an_unknown_one_is_said_to_be_a_lower_bound() -> None:
+    """20 are known to be lost, and of one epoch it is not known: at least 20, in verdict, tile and data (D2)."""
+    told = material(events=unclean(), lost=20, epochs_unknown=1)
+    shown = page(told)
+
+    assert shown["verdict"].sentence.startswith("Committed records were lost: at least 20, in 1 incident")
+    assert "how many more in t-0 is not known" in shown["verdict"].sentence
+    assert {fact.name: fact.shown for fact in shown["facts"]}["committed records lost"] == "at least 20"
+    assert (shown["data"]["committed_lost_records"], shown["data"]["epochs_unknown"]) == (20, 1)
+
+
+def test_a_loss_that_is_not_known_is_null_for_programs() -> None:
+    """Null where what is known of it is 0, as in the statistic, and never 0 (D2)."""
+    shown = page(material(events=unclean(), lost=None))
+
+    assert (shown["data"]["committed_lost_records"], shown["data"]["epochs_unknown"]) == (None, 1)
+    assert (shown["data"]["committed_cut_records"], shown["data"]["own_hw_unknown"]) == (None, 1)
+
+
+def test_what_a_replica_cut_without_its_hw_is_not_called_uncommitted() -> None:
+    """Nobody knows of these 2 records whether they were committed (D16)."""
+    told = material(events=unclean(), lost=0)
+
+    assert "uncommitted" not in verdict(told, incidents_of(told), 1.0).sentence
+
+
 def test_a_clean_failover_without_looks_does_not_claim_that_nothing_was_lost() -> None:
     """What nobody measured is not said as if it were."""
     told = material(lost=None)
@@ -232,6 +312,7 @@ class _Seen(HTMLParser):
         super().__init__()
         self.ids: list[str] = []
         self.targets: list[str] = []
+        self.led_to: list[str] = []
         self.loaded: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -241,6 +322,8 @@ class _Seen(HTMLParser):
         href = said.get("href") or ""
         if tag == "a" and href.startswith("#"):
             self.targets.append(href[1:])
+        elif tag == "a" and href:
+            self.led_to.append(href)
         elif (href and not href.startswith("data:")) or "src" in said:
             self.loaded.append(f"{tag} {href}{said.get('src') or ''}")
 
@@ -252,6 +335,7 @@ def test_the_page_is_complete_in_itself() -> None:
     seen.feed(html)
 
     assert seen.loaded == []
+    assert {href.partition("#")[0] for href in seen.led_to} == {"docs/OPERATIONS.md"}
     assert not re.search(r"https?://", html.replace("http://www.w3.org/", ""))
     assert "@import" not in html
     assert set(seen.targets) <= set(seen.ids)

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from strandline_analytics.report.material import Declared, Material, Result
+from strandline_analytics.timeline.causes import PLANNED
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.stall import Stall
 
 BEGIN_US = 1_795_284_510_000_000
 _COUNTS = {
-    "s07": ("truncated_records", "committed_cut_records", "committed_lost_records"),
+    "s07": ("truncated_records", "own_hw_unknown", "committed_cut_records", "epochs_unknown", "committed_lost_records"),
     "s08": ("shrinks", "expands"),
 }
 
@@ -95,17 +96,25 @@ def material(
     events: list[Event] | None = None,
     stalls: tuple[Stall, ...] = (),
     lost: int | None = 0,
+    epochs_unknown: int | None = None,
     cut_below_hw: int = 0,
     under_replicated_us: int | None = None,
 ) -> Material:
     """A report's material, with as many results as the page's figures need."""
     told = failover() if events is None else events
     shrinks = [e for e in told if e.event_type == "ISR_CHANGE" and set(e.get("old_isr")) - set(e.get("new_isr"))]
-    chains = [{"cluster_id": "c", "began_us": e.t_us, "ended_us": e.t_us, "shrinks": 1, "label": None} for e in shrinks]
+    chains = [
+        {"cluster_id": e.cluster_id, "kind": "planned" if e.cause in PLANNED else "unplanned", "began_us": e.t_us,
+         "ended_us": e.t_us, "shrinks": 1, "label": None}
+        for e in shrinks
+    ]  # fmt: skip
     expands = sum(e.event_type == "ISR_CHANGE" for e in told) - len(shrinks)
     cut = sum(e.get("from_leo") - e.get("to_leo") for e in told if e.event_type == "TRUNCATION")
-    values = {"truncated_records": cut, "committed_cut_records": cut_below_hw,
-              "committed_lost_records": lost, "shrinks": len(shrinks), "expands": expands}  # fmt: skip
+    blind = sum(e.event_type == "TRUNCATION" and e.get("committed_cut") is None for e in told)
+    unknown = (lost is None) if epochs_unknown is None else epochs_unknown
+    values = {"truncated_records": cut, "own_hw_unknown": blind, "committed_cut_records": cut_below_hw,
+              "epochs_unknown": unknown, "committed_lost_records": lost, "shrinks": len(shrinks),
+              "expands": expands}  # fmt: skip
     results = {name: _result(name, names, [_row(values, names)]) for name, names in _COUNTS.items()}
     results["s17"] = _result("s17", ("began_us", "ended_us", "shrinks"), chains)
     under = (3_000_000 if shrinks else 0) if under_replicated_us is None else under_replicated_us

@@ -116,6 +116,8 @@ def _in_the_gap(story: Story, figures: Figures) -> Iterator[Check]:
     inside, outside, longest_us = 0, [], 0
     for failover in figures["failovers"]:
         fence_us, start_us = (failover[name] - to_wall_us for name in ("fence_us", "epoch_start_us"))
+        # At the earliest, as far as the controller knows the clock of the new leader.
+        start_us -= failover.get("clock_err_us") or 0
         longest_us = max(longest_us, start_us - fence_us)
         silences = (gap for gap in story.load.acks.silences if gap.partition == failover["partition"])
         gaps = [(gap.from_ms * 1000, gap.to_ms * 1000) for gap in silences]

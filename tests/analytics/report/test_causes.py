@@ -1,0 +1,137 @@
+"""What a cause means to people: in words, with what to do next, and where that is written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+from told_material import event, failover, material, stall, unclean
+
+from strandline_analytics.explain.chain import explain
+from strandline_analytics.report.page import page, render
+from strandline_analytics.timeline.causes import MEANINGS, STALLED, UNDER_MIN, meaning
+from strandline_analytics.timeline.sentences import sentence
+
+ROOT = Path(__file__).resolve().parents[3]
+HEADINGS = re.findall(r"^#+ (.*)$", (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8"), re.MULTILINE)
+CORE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "services/strandline/core").glob("*.py"))
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("cause", MEANINGS)
+def test_every_next_step_is_written_in_the_operations_page(cause: str) -> None:
+    """The link of each cause leads to a heading that is there."""
+    assert meaning(cause).heading in HEADINGS
+    assert meaning(cause).anchor == _slug(meaning(cause).heading)
+
+
+def test_every_cause_that_the_controller_gives_has_a_meaning() -> None:
+    """Those that stand in the core's own code as causes of a change of a partition."""
+    others = {"observers", "requested", "catch_up", "isr_change"}
+    given = set(re.findall(r'\bcause(?:: str)?(?: = |=)"(\w+)"', CORE)) - others
+
+    assert {"refused_cut", "min_isr_change", "election"} <= given <= set(MEANINGS)
+    assert {cause for cause in MEANINGS if f'"{cause}"' not in CORE} == {STALLED, UNDER_MIN, "reassign"}
+
+
+def test_a_cause_of_a_newer_version_is_told_by_its_name() -> None:
+    """Nothing is made up about it, and it still leads somewhere."""
+    assert meaning("tide_turned").said == "tide turned: a cause that this version does not know"
+    assert meaning("tide_turned").heading in HEADINGS
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("unclean_recovery_timeout", "the time to wait for the other logs was over"),
+        ("refused_cut", "node 2 held committed records that node 1 lacked"),
+        ("directory_restored", "node 1's directory is an older copy"),
+    ],
+)
+def test_a_cause_that_is_hard_to_guess_has_its_own_sentence(cause: str, words: str) -> None:
+    """A change of leader says why in plain words, in a timeline, in the report and in an explanation."""
+    change = event("LEADER_CHANGE", 2_000, partition_epoch=1, leader_epoch=1, old_leader=1, new_leader=2,
+                   old_leader_epoch=0, new_leader_epoch=1, reason=cause, election_type="reported")  # fmt: skip
+    told = [change if e.event_type == "LEADER_CHANGE" and e.partition_epoch == 1 else e for e in failover()]
+
+    assert words in sentence(change)
+    assert words in explain(told, 1).told
+    assert words in unescape(render(material(events=told)))
+
+
+def test_a_node_that_returns_with_an_older_copy_says_so() -> None:
+    """Its registration and its removal from the ISR name the reason."""
+    told = event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="register", cause="directory_restored")
+    gone = event("ISR_CHANGE", 2_000, partition_epoch=1, old_isr=[1, 2], new_isr=[2], cause="directory_restored")
+
+    assert sentence(told) == "node 1 registers: its directory is an older copy, which forgot what it held"
+    assert sentence(gone).endswith("node 1 removed: its directory is an older copy, which forgot what it held")
+
+
+def test_an_incident_has_a_next_step_for_each_of_its_causes() -> None:
+    """What it means, what to do, and where that is written."""
+    (incident,) = page(material())["incidents"]
+    (step,) = incident["steps"]
+
+    assert (step.cause, step.link) == ("node fenced", "docs/OPERATIONS.md#under-replicated")
+    assert step.said
+    assert step.todo
+    assert 'href="docs/OPERATIONS.md#under-replicated"' in render(material())
+
+
+def test_a_stalled_high_watermark_has_a_next_step_too() -> None:
+    """It has no cause in the export; below the minimum ISR the step is another one."""
+    slow = material(events=failover()[:3], stalls=(stall(2_100, 3_500),))
+    under = replace(slow, stalls=(replace(stall(2_100, 3_500), is_under_min=True),))
+
+    assert [step.cause for step in page(slow)["incidents"][0]["steps"]] == ["HW stalled"]
+    assert [step.link for step in page(under)["incidents"][0]["steps"]] == ["docs/OPERATIONS.md#under-min-isr"]
+
+
+def test_the_headline_names_the_culprit() -> None:
+    """Which node, why, and how long it was down."""
+    said = page(material())["verdict"].sentence
+
+    assert "1 incident: node 1 (node fenced, down 18:08:32.000 to 18:08:34.000)" in said
+    lost = page(material(events=unclean(), lost=3))["verdict"].sentence
+    assert "in 1 incident: node 1 (node fenced" in lost
+
+
+def test_nodes_of_two_clusters_are_not_one_node() -> None:
+    """Node 1 of each of two clusters was fenced: neither is the one that most of it is about."""
+    both = [*failover(), *(replace(e, cluster_id="d") for e in failover())]
+    said = page(material(events=both))["verdict"].sentence
+
+    assert "2 incidents: node 1 of c, node 1 of d" in said
+
+
+def test_the_headline_names_who_held_a_high_watermark_up() -> None:
+    """Where no replica left and no leader changed."""
+    slow = material(events=failover()[:3], stalls=(stall(2_100, 3_500),))
+
+    assert "1 incident: node 3 (HW stalled)" in page(slow)["verdict"].sentence
+
+
+def test_a_failover_is_told_by_its_phases() -> None:
+    """Detection, decision, activation and recovery, the longest of each."""
+    (incident,) = page(material())["incidents"]
+    facts = {fact.name: fact.shown for fact in incident["facts"]}
+
+    assert facts["detection: last heartbeat to fence"] == "1.5 s"
+    assert facts["decision: fence to election"] == "0 µs"
+    assert facts["activation: election to epoch start"] == "20 ms"
+    assert facts["recovery: ISRs whole again"] == "after 3 s"
+
+
+def test_an_incident_without_a_failover_has_no_phases_but_its_recovery() -> None:
+    """A stall has neither fence nor election."""
+    slow = material(events=failover()[:3], stalls=(stall(2_100, 3_500),))
+    names = {fact.name for fact in page(slow)["incidents"][0]["facts"]}
+
+    assert not {name for name in names if name.startswith(("detection", "decision", "activation"))}
