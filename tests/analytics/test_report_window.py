@@ -25,7 +25,7 @@ def test_a_chain_ends_with_the_window(histories: Any) -> None:
 
 
 def test_a_window_ends_by_the_controllers_clock(histories: Any) -> None:
-    """Node 1's clock is 12 s ahead, and measured: what it told before the end is not taken for what came later (D3)."""
+    """Node 1's clock is 12 s ahead, and measured: what it told before the end is not taken for what came later."""
     scope = Scope(start_us=0, end_us=45_000_001)
     tables = as_of(histories.tables, scope.end_us)
     told = {row.cluster_id: row for stat in ("s07",) for row in result(ALL[stat], tables, scope).collect()}
@@ -36,7 +36,7 @@ def test_a_window_ends_by_the_controllers_clock(histories: Any) -> None:
 
 
 def test_a_copy_is_counted_in_the_window_in_which_it_was_told(histories: Any) -> None:
-    """A copy of what node 1 told at 45 s, whose measured clock is 12 s ahead, is of the window up to 50 s (D3)."""
+    """A copy of what node 1 told at 45 s, whose measured clock is 12 s ahead, is of the window up to 50 s."""
     rows = histories.rows("s08", "measured twice:unclean", step_ms=10_000)
 
     assert [row.n_duplicate for row in rows] == [0, 0, 0, 0, 1, 0]

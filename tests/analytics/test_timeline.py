@@ -74,7 +74,7 @@ def test_a_filter_takes_away_and_never_turns_around(events: Callable[[Selection]
 
 @pytest.mark.timeout(300)
 def test_events_that_are_not_understood_end_a_state_at_their_place(silver: Callable[[str], Silver]) -> None:
-    """A lane knows what `silver.control` knows: up to the newer version's change, and from the next one on (D11)."""
+    """A lane knows what `silver.control` knows: up to the newer version's change, and from the next one on."""
     asked = Selection(types=("STATE_SNAPSHOT", "ISR_CHANGE"), unknown_types=True)
     rows = timeline(silver("newer_types.jsonl"), asked).collect()
     found = events_from([row.asDict(recursive=True) for row in rows])

@@ -33,7 +33,14 @@ from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
 from strandline.core import feature_levels
 from strandline.core.controller_events import ConnectionRefused
-from strandline.core.controller_messages import CreateTopics, GetMetadata, MetadataTold, NewTopic, TopicsCreated
+from strandline.core.controller_messages import (
+    CreateTopics,
+    GetMetadata,
+    MetadataTold,
+    NewTopic,
+    TopicsCreated,
+    WatchMetadata,
+)
 from strandline.core.controller_state import ClusterHeader, ClusterState, Transaction
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import MetadataImage
@@ -388,15 +395,11 @@ async def test_nodes_that_die_together_are_fenced_together(tmp_path: Path) -> No
         await next_change(watching)
         header = process.driver.core.state.header
         watches = [
-            stub.WatchMetadata(
-                pb.WatchMetadataRequest(cluster_id=header.cluster_id, node_id=node_id, node_epoch=node_id)
-            )
-            for node_id in (1, 2)
+            await process.driver.watch(WatchMetadata(cluster_id=header.cluster_id, node_id=n, node_epoch=NodeEpoch(n)))
+            for n in (NodeId(1), NodeId(2))
         ]
         for watch in watches:
-            await next_change(watch)
-        for watch in watches:
-            watch.cancel()
+            process.prober.suspect(watch)
         change = await next_change(watching)
         watching.cancel()
 

@@ -24,8 +24,12 @@ _LOOKS = 5
 _LOOK_EVERY_S = 0.05
 """A dying process closes its connections before or after its ports, so one look is not enough."""
 
+_GATHER_S = 0.03
+"""How long the first node that is gone waits for others: connections of processes that died together break one after
+the other, and those that died together must be fenced together (M64)."""
+
 _WAIT_FOR_OTHERS_S = 0.25
-"""How long a node that is gone waits for others that are looked at: those that died together are fenced together."""
+"""The same while others are being looked at: a machine that drops packets answers no look."""
 
 
 async def tick_forever(driver: ControllerDriver, tick_ms: int) -> None:
@@ -69,14 +73,16 @@ class Prober:
         task.add_done_callback(lambda _: self._looked(node_id))
 
     def _looked(self, node_id: NodeId) -> None:
-        """A look ended. Whoever is gone is reported once nobody else is looked at, or after a short wait."""
+        """A look ended. Nodes that are gone are reported together, after a short wait for others."""
         self._looking.pop(node_id, None)
         if not self._refused or self._closed:
             return
-        if not self._looking:
-            self._report()
-        elif self._reporting is None:
-            self._reporting = asyncio.get_running_loop().call_later(_WAIT_FOR_OTHERS_S, self._report)
+        if self._reporting is not None:
+            if self._looking:
+                return
+            self._reporting.cancel()
+        wait_s = _WAIT_FOR_OTHERS_S if self._looking else _GATHER_S
+        self._reporting = asyncio.get_running_loop().call_later(wait_s, self._report)
 
     def _report(self) -> None:
         if self._reporting is not None:

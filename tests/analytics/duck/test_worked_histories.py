@@ -58,7 +58,7 @@ def tables(spark: SparkSession, root: Path) -> Iterator[Silver]:
 
 
 def test_a_type_that_is_not_known_ends_what_is_known(oracle: Oracle) -> None:
-    """Known to the newer version's change at 30 s and again from 50 s on; a remark changes nothing (D11)."""
+    """Known to the newer version's change at 30 s and again from 50 s on; a remark changes nothing."""
     (row,) = [row for row in oracle.rows(ALL["s10"]) if row["cluster_id"] == "newer_types"]
 
     assert row["under_replicated_us"] == 40_000_000

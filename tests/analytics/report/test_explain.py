@@ -172,7 +172,7 @@ def test_a_stall_names_who_held_it_up_and_when_that_node_was_last_in_step() -> N
 
 
 def test_looks_of_a_stall_are_found_by_the_controllers_clock() -> None:
-    """The leader's clock is 5 s ahead: what it saw waiting before the stall is not of it, as S18 sees it (D3)."""
+    """The leader's clock is 5 s ahead: what it saw waiting before the stall is not of it, as S18 sees it."""
     told = [
         replace(e, raw_us=e.t_us + 5_000_000)
         for e in (_look(1_000, 1, leader_leo=500), _look(1_200, 1), _look(1_200, 3, leo=9, durable_leo=9))

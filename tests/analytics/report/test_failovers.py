@@ -51,7 +51,7 @@ def test_an_election_after_an_outage_counts_from_the_fence_of_the_leader_that_wa
 
 
 def test_the_new_leaders_first_word_is_in_the_controllers_time() -> None:
-    """Its clock is 5 s ahead, measured to 3 ms: the failover is as long as it was, and the error is told (D3)."""
+    """Its clock is 5 s ahead, measured to 3 ms: the failover is as long as it was, and the error is told."""
     skewed = [
         replace(e, raw_us=e.t_us + 5_000_000, err_us=3_000) if e.event_type == "EPOCH_START" else e for e in failover()
     ]

@@ -105,7 +105,7 @@ def test_lanes_tell_down_from_joining_from_member() -> None:
 
 
 def test_a_fenced_node_is_down_though_it_is_a_member_and_leads() -> None:
-    """The last member stays in the ISR and leader by name; its lane says from the fence on that it is down (D5)."""
+    """The last member stays in the ISR and leader by name; its lane says from the fence on that it is down."""
     told = [
         *failover()[:3],
         event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout"),
@@ -160,7 +160,7 @@ def test_before_a_lost_transition_the_state_is_unknown() -> None:
 
 
 def test_a_type_that_is_not_known_ends_what_a_lane_knows() -> None:
-    """A newer version's change at 3 s: known until then, unknown until the ISR is told; a remark says nothing (D11)."""
+    """A newer version's change at 3 s: known until then, unknown until the ISR is told; a remark says nothing."""
     remark = event("TIDE_NOTED", 2_500, plane="data", partition_epoch=1)
     change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
     later = [replace(e, partition_epoch=3) if e.cause == "catch_up" else e for e in failover()]
@@ -175,7 +175,7 @@ def test_a_type_that_is_not_known_ends_what_a_lane_knows() -> None:
 
 
 def test_a_type_that_is_not_known_at_the_end_leaves_the_rest_unknown() -> None:
-    """Nothing tells the state after it (D11)."""
+    """Nothing tells the state after it."""
     change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
     told = [*(e for e in failover() if e.t_us < change.t_us and e.partition is not None), change]
     shown = picture("t-0", told, [], BEGIN_US, BEGIN_US + 10_000_000)
@@ -246,7 +246,7 @@ def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
 
 
 def test_a_known_loss_beside_an_unknown_one_is_said_to_be_a_lower_bound() -> None:
-    """20 are known to be lost, and of one epoch it is not known: at least 20, in verdict, tile and data (D2)."""
+    """20 are known to be lost, and of one epoch it is not known: at least 20, in verdict, tile and data."""
     told = material(events=unclean(), lost=20, epochs_unknown=1)
     shown = page(told)
 
@@ -257,7 +257,7 @@ def test_a_known_loss_beside_an_unknown_one_is_said_to_be_a_lower_bound() -> Non
 
 
 def test_a_loss_that_is_not_known_is_null_for_programs() -> None:
-    """Null where what is known of it is 0, as in the statistic, and never 0 (D2)."""
+    """Null where what is known of it is 0, as in the statistic, and never 0."""
     shown = page(material(events=unclean(), lost=None))
 
     assert (shown["data"]["committed_lost_records"], shown["data"]["epochs_unknown"]) == (None, 1)
@@ -265,7 +265,7 @@ def test_a_loss_that_is_not_known_is_null_for_programs() -> None:
 
 
 def test_what_a_replica_cut_without_its_hw_is_not_called_uncommitted() -> None:
-    """Nobody knows of these 2 records whether they were committed (D16)."""
+    """Nobody knows of these 2 records whether they were committed."""
     told = material(events=unclean(), lost=0)
 
     assert "uncommitted" not in verdict(told, incidents_of(told), 1.0).sentence
