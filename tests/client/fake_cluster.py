@@ -28,8 +28,8 @@ from strandline.core.types import (
     Rules,
     TopicPartition,
 )
-from strandline.records.batch import check_produced, parse_header, split_batches, stamp
-from strandline.records.codec import Record, decode_batches
+from strandline.records.batch import check_batch, parse_header, split_batches, stamp
+from strandline.records.codec import Record, decode_batch
 from strandline.rpc.convert_errors import outcome_to_wire
 from strandline.rpc.convert_metadata import write_image, write_node, write_topic, write_watch_answer
 from strandline.v1 import controller_service_pb2 as cpb
@@ -95,7 +95,7 @@ class FakeLog:
 
     def records(self) -> list[Record]:
         """Everything written."""
-        return list(decode_batches(b"".join(self.batches)))
+        return [record for batch in self.batches for record in decode_batch(batch)]
 
     def values(self) -> list[bytes | None]:
         """The values of everything written."""
@@ -204,7 +204,8 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         (topic,) = request.topic_data
         (part,) = topic.partition_data
         tp = TopicPartition(topic.topic_id, part.index)
-        (batch,) = check_produced(part.records)
+        (batch,) = split_batches(part.records)
+        check_batch(batch.view)
         header = batch.header
         sent = header.producer or ProducerStamp(-1, -1, -1)
         self.produced.append((part.index, sent.producer_id, sent.base_sequence, header.record_count))

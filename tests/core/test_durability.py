@@ -55,7 +55,7 @@ def test_a_stale_completion_proves_nothing() -> None:
     point.complete(Offset(8))
 
     assert point.point == 0
-    assert point.is_committing
+    assert not point.maybe_issue(Offset(9)), "the commit at 5 is still under way"
 
 
 def test_a_commit_does_not_outlive_its_log() -> None:

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.leader.reading import check_one_batch
 from strandline.records.batch import (
     CONTROL_BIT,
     HEADER_BYTES,
     MAX_BATCH_BYTES,
     TRANSACTIONAL_BIT,
-    check_produced,
+    check_batch,
     check_replicated,
     parse_header,
     parse_wire,
@@ -64,7 +65,7 @@ def stamped(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
 def code_of(payload: bytes) -> ErrorCode:
     """The code with which a produce payload is refused."""
     with pytest.raises(Refused) as refused:
-        check_produced(payload)
+        check_one_batch(payload)
     assert refused.value.refusal.outcome is Outcome.NOT_APPENDED
     return refused.value.refusal.code
 
@@ -116,7 +117,7 @@ def test_each_breach_has_its_code(fields: dict[str, int], code: ErrorCode) -> No
 def test_refusal_names_field_and_remedy() -> None:
     """The sentence tells what was wrong and what to do."""
     with pytest.raises(Refused, match=r"control bit is set; clients must not write control batches"):
-        check_produced(batch_of(attributes=CONTROL_BIT))
+        check_one_batch(batch_of(attributes=CONTROL_BIT))
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0" * 11, b"\0" * 60, batch_of()[:-1], batch_of() + b"\0"])
@@ -131,16 +132,16 @@ def test_largest_batch_is_accepted_and_one_byte_more_is_not() -> None:
     largest = encode_batch([NewRecord(None, b"v" * (1_000_000 + filler), 1)])
 
     assert len(largest) == MAX_BATCH_BYTES
-    assert len(check_produced(largest)) == 1
+    assert check_one_batch(largest).size_bytes == MAX_BATCH_BYTES
     with pytest.raises(Refused) as refused:
-        check_produced(largest, MAX_BATCH_BYTES - 1)
+        split_batches(largest, MAX_BATCH_BYTES - 1)
     assert refused.value.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_payload_may_hold_several_batches() -> None:
     """Batches are cut by their length prefixes, without copying."""
     parts = [batch_of(1), batch_of(2), batch_of(3)]
-    batches = check_produced(b"".join(parts))
+    batches = split_batches(b"".join(parts))
 
     assert [bytes(view) for _, view in batches] == parts
     assert [header.record_count for header, _ in batches] == [1, 2, 3]
@@ -151,7 +152,7 @@ def test_stamp_does_not_touch_the_crc() -> None:
     batch = batch_of()
     buffer = bytearray(batch)
     stamp(buffer, 120, 7)
-    header = check_produced(bytes(buffer))[0].header
+    header = check_batch(memoryview(buffer)).to_core()
 
     assert (header.base_offset, header.leader_epoch, header.next_offset) == (120, 7, 123)
     assert buffer[16:] == batch[16:]
@@ -206,7 +207,7 @@ def test_any_changed_byte_behind_the_stamp_is_noticed(at: int, value: int) -> No
     batch[at] = value
     is_stamp = at < 8 or 12 <= at < 16
     try:
-        check_produced(bytes(batch))
+        check_one_batch(bytes(batch))
         accepted = True
     except Refused:
         accepted = False

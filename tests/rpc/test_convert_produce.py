@@ -8,7 +8,7 @@ from fixed_topics import ID, NAME, FixedTopics
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import LeaderHint, ProduceResult
 from strandline.core.types import Acks, BatchHeader, LeaderEpoch, NodeId, Offset, TopicPartition
-from strandline.rpc.convert_produce import ProduceAsked, produce_topics, read_produce, read_produce_topics
+from strandline.rpc.convert_produce import ProduceAsked, produce_topics, read_produce
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 3)
@@ -110,8 +110,8 @@ def test_an_unknown_topic_is_answered_under_the_name_it_was_asked_by() -> None:
     assert row.outcome == pb.PRODUCE_OUTCOME_NOT_APPENDED
 
 
-def test_an_answer_is_read_back_as_the_core_gave_it() -> None:
-    """Offset, log start, refusal with outcome, and the leader to ask instead."""
+def test_an_answer_says_what_the_core_gave() -> None:
+    """Offset, log start, refusal with outcome, and the leader to ask instead stand on the wire."""
     results = (
         ProduceResult(TP, Offset(40), Offset(2)),
         ProduceResult(
@@ -122,9 +122,15 @@ def test_an_answer_is_read_back_as_the_core_gave_it() -> None:
     )
     answers = produce_topics(results, (), FixedTopics(), Acks.ALL)
 
-    assert tuple(answered.result for answered in read_produce_topics(answers)) == results
-    endpoint = answers[0].partition_responses[1].current_leader.endpoint
-    assert (endpoint.host, endpoint.port) == ("10.0.0.2", 9092)
+    taken, refused = answers[0].partition_responses
+    assert (taken.index, taken.base_offset, taken.log_start_offset, taken.error_code) == (TP.partition, 40, 2, 0)
+    assert (refused.index, refused.outcome) == (4, pb.PRODUCE_OUTCOME_MAY_APPEAR)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused.error_message == "NOT_LEADER_OR_FOLLOWER: node 2 leads it"
+    assert not refused.HasField("base_offset")
+    leader = refused.current_leader
+    assert (leader.leader_id, leader.leader_epoch) == (2, 9)
+    assert (leader.endpoint.host, leader.endpoint.port) == ("10.0.0.2", 9092)
 
 
 def test_acks_0_are_answered_without_an_offset() -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from strandline.core.types import LeaderEpoch, Offset
-from strandline.records.batch import check_produced, split_batches
+from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage.log import Log
 
@@ -45,7 +45,7 @@ def _fill(
             NewRecord(None, b"%010d" % (log.leo + at) + b"." * size_bytes, start_ms + log.leo + at)
             for at in range(records)
         ]
-        log.append(check_produced(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
+        log.append(split_batches(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
     return log.leo
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
-from strandline.records.batch import check_produced, split_batches
+from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage.log import Log, LogSettings
 
@@ -27,7 +27,7 @@ def written(directory: Path) -> list[bytes]:
     log, _ = Log.open(directory, settings=LAYOUT)
     for number in range(BATCHES):
         rows = [NewRecord(None, b"%d" % number * (1 + number % 5), 1_000 + number)] * (1 + number % 3)
-        log.append(check_produced(encode_batch(rows)), log.leo, LeaderEpoch(1 + number // 7))
+        log.append(split_batches(encode_batch(rows)), log.leo, LeaderEpoch(1 + number // 7))
     log.close()
     return batches_of(directory)
 

@@ -9,9 +9,9 @@ import pytest
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, LeaderEpoch, NodeId, Offset
-from strandline.records.batch import check_produced
+from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.storage.directory import DataDirectory, DirectoryRefused
+from strandline.storage.directory import UNCLEAN_NAME, DataDirectory, DirectoryRefused
 
 NODE = NodeId(3)
 
@@ -31,7 +31,7 @@ def registered(path, **settings) -> DataDirectory:
 def append(log, batches: int = 5) -> None:
     """Batches of one record each."""
     for _ in range(batches):
-        log.append(check_produced(encode_batch([NewRecord(None, b"v" * 50, 1)])), log.leo, LeaderEpoch(1))
+        log.append(split_batches(encode_batch([NewRecord(None, b"v" * 50, 1)])), log.leo, LeaderEpoch(1))
 
 
 def test_second_process_is_refused(tmp_path) -> None:
@@ -118,7 +118,8 @@ def test_unclean_mark_survives_the_change_of_durability(tmp_path) -> None:
     registered(tmp_path, durability=Durability.PAGE_CACHE).close(clean=False)
     start(tmp_path, durability=Durability.FSYNC).close(clean=False)
 
-    assert "page cache" in start(tmp_path).unclean_reason()
+    assert start(tmp_path).is_unclean
+    assert "page cache" in (tmp_path / UNCLEAN_NAME).read_text()
 
 
 def test_lost_durable_records_make_the_node_unclean(tmp_path) -> None:
@@ -137,7 +138,7 @@ def test_lost_durable_records_make_the_node_unclean(tmp_path) -> None:
 
     assert opened.recovery.ended_below_durable_point
     assert directory.is_unclean
-    assert "t-0 ends at 4" in directory.unclean_reason()
+    assert "t-0 ends at 4" in (tmp_path / UNCLEAN_NAME).read_text()
     assert directory.checkpoints.recovery_points.get(("t", 0)) == 4
     opened.log.close(clean=False)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from strandline.core.durability import DurablePoint
 from strandline.core.types import LeaderEpoch, Offset
-from strandline.records.batch import check_produced
+from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage.disk import StorageFailed
 from strandline.storage.log import Log, LogSettings
@@ -77,7 +77,7 @@ def power(monkeypatch) -> Iterator[PowerCut]:
 def append(log: Log, records: int, epoch: int) -> None:
     """One batch whose bytes are its own."""
     rows = [NewRecord(None, b"%d/%d" % (log.leo + at, epoch) + b"." * 60, 1) for at in range(records)]
-    log.append(check_produced(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
+    log.append(split_batches(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
 
 
 def bytes_below(log: Log, offset: int) -> bytes:
@@ -89,7 +89,7 @@ def bytes_below(log: Log, offset: int) -> bytes:
         if not part:
             break
         parts.append(part)
-        at = Offset(check_produced(part)[-1].header.next_offset)
+        at = Offset(split_batches(part)[-1].header.next_offset)
     return b"".join(parts)
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
-from strandline.records.batch import check_produced
+from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage.checkpoint import DirectoryCheckpoints, read_epochs
 from strandline.storage.disk import StorageDamaged
@@ -270,7 +270,7 @@ def test_producer_state_is_read_from_the_log(build) -> None:
     log = build.log()
     for sequence in range(0, 16, 2):
         batch = encode_batch([NewRecord(None, b"v", 1)] * 2, producer_id=7, producer_epoch=0, base_sequence=sequence)
-        log.append(check_produced(batch), log.leo, LeaderEpoch(1))
+        log.append(split_batches(batch), log.leo, LeaderEpoch(1))
         if sequence == 6:
             log.save_producers(log.leo, log.producer_rows())
     rows = log.producer_rows()

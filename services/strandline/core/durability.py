@@ -31,11 +31,6 @@ class DurablePoint:
         # Lowest truncation since that commit was issued; None if there was none.
         self._lowest_cut: Offset | None = None
 
-    @property
-    def is_committing(self) -> bool:
-        """Whether a commit was issued and has not completed."""
-        return self._under_way is not None
-
     def maybe_issue(self, leo: Offset) -> bool:
         """Whether a commit shall be issued now: something is not durable and none is under way.
 

@@ -34,13 +34,6 @@ class Acks(IntEnum):
     ALL = -1
 
 
-class Isolation(StrEnum):
-    """How far a reader may see (M24)."""
-
-    LOG_END = "log_end"
-    HIGH_WATERMARK = "high_watermark"
-
-
 class Role(StrEnum):
     """What a node registered to be; ``{FOLLOWER}`` alone is an observer (M60)."""
 

@@ -29,7 +29,6 @@ UNPACKED_RECORDS = 1 << 17
 MAGIC = 2
 
 COMPRESSION_MASK = 0x07
-TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 _MAX_COMPRESSION = 4
@@ -192,20 +191,6 @@ def check_batch(view: memoryview) -> WireHeader:
             f"timestamps {wire.base_timestamp_ms}..{wire.max_timestamp_ms} ms must be -1 (none) or not negative",
         )
     return wire
-
-
-def check_produced(payload: Buffer, max_batch_bytes: int = MAX_BATCH_BYTES) -> list[Batch]:
-    """Check a produce payload: at least one batch, each whole, within the limit and valid.
-
-    Raises:
-        Refused: INVALID_RECORD without a batch; else as `batch_size_bytes` and `check_batch`.
-    """
-    batches = split_batches(payload, max_batch_bytes)
-    if not batches:
-        raise _refuse(ErrorCode.INVALID_RECORD, "records hold no batch; send at least one")
-    for batch in batches:
-        check_batch(batch.view)
-    return batches
 
 
 def check_replicated(

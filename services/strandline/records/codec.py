@@ -30,7 +30,6 @@ from strandline.records.batch import (
     crc_matches,
     is_dense,
     parse_wire,
-    split_batches,
 )
 from strandline.records.compression import MAX_EXPANDED_BYTES, Compression, compress, expand
 
@@ -172,16 +171,6 @@ def iterate_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES
                 raise _misplaced(row.offset, expected, wire)
             timestamp_ms = row.timestamp if row.timestamp >= 0 else None
             yield Record(Offset(expected), timestamp_ms, row.key, row.value, row.headers)
-
-
-def decode_batches(payload: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[Record]:
-    """The records of a fetch answer, batch after batch.
-
-    Raises:
-        Refused: as `decode_batch`, when the damaged batch is reached.
-    """
-    for _, view in split_batches(payload, _NO_LIMIT_BYTES):
-        yield from decode_batch(view, max_expanded_bytes=max_expanded_bytes)
 
 
 def _check(view: memoryview, wire: WireHeader) -> None:

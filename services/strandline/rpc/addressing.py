@@ -108,15 +108,6 @@ def check_cluster(given: str | None, directory: Topics, *, required: bool = Fals
         )
 
 
-class HasReplicaState(Protocol):
-    """Any request with ``replica_state``."""
-
-    @property
-    def replica_state(self) -> partition_pb2.ReplicaState:
-        """Who asks."""
-        ...
-
-
 def read_replica(state: partition_pb2.ReplicaState) -> ReplicaState:
     """The replica that asks.
 

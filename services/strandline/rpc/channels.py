@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import grpc
 
@@ -161,7 +161,3 @@ def parse_endpoint(text: str) -> Endpoint:
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"'{text}' is not an address; write host:port, for example 127.0.0.1:9092")
     return Endpoint(host.strip("[]"), int(port))
-
-
-Stub = Any
-"""A generated async stub: mypy-protobuf types them per service; here only their methods matter."""

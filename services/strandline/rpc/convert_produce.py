@@ -24,8 +24,6 @@ from strandline.rpc.addressing import (
 )
 from strandline.rpc.convert_errors import (
     outcome_to_wire,
-    read_error,
-    read_leader,
     wants_leader,
     write_error,
     write_leader,
@@ -149,32 +147,6 @@ def _write_result(row: pb.ProducePartitionResponse, result: ProduceResult, topic
         row.base_offset = result.base_offset
     if result.log_start_offset is not None:
         row.log_start_offset = result.log_start_offset
-
-
-class ProduceAnswered(NamedTuple):
-    """One partition's answer as a client reads it; ``name`` and ``topic_id`` as the server gave them."""
-
-    name: str
-    result: ProduceResult
-
-
-def read_produce_topics(responses: Iterable[pb.ProduceTopicResponse]) -> list[ProduceAnswered]:
-    """The answers of a produce, as a client reads them."""
-    return [
-        ProduceAnswered(topic.name, _read_result(TopicPartition(topic.topic_id, row.index), row))
-        for topic in responses
-        for row in topic.partition_responses
-    ]
-
-
-def _read_result(tp: TopicPartition, row: pb.ProducePartitionResponse) -> ProduceResult:
-    return ProduceResult(
-        tp,
-        Offset(row.base_offset) if row.HasField("base_offset") else None,
-        Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
-        read_error(row, row.outcome),
-        read_leader(row.current_leader) if row.HasField("current_leader") else None,
-    )
 
 
 def refused_stream_answer(correlation_id: int, refusal: Refusal) -> pb.ProduceStreamResponse:

@@ -45,7 +45,6 @@ _ANSWERS: dict[type[Any], str] = {
     events.EpochEndsAnswered: "end-of-epoch",
     events.OffsetsAnswered: "offsets",
 }
-_FAILURES = (events.FetchFailed, events.EpochEndsFailed, events.OffsetsFailed)
 
 
 class Deeds(Digest):

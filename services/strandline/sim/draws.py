@@ -26,7 +26,6 @@ class Purpose(IntEnum):
     CLIENT = 5
     STORE = 6
     FAULT = 7
-    CONTENT = 8
 
 
 def mix(value: int) -> int:

@@ -137,13 +137,6 @@ class DataDirectory:
         """Whether the node must register as unclean (M58): asked after all logs were opened."""
         return (self.path / UNCLEAN_NAME).exists()
 
-    def unclean_reason(self) -> str | None:
-        """Why the directory is unclean, or ``None``."""
-        try:
-            return (self.path / UNCLEAN_NAME).read_text(errors="replace").strip()
-        except FileNotFoundError:
-            return None
-
     def mark_unclean(self, reason: str) -> None:
         """Set the unclean mark, durably: a CRC failure in service, or records lost that were durable.
 
