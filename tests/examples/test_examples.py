@@ -163,9 +163,11 @@ def test_no_registry_is_named_by_a_lock_file() -> None:
 
 
 @pytest.mark.parametrize(("language", "source"), [("go", "go/produce/main.go"), ("js", "node/produce.js")])
-def test_the_readme_shows_lines_of_the_examples(language: str, source: str) -> None:
-    """What README shows of another language stands in the example that is built and run."""
-    shown = re.search(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+def test_the_page_shows_lines_of_the_examples(language: str, source: str) -> None:
+    """What docs/CLIENT.md shows of another language is part of the example that is built and run."""
+    shown = re.search(
+        rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "CLIENT.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     assert shown is not None
     lines = {line.strip() for line in (ROOT / "examples" / source).read_text().splitlines()}
 

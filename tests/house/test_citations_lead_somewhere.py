@@ -68,8 +68,10 @@ def _defined() -> set[str]:
         names |= set(_NAME.findall(cell))
         for kind, first, last in re.findall(r"([A-Z]+)([0-9]+) to [A-Z]+([0-9]+)", cell):
             names |= {f"{kind}{number}" for number in range(int(first), int(last) + 1)}
-    readme = (ROOT / "README.md").read_text()
-    names |= set(re.findall(r"\((A[0-9])\)", readme)) | set(re.findall(r"^- \*\*(P[0-9])\*\* ", readme, re.MULTILINE))
+    promises = (DOCS / "PROMISES.md").read_text()
+    names |= set(re.findall(r"\((A[0-9])\)", promises)) | set(
+        re.findall(r"^- \*\*(P[0-9])\*\* ", promises, re.MULTILINE)
+    )
     names |= set(re.findall(r"\((L[0-9])\)", reliability))
     return names | set(re.findall(r"^\| attack from outside \((F[0-9])", reliability, re.MULTILINE))
 
@@ -100,7 +102,7 @@ def _numbered_sections(path: Path, text: str) -> set[str]:
 
 
 def test_every_rule_that_is_cited_is_a_row_of_a_page() -> None:
-    """A number such as M54 leads to a row of PROTOCOL.md, ARCHITECTURE.md or RELIABILITY.md, P2 to README."""
+    """A number such as M54 leads to a row of PROTOCOL.md, ARCHITECTURE.md or RELIABILITY.md, P2 to PROMISES.md."""
     found = {str(path.relative_to(ROOT)): sorted(_dangling_names(path, path.read_text())) for path in _files()}
 
     assert {path: names for path, names in found.items() if names} == {}
