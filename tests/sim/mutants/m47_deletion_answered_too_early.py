@@ -17,6 +17,16 @@ def _whatever_it_holds(real: Real, self: LeaderReplica, follower: FollowerProgre
     return True
 
 
+def _whatever_min_isr_says(real: Real, self: LeaderReplica, offset: Offset) -> bool:
+    lowest = self.low_watermark
+    if lowest is None or lowest < offset:
+        return False
+    if not real(self, offset):
+        real.differs()
+    self.log_start_floor = max(self.log_start_floor, lowest)
+    return True
+
+
 MUTANTS = (
     Mutant(
         number="47",
@@ -35,5 +45,14 @@ MUTANTS = (
         tests=("tests/core/test_delete_records.py::test_nobody_joins_below_a_completed_deletion",),
         profiles=("trim", "swarm"),
         swaps=(Swap(LeaderReplica, "_has_deleted", _whatever_it_holds),),
+    ),
+    Mutant(
+        number="47c",
+        name="DeleteRecords complete below min ISR",
+        broken="A deletion is answered as complete though a replica of the ELR, with any log start, may be elected.",
+        source="C100; M57",
+        tests=("tests/core/test_delete_records.py::test_below_min_isr_no_deletion_is_complete",),
+        profiles=("trim", "swarm"),
+        swaps=(Swap(LeaderReplica, "try_complete_deletion", _whatever_min_isr_says, pure=False),),
     ),
 )
