@@ -155,6 +155,8 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         self.follower_fetches = 0
         self.produce_streams = 0
         self.list_offsets_refusals: deque[ErrorCode] = deque()
+        self.delete_records_refusals: deque[ErrorCode] = deque()
+        self.deletions: list[lpb.DeleteRecordsRequest] = []
 
     async def start(self) -> None:
         self.server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
@@ -317,6 +319,21 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         if timestamp == -2:
             return log.log_start
         return next((r.offset for r in log.records() if (r.timestamp_ms or 0) >= timestamp), None)
+
+    async def DeleteRecords(self, request: Any, context: Any) -> lpb.DeleteRecordsResponse:  # noqa: N802
+        self.deletions.append(request)
+        response = lpb.DeleteRecordsResponse()
+        for topic in request.topics:
+            rows = response.topics.add(topic_id=topic.topic_id)
+            for part in topic.partitions:
+                row = rows.partitions.add(partition_index=part.partition_index)
+                if not self.leads(TopicPartition(topic.topic_id, part.partition_index)):
+                    _set_error(row, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                elif self.delete_records_refusals:
+                    _set_error(row, self.delete_records_refusals.popleft())
+                else:
+                    row.low_watermark = part.offset
+        return response
 
     async def DescribePartitions(self, request: Any, context: Any) -> lpb.DescribePartitionsResponse:  # noqa: N802
         response = lpb.DescribePartitionsResponse(node_id=self.node_id)

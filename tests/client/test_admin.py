@@ -157,3 +157,57 @@ async def test_controller_gone() -> None:
         await cluster._server.stop(None)
         with pytest.raises(ClusterUnreachable):
             await admin.metadata()
+
+
+async def test_records_are_deleted_at_each_partitions_leader() -> None:
+    """One request to each leader, with the admin's own time limit; the answers come back by partition."""
+    async with fake_cluster(nodes=2, partitions=2) as cluster:
+        cluster.move_leader(1, 1)
+        async with Admin(cluster.bootstrap, timeout_ms=4_000) as admin:
+            deleted = await admin.delete_records(TOPIC, {0: 3, 1: LATEST})
+        (first,), (second,) = (node.deletions for node in cluster.nodes)
+
+        assert deleted == {0: (0, 3, None), 1: (1, -1, None)}
+        assert [part.offset for request in (first, second) for part in request.topics[0].partitions] == [3, -1]
+        assert 0 < first.timeout_ms <= 4_000
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.REQUEST_TIMED_OUT])
+async def test_a_deletion_that_is_refused_is_not_repeated(code: ErrorCode) -> None:
+    """What a leader refused for good, or waited for in vain, comes back as the outcome of its partition."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        cluster.nodes[0].delete_records_refusals.append(code)
+        outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
+
+        assert outcome.refusal is not None and outcome.refusal.code is code
+        assert len(cluster.nodes[0].deletions) == 1
+
+
+async def test_a_deletion_waits_for_a_leader_that_knows() -> None:
+    """A leader that is not ready yet is asked again."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        cluster.nodes[0].delete_records_refusals.append(ErrorCode.OFFSET_NOT_AVAILABLE)
+        outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
+
+        assert outcome == (0, 3, None)
+        assert len(cluster.nodes[0].deletions) == 2
+
+
+async def test_a_deletion_without_a_leader_ends_with_its_last_refusal() -> None:
+    """At the admin's deadline every partition has an outcome."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=300) as admin:
+        cluster.nodes[0].delete_records_refusals.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100)
+        outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
+
+        assert outcome.refusal is not None and outcome.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_deletion_names_partitions_that_exist() -> None:
+    """Neither none at all nor one that the topic does not have reaches a leader."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        with pytest.raises(ValueError, match="at least one"):
+            await admin.delete_records(TOPIC, {})
+        with pytest.raises(Refused, match="partition 7"):
+            await admin.delete_records(TOPIC, {7: 1})
+
+        assert cluster.nodes[0].deletions == []

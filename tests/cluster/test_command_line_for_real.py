@@ -88,6 +88,27 @@ def test_offsets_are_those_of_the_records(cluster: LocalCluster) -> None:
     assert (beyond.returncode, "partition 2 of topic 'times' must be 0 to 1" in beyond.stderr) == (1, True)
 
 
+def test_records_are_deleted_up_to_an_offset(cluster: LocalCluster) -> None:
+    """`topic delete-records` moves the beginning that `topic offsets` shows, and refuses an offset above the HW."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "old", "-p", "1", *at)
+    strandline("produce", "old", *at, stdin="a\nb\nc\n")
+    unconfirmed = strandline("topic", "delete-records", "old", "-p", "0", "--before", "2", *at)
+    kept = document("topic", "offsets", "old", *at)
+    deleted = document("topic", "delete-records", "old", "-p", "0", "--before", "2", "--yes", *at)
+    beyond = strandline("topic", "delete-records", "old", "-p", "0", "--before", "4", "--yes", *at)
+    rest = document("topic", "offsets", "old", *at)
+    all_of_it = document("topic", "delete-records", "old", "-p", "0", "--before", "latest", "--yes", *at)
+
+    assert (unconfirmed.returncode, beyond.returncode) == (1, 1)
+    assert "2 records, offsets 0 to 1 (high watermark 3)" in unconfirmed.stderr
+    assert "OFFSET_OUT_OF_RANGE" in beyond.stderr
+    assert isinstance(kept, list) and isinstance(deleted, list) and isinstance(rest, list)
+    assert [(rows[0]["earliest"], rows[0]["latest"]) for rows in (kept, rest)] == [(0, 3), (2, 3)]
+    assert (deleted[0]["low_watermark"], deleted[0]["outcome"]) == (2, "deleted")
+    assert isinstance(all_of_it, list) and all_of_it[0]["low_watermark"] == 3
+
+
 def test_an_election_that_nobody_needs_changes_nothing(cluster: LocalCluster) -> None:
     """`topic elect` is content where no election is needed, and an unclean one moves no leader that is there."""
     at = ["--bootstrap", cluster.bootstrap]

@@ -28,6 +28,7 @@ from strandline.core import effects as want
 from strandline.core import events
 from strandline.core.messages import (
     AlterPartitionRequest,
+    DeletePartition,
     FetchedPartition,
     FetchPartition,
     FetchResult,
@@ -322,6 +323,15 @@ class Cluster:
         self.step(node, events.ProduceArrived(self.now, request, acks, timeout, parts))
         return request
 
+    def delete_records(
+        self, offset: int | None, *, node: int = L, timeout: int = 30_000, tp: TopicPartition = TP
+    ) -> int:
+        """Ask ``node`` to delete the records below ``offset``, or below its HW. Returns the request's id."""
+        request = self.request_id()
+        part = DeletePartition(tp, None if offset is None else Offset(offset))
+        self.step(node, events.DeleteRecordsAsked(self.now, request, timeout, (part,)))
+        return request
+
     def outcome(self, request: int) -> ProduceResult | None:
         """The answer to a produce of one partition, None while it waits."""
         answer = self.produced.get(request)
@@ -585,6 +595,11 @@ class Cluster:
             )
         return []
 
+    def _answer_call(self, _: int, effect: want.AnswerCall) -> list[events.Event]:
+        assert effect.request_id not in self.answered, f"a {effect.call} was answered twice"
+        self.answered[effect.request_id] = effect.answers
+        return []
+
 
 def _as_received(result: FetchResult, found: list[tuple[BatchHeader, object]]) -> FetchedPartition:
     return FetchedPartition(
@@ -618,4 +633,5 @@ _PERFORM: dict[type[Any], Callable[[Cluster, int, Any], list[events.Event]]] = {
     want.AnswerFetch: Cluster._answer_fetch,
     want.AnswerEpochEnds: Cluster._answer_epochs,
     want.AnswerOffsets: Cluster._answer_offsets,
+    want.AnswerCall: Cluster._answer_call,
 }

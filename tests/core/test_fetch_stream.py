@@ -134,7 +134,7 @@ def test_a_new_log_start_is_told_at_max_wait() -> None:
     name(cluster, TP)
     cluster.advance(600)
     request = name(cluster, TP)
-    cluster.step(1, events.DeleteRecordsAsked(cluster.now, TP, Offset(1)))
+    cluster.delete_records(1)
     cluster.advance(600)
     result = cluster.result(request)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 from cluster_of_cores import Cluster
-from core_builders import TP, batch, partition_image
+from core_builders import batch, partition_image
 
-from strandline.core import events
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.messages import ProduceResult
-from strandline.core.types import BatchHeader, Offset
+from strandline.core.types import BatchHeader
 
 
 def sent(sequence: int) -> BatchHeader:
@@ -24,7 +23,7 @@ def late_leader() -> Cluster:
     for sequence in range(3):
         cluster.produce(sent(sequence))
     cluster.produce(batch(4))
-    cluster.step(1, events.DeleteRecordsAsked(cluster.now, TP, Offset(3)))
+    cluster.delete_records(3)
     cluster.push(2, partition_image(isr=(1,)))
     cluster.settle()
     cluster.push_all(partition_image(leader=2, epoch=1, isr=(2,), version=1))
@@ -67,7 +66,7 @@ def test_who_deleted_the_records_still_knows_their_producer() -> None:
     cluster.push(1, partition_image(isr=(1,)))
     for sequence in range(3):
         cluster.produce(sent(sequence))
-    cluster.step(1, events.DeleteRecordsAsked(cluster.now, TP, Offset(3)))
+    cluster.delete_records(3)
     again, following = (cluster.outcome(cluster.produce(sent(sequence))) for sequence in (2, 3))
 
     assert again is not None and again.base_offset == 2

@@ -102,10 +102,10 @@ def test_range_check_beats_divergence() -> None:
     """T8: below the log start everything is out of range, whatever its epoch says."""
     cluster = many_epochs()
     cluster.fetch(17, by=2)
-    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(5)))
+    cluster.delete_records(5)
     first = [cluster.result(cluster.fetch(o, by=2, lfe=e)) for o, e in ((8, 2), (5, 3))]
     below = cluster.result(cluster.fetch(0, by=2, lfe=0))
-    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(10)))
+    cluster.delete_records(10)
     second = [cluster.result(cluster.fetch(6, by=2, lfe=e)) for e in (5, 3)]
 
     assert cluster.log(1).hw == 17
@@ -118,7 +118,7 @@ def test_a_log_below_the_log_start_in_forgotten_epochs_is_not_counted() -> None:
     """Of epoch 0, which ended at 2, nothing is left here: whoever ends at the log start in it may have parted below."""
     cluster = many_epochs()
     cluster.fetch(17, by=2)
-    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(5)))
+    cluster.delete_records(5)
     counted = cluster.remote(2)
     refused = code_of(cluster.result(cluster.fetch(5, by=2, lfe=0)))
 
@@ -395,7 +395,7 @@ def test_a_restart_at_the_log_start_begins_the_count_anew() -> None:
     cluster.fetch(0, by=2)
     cluster.fetch(6, by=2)
     cluster.fetch(2, by=2)
-    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(4)))
+    cluster.delete_records(4)
     restarted = cluster.result(cluster.fetch(4, by=2, part=fetch_part(4, epoch=0, log_start=4)))
 
     assert code_of(restarted) is None

@@ -29,6 +29,13 @@ def test_the_longer_of_two_equal_histories_wins() -> None:
     assert [most_complete(pair) for pair in ((whole, cut), (cut, whole))] == [0, 1]
 
 
+def test_of_equal_logs_the_one_that_deleted_more_wins() -> None:
+    """A directory that was put back may hold records again that were deleted for good (I27)."""
+    trimmed, put_back = log((0, 3), start=3, leo=9, reconciled=2), log((0, 0), leo=9, reconciled=2)
+
+    assert [most_complete(pair) for pair in ((trimmed, put_back), (put_back, trimmed))] == [0, 1]
+
+
 def test_of_two_forked_logs_the_later_reconciled_one_wins() -> None:
     """The last record of the loser is of a newer epoch, and the loser is longer: neither says what was committed."""
     committed = log((0, 0), leo=2, reconciled=2)

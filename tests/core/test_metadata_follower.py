@@ -211,8 +211,8 @@ def committed_log(records: int, committed: int) -> Cluster:
 def test_delete_records_stops_at_the_high_watermark() -> None:
     """M10: the log start never passes the HW and never goes back."""
     cluster = committed_log(6, 4)
-    for offset in (2, 1, 99):
-        cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(offset)))
+    for offset in (2, 1, 99, None):
+        cluster.delete_records(offset)
 
     assert [e.offset for e in cluster.wished(1, AdvanceLogStart)] == [2, 4]
     assert cluster.log(1).log_start_offset == 4
@@ -222,7 +222,7 @@ def test_only_the_leader_deletes_records() -> None:
     """M10: a follower takes its log start from the leader, whoever asks."""
     cluster = committed_log(6, 4)
     cluster.push(1, partition_image(leader=2, epoch=1, version=2))
-    cluster.step(1, events.DeleteRecordsAsked(0, TP, Offset(2)))
+    cluster.delete_records(2)
     cluster.step(1, events.RetentionFound(0, TP, Offset(2)))
 
     assert cluster.wished(1, AdvanceLogStart) == []

@@ -70,9 +70,8 @@ class Leader:
     """LeaderService with the handlers a test gives."""
 
     def __init__(self, **handlers: Callable[[Any, Any], Awaitable[Any]]) -> None:
-        for name in ("Produce", "ProduceStream", "Fetch", "FetchStream", "OffsetForLeaderEpoch", "ListOffsets"):
-            setattr(self, name, handlers.get(name))
-        self.DescribePartitions = None
+        for method in pb.DESCRIPTOR.services_by_name["LeaderService"].methods:
+            setattr(self, method.name, handlers.get(method.name))
 
 
 def _stop(code: ExitCode, line: str) -> NoReturn:

@@ -47,6 +47,7 @@ ABSENCE_HAS_A_MEANING = """
     FollowerServiceFetchRequest.max_bytes
     FetchPartition.partition_max_bytes ListOffsetsPartition.timestamp ListOffsetsRequest.timeout_ms
     ProducePartitionResponse.base_offset FetchPartitionResponse.high_watermark
+    DeleteRecordsRequest.timeout_ms DeleteRecordsPartitionResult.low_watermark
     HeartbeatResponse.is_fenced WatchMetadataRequest.node_epoch WatchMetadataResponse.node_epoch
     RegisterNodeRequest.cluster_id PartitionMetadata.last_unclean_leader_epoch
 """.split()

@@ -13,6 +13,7 @@ from strandline.rpc.channels import open_channel
 from strandline.rpc.interceptors import RefusalInterceptor
 from strandline.rpc.limits import message_limits
 from strandline.rpc.server import bind
+from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -22,9 +23,8 @@ class Scripted:
     """LeaderService with the given handlers; every other method is missing."""
 
     def __init__(self, **handlers: Handler) -> None:
-        for name in ("Produce", "ProduceStream", "Fetch", "FetchStream", "OffsetForLeaderEpoch", "ListOffsets"):
-            setattr(self, name, handlers.get(name))
-        self.DescribePartitions = handlers.get("DescribePartitions")
+        for method in pb.DESCRIPTOR.services_by_name["LeaderService"].methods:
+            setattr(self, method.name, handlers.get(method.name))
 
 
 @asynccontextmanager

@@ -10,17 +10,18 @@ from strandline.core.messages import Endpoint
 from strandline.rpc.channels import open_channel
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import Tls
+from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 SERVICE = "strandline.v1.LeaderService"
-_METHODS = ("Produce", "ProduceStream", "Fetch", "FetchStream", "OffsetForLeaderEpoch", "ListOffsets")
+_METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["LeaderService"].methods]
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
 class _Handlers:
     def __init__(self, **handlers: Handler) -> None:
-        for name in (*_METHODS, "DescribePartitions"):
+        for name in _METHODS:
             setattr(self, name, handlers.get(name))
 
 

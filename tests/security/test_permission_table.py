@@ -89,6 +89,7 @@ _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
         (_L + "FetchStream", leader.FetchStreamRequest(), {CLIENT, ADMIN, NODE_2}),
         (_L + "ListOffsets", leader.ListOffsetsRequest(), {CLIENT, ADMIN}),
         (_L + "ListOffsets", leader.ListOffsetsRequest(**_AS_3), set()),
+        (_L + "DeleteRecords", leader.DeleteRecordsRequest(), {ADMIN}),
         (_L + "OffsetForLeaderEpoch", leader.OffsetForLeaderEpochRequest(**_AS_2), {NODE_2}),
         (_L + "OffsetForLeaderEpoch", leader.OffsetForLeaderEpochRequest(**_AS_3), set()),
         (_C + "RegisterNode", controller.RegisterNodeRequest(node_id=2), {NODE_2}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset, ProducerBatch
 from strandline.storage.checkpoint import DirectoryCheckpoints
 
@@ -128,19 +127,6 @@ def test_log_start_never_passes_the_end(build, fill) -> None:
 
     with pytest.raises(AssertionError):
         log.advance_log_start(Offset(3))
-
-
-def test_delete_records_moves_the_log_start_up_to_the_high_watermark(build, fill) -> None:
-    """DeleteRecords goes as far as asked, but never above the HW."""
-    log = build.log()
-    fill(log, 20)
-
-    assert log.delete_records(Offset(7), Offset(30)) == 7
-    assert log.delete_records(Offset(3), Offset(30)) == 7
-    assert log.delete_records(None, Offset(30)) == 30
-    with pytest.raises(Refused) as refused:
-        log.delete_records(Offset(31), Offset(30))
-    assert refused.value.refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_retention_by_size_keeps_at_least_the_size(build, fill) -> None:

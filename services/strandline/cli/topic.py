@@ -13,6 +13,7 @@ from strandline.cli.failures import CommandFailed, fail, perform
 from strandline.cli.options import Bootstrap, Output, Topic, key_values
 from strandline.cli.output import Column, Format, console, show, show_one
 from strandline.cli.over_tls import over_tls
+from strandline.cli.topic_delete_records import delete_records
 from strandline.cli.topic_elect import elect
 from strandline.cli.topic_offsets import offsets
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
     from strandline.core.messages import MetadataImage, PartitionImage, TopicImage
 
-app = typer.Typer(help="Create, list, describe, alter and delete topics; offsets and elections.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create, list, describe, alter, delete topics; offsets, elections, old records.",
+    no_args_is_help=True,
+)
 
 Configs = Annotated[
     list[str] | None,
@@ -251,6 +255,7 @@ async def _delete(bootstrap: str, name: str) -> None:
 
 app.command("offsets")(offsets)
 app.command("elect")(elect)
+app.command("delete-records")(delete_records)
 
 
 def topic_row(topic: TopicImage) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from strandline.client.admin import Admin
 from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
 from strandline.client.consumer import Consumer
+from strandline.client.deletion import DeletedRecords
 from strandline.client.delivery import BatchOutcome, Delivery, RecordMetadata
 from strandline.client.describing import DescribedReplica
 from strandline.client.errors import (
@@ -53,6 +54,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "CreatedTopic",
+    "DeletedRecords",
     "Delivery",
     "Durability",
     "DescribedReplica",

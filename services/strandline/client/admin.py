@@ -22,6 +22,7 @@ from strandline.client.admin_answers import (
     read_listed,
     write_assignments,
 )
+from strandline.client.deletion import DeletedRecords, RecordDeleter
 from strandline.client.describing import DescribedReplica, read_partition_views, read_replica_views
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, Cluster
@@ -64,6 +65,7 @@ class Admin:
         self._cluster = Cluster(bootstrap, timeout_ms=timeout_ms, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
         self._timeout_ms = timeout_ms
         self._finder = OffsetFinder(self._cluster)
+        self._deleter = RecordDeleter(self._cluster)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -258,22 +260,48 @@ class Admin:
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, or a leader's last refusal at the deadline.
         """
-        image = await self._cluster.topic(topic, deadline_ms=self._timeout_ms)
-        count = len(image.partitions)
-        indexes = list(range(count) if partitions is None else partitions)
-        for index in indexes:
-            if not 0 <= index < count:
-                message = f"partition {index} of topic '{topic}' must be 0 to {count - 1}"
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        wanted = {TopicPartition(image.topic_id, index): timestamp_ms for index in indexes}
+        wanted = dict.fromkeys(await self._partitions(topic, partitions), timestamp_ms)
         found = await self._finder.find(wanted, deadline_ms=self._timeout_ms)
         return {tp.partition: answer for tp, answer in found.items()}
+
+    async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
+        """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
+
+        ``offsets``: by partition the first offset to keep, at most the HW; LATEST (-1) stands for the HW. Leaders are
+        asked, again while a partition has none, for as long as this admin's ``timeout_ms``. Answers by partition, each
+        with the refusal that kept it from being complete, if any: OFFSET_OUT_OF_RANGE (nothing was deleted),
+        REQUEST_TIMED_OUT (the leader has deleted, an in-sync replica has not; ask again), NETWORK_EXCEPTION.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, CLUSTER_AUTHORIZATION_FAILED.
+            ValueError: ``offsets`` is empty.
+        """
+        if not offsets:
+            raise ValueError("offsets names no partition; give at least one")
+        wanted = {tp: offsets[tp.partition] for tp in await self._partitions(topic, offsets)}
+        deleted = await self._deleter.delete(wanted, deadline_ms=self._timeout_ms)
+        return {tp.partition: deleted[tp] for tp in wanted}
 
     # --- inside -------------------------------------------------------------------------------------
 
     @property
     def _controller(self) -> ControllerServiceAsyncStub:
         return self._cluster.controller
+
+    async def _partitions(self, topic: str, indexes: Iterable[int] | None) -> list[TopicPartition]:
+        """Partitions of a topic, all without indexes.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        image = await self._cluster.topic(topic, deadline_ms=self._timeout_ms)
+        count = len(image.partitions)
+        asked = list(range(count) if indexes is None else indexes)
+        for index in asked:
+            if not 0 <= index < count:
+                message = f"partition {index} of topic '{topic}' must be 0 to {count - 1}"
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return [TopicPartition(image.topic_id, index) for index in asked]
 
     async def _everybody(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> list[_T]:
         living = [node.client_endpoint for node in self._cluster.image.nodes if not node.fenced]

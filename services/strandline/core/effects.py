@@ -21,6 +21,7 @@ from strandline.core.messages import (
     MetadataImage,
     OffsetAnswer,
     OffsetQuestion,
+    PartitionAnswer,
     ProduceResult,
     ReportReplicaLogs,
 )
@@ -277,6 +278,19 @@ class AnswerOffsets:
     answers: tuple[OffsetAnswer, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerCall:
+    """Complete a call of the method ``call`` whose answers need nothing but what the core says.
+
+    A new method of LeaderService that reads no files when it is answered uses this effect, so that no performer has to
+    learn of it.
+    """
+
+    request_id: int
+    call: str
+    answers: tuple[PartitionAnswer, ...]
+
+
 # --- state as data ------------------------------------------------------------------------------------
 
 
@@ -325,6 +339,7 @@ Effect = (
     | AnswerFetch
     | AnswerEpochEnds
     | AnswerOffsets
+    | AnswerCall
     | Emit
     | Halt
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from strandline.core.errors import Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
+    DeletePartition,
     EpochEndAnswer,
     EpochEndQuestion,
     FetchedPartition,
@@ -198,11 +199,12 @@ class OffsetsAsked:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsAsked:
-    """The log start of a partition this node leads shall move to ``offset``, at most to the HW."""
+    """DeleteRecords arrived; each partition is named once."""
 
     now_ms: int
-    tp: TopicPartition
-    offset: Offset
+    request_id: int
+    timeout_ms: int
+    partitions: tuple[DeletePartition, ...]
 
 
 # --- answers from peers ---------------------------------------------------------------------------

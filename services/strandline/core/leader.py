@@ -45,6 +45,7 @@ class LeaderReplica:
         "image",
         "isr",
         "log",
+        "log_start_floor",
         "node_epoch",
         "node_id",
         "progress",
@@ -73,6 +74,9 @@ class LeaderReplica:
         self._timings = timings
         # LESO: the LEO when this epoch began. Invariant: constant for the life of this object.
         self.epoch_start_offset = log.leo
+        # What is deleted for good: no follower joins the ISR below it. This replica was in the ISR whenever a deletion
+        # was completed before its epoch, so its own log start is a bound for all of them.
+        self.log_start_floor = log.log_start_offset
         # Highest offset that a client was told of, plus 1; what earlier leaders acknowledged counts up to the HW.
         self.acked_offset = log.hw
         self.isr = _isr_of(image)
@@ -211,6 +215,7 @@ class LeaderReplica:
         """Count a fetch that passed all checks: the fetch offset *is* the acknowledgement. Returns whether
         the remote LEO changed, which is an occasion to raise the HW (M15)."""
         follower = self.progress[replica.node_id]
+        follower.log_start_offset = fetch.log_start_offset
         return follower.fetched(fetch.fetch_offset, self.log.leo, replica.node_epoch, now_ms)
 
     # --- the high watermark -----------------------------------------------------------------------
@@ -251,6 +256,35 @@ class LeaderReplica:
         """Whether the HW has reached the start of this epoch, so that "latest" may be answered (KIP-207)."""
         return self.log.hw >= self.epoch_start_offset
 
+    # --- deletions --------------------------------------------------------------------------------
+
+    @property
+    def low_watermark(self) -> Offset | None:
+        """The lowest log start among this leader and everybody who may be a member of the ISR (M19); None if one of
+        them has not told its own in this epoch."""
+        lowest = self.log.log_start_offset
+        for node_id in self.isr.maximal - {self.node_id}:
+            start = self.progress[node_id].log_start_offset
+            if start is None:
+                return None
+            lowest = min(lowest, start)
+        return lowest
+
+    def try_complete_deletion(self, offset: Offset) -> bool:
+        """Whether no clean election can bring back what lies below ``offset`` (C100); if so, nobody may join below it.
+
+        Below min ISR a replica of the ELR may be elected, whose log start nobody here knows.
+        """
+        lowest = self.low_watermark
+        if lowest is None or lowest < offset or self.is_under_min_isr:
+            return False
+        self.log_start_floor = max(self.log_start_floor, lowest)
+        return True
+
+    def _has_deleted(self, follower: FollowerProgress) -> bool:
+        """Whether this follower holds nothing of what was deleted for good."""
+        return (follower.log_start_offset or 0) >= self.log_start_floor
+
     # --- the ISR ----------------------------------------------------------------------------------
 
     def maybe_expand(self, node_id: NodeId, now_ms: int) -> ProposedIsr | None:
@@ -271,6 +305,7 @@ class LeaderReplica:
         return (
             follower is not None
             and isr.is_eligible(follower, self._nodes.get(node_id))
+            and self._has_deleted(follower)
             and isr.may_join(
                 follower,
                 hw=self.log.hw,

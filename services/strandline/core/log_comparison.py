@@ -48,7 +48,9 @@ def most_complete(logs: Sequence[ReplicaLogInfo]) -> int:
             return candidate
 
 
-def _rank(log: ReplicaLogInfo) -> tuple[bool, int, int, int]:
+def _rank(log: ReplicaLogInfo) -> tuple[bool, int, int, int, int]:
     # Only a log of an older release does not know where it was reconciled; then its last epoch has to do.
     known = log.reconciled_epoch is not None
-    return known, log.reconciled_epoch or 0, log.epochs[-1].epoch if log.epochs else 0, log.leo
+    last_epoch = log.epochs[-1].epoch if log.epochs else 0
+    # Of logs that are equal otherwise, one that went back in time may hold records again that were deleted (I27).
+    return known, log.reconciled_epoch or 0, last_epoch, log.leo, log.log_start_offset

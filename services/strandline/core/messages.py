@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from strandline.core import feature_levels
 from strandline.core.errors import Outcome, Refusal
@@ -42,6 +42,20 @@ class LeaderHint(NamedTuple):
 
     leader: NodeId | None
     leader_epoch: LeaderEpoch
+
+
+class PartitionAnswer(Protocol):
+    """What a call is answered for one partition: a refusal, or else the rest of it."""
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition."""
+        ...
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why there is no answer, None if there is."""
+        ...
 
 
 # --- produce --------------------------------------------------------------------------------------
@@ -212,6 +226,25 @@ class OffsetAnswer(NamedTuple):
     leader_epoch: LeaderEpoch | None = None
     refusal: Refusal | None = None
     lookup: OffsetLookup | None = None
+
+
+# --- DeleteRecords --------------------------------------------------------------------------------
+
+
+class DeletePartition(NamedTuple):
+    """Asks to delete the records of one partition below ``offset``; None: below the high watermark."""
+
+    tp: TopicPartition
+    offset: Offset | None
+
+
+class DeletedPartition(NamedTuple):
+    """One partition's answer: ``low_watermark`` is the lowest log start among the leader and its in-sync replicas, None
+    if not every one of them has told its own in this leader epoch."""
+
+    tp: TopicPartition
+    low_watermark: Offset | None = None
+    refusal: Refusal | None = None
 
 
 # --- AlterPartition -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from strandline.core.delete_serving import DeleteServing
 from strandline.core.effects import (
     ApplyRetention,
     DeleteLog,
@@ -80,6 +81,7 @@ class NodeCore:
         self._reports = Reporting(self.state)
         self._fetches = FetchServing(self.state, self._acknowledged, self._reports.refused)
         self._offsets = OffsetServing(self.state)
+        self._deletions = DeleteServing(self.state)
         self._fetcher = Fetcher(self.state, self._fetches.parked.wake_consumers)
         self._isr = IsrChannel(self.state)
         self._reporter = LogReporter(self.state)
@@ -106,7 +108,7 @@ class NodeCore:
             CallGone: self._call_gone,
             EpochEndsAsked: self._offsets.epoch_ends,
             OffsetsAsked: self._offsets.offsets,
-            DeleteRecordsAsked: self._delete_records,
+            DeleteRecordsAsked: self._deletions.asked,
             FetchAnswered: self._fetcher.fetched,
             FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
             EpochEndsAnswered: self._fetcher.epoch_ends,
@@ -212,6 +214,7 @@ class NodeCore:
             proposal = leader.maybe_expand(replica, now_ms)
             if proposal is not None:
                 self._isr.propose(proposal, out)
+        self._deletions.moved(leader, out)
         if leo_changed:
             self._try_hw(leader, "fetch", (replica,), now_ms, out)
 
@@ -241,18 +244,20 @@ class NodeCore:
     def _call_gone(self, event: CallGone, _: list[Effect]) -> None:
         self._produce.purgatory.release(event.request_id)
         self._fetches.call_gone(event.request_id)
+        self._deletions.call_gone(event.request_id)
 
     # --- the ISR --------------------------------------------------------------------------------------
 
     def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
         for tp in self._isr.answered(event, out):
             leader = self.state.leaders[tp]
-            self._isr_changed(leader)
+            self._isr_changed(leader, out)
             self._reports.isr_changed(leader, event.now_ms, out, initiator="leader")
             self._try_hw(leader, "isr_change", (), event.now_ms, out)
 
-    def _isr_changed(self, leader: LeaderReplica) -> None:
+    def _isr_changed(self, leader: LeaderReplica, out: list[Effect]) -> None:
         """Below min ISR the HW stands still; written down now, a loss of what it covers is noticed at once (M68)."""
+        self._deletions.moved(leader, out)
         if leader.is_under_min_isr:
             self._checkpoint_now = True
 
@@ -303,7 +308,7 @@ class NodeCore:
             proposed = leader.isr.pending.members if leader.isr.pending else None
             if leader.update(image, now_ms):
                 self._isr.forget(tp)
-            self._isr_changed(leader)
+            self._isr_changed(leader, out)
             initiator = "leader" if proposed == frozenset(leader.isr.committed) else "controller"
             self._reports.isr_changed(leader, now_ms, out, initiator=initiator)
             self._try_hw(leader, cause, (), now_ms, out)
@@ -330,6 +335,7 @@ class NodeCore:
             self._reports.leaves(leader, out)
             self._isr.forget(tp)
             self._produce.resigned(tp, out)
+            self._deletions.resigned(tp, out)
         follower = self.state.followers.pop(tp, None)
         if follower is not None:
             self._fetcher.release(follower, out)
@@ -370,15 +376,9 @@ class NodeCore:
             log.save_producers(out)
 
     def _retention_found(self, event: RetentionFound, out: list[Effect]) -> None:
-        self._advance_log_start(event.tp, event.offset, out)
-
-    def _delete_records(self, event: DeleteRecordsAsked, out: list[Effect]) -> None:
-        self._advance_log_start(event.tp, event.offset, out)
-
-    def _advance_log_start(self, tp: TopicPartition, offset: Offset, out: list[Effect]) -> None:
-        leader = self.state.leaders.get(tp)
+        leader = self.state.leaders.get(event.tp)
         if leader is not None:
-            leader.log.advance_log_start(offset, out)
+            leader.log.advance_log_start(event.offset, out)
 
     def _stop_requested(self, event: StopRequested, out: list[Effect]) -> None:
         for log in self.state.logs.values():
@@ -394,6 +394,7 @@ class NodeCore:
         self._excuse_pause(now_ms)
         self._produce.ticked(now_ms, out)
         self._fetches.ticked(now_ms, out)
+        self._deletions.ticked(now_ms, out)
         self._fetcher.ticked(now_ms)
         timings = self.state.timings
         if now_ms >= self._next_expand_ms:

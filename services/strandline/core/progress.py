@@ -17,6 +17,7 @@ class FollowerProgress:
         "last_caught_up_ms",
         "last_fetch_leader_leo",
         "last_fetch_ms",
+        "log_start_offset",
         "node_epoch",
         "node_id",
         "reconciled_by",
@@ -31,6 +32,8 @@ class FollowerProgress:
         # Incarnation whose log passed the divergence check in this leader epoch.
         self.reconciled_by: NodeEpoch | None = None
         self.remote_leo: Offset | None = None
+        # As the last counted fetch told it: durable on the follower. None before the first, or if it told none.
+        self.log_start_offset: Offset | None = None
         self.last_fetch_ms: int | None = None
         self.last_fetch_leader_leo: Offset = Offset(0)
         # None: never in this leader epoch (Kafka: 0).

@@ -12,13 +12,14 @@ from typing import Any, cast
 import grpc
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.events import EpochEndsAsked, FetchArrived, OffsetsAsked, ProduceArrived
-from strandline.core.messages import LeaderHint, ProduceResult, Served, ServedPartition
+from strandline.core.events import DeleteRecordsAsked, EpochEndsAsked, FetchArrived, OffsetsAsked, ProduceArrived
+from strandline.core.messages import DeletedPartition, LeaderHint, ProduceResult, Served, ServedPartition
 from strandline.core.types import TopicPartition
 from strandline.leader.reading import Reading
 from strandline.leader.settings import LeaderSettings
 from strandline.leader.tasks import Context, FetchPump, ProducePump
 from strandline.rpc.addressing import check_cluster
+from strandline.rpc.convert_deletion import deletions_response, read_deletions
 from strandline.rpc.convert_describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
 from strandline.rpc.convert_fetch import fetch_topics
 from strandline.rpc.convert_offsets import (
@@ -99,6 +100,16 @@ class LeaderServicer:
         asked = read_offset_questions(request, self._host.topics)
         answers = await self._driver.ask(lambda now, call: OffsetsAsked(now, call, asked.parts, replica), tuple)
         return offsets_response(answers, asked.unresolved, self._host.topics)
+
+    async def DeleteRecords(self, request: pb.DeleteRecordsRequest, context: Context) -> pb.DeleteRecordsResponse:
+        """Deletes the records below an offset."""
+        timeout_ms, asked = read_deletions(request, self._host.topics)
+        answers: tuple[DeletedPartition, ...] = ()
+        if asked.parts:
+            answers = await self._driver.ask(
+                lambda now, call: DeleteRecordsAsked(now, call, timeout_ms, asked.parts), tuple, len(asked.parts)
+            )
+        return deletions_response(answers, asked.unresolved, self._host.topics)
 
     async def DescribePartitions(
         self, request: pb.DescribePartitionsRequest, context: Context

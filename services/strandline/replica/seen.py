@@ -39,8 +39,10 @@ _CALLS: dict[type[object], tuple[str, str]] = {
     want.AnswerFetch: ("Fetch", "results"),
     want.AnswerEpochEnds: ("OffsetForLeaderEpoch", "answers"),
     want.AnswerOffsets: ("ListOffsets", "answers"),
+    want.AnswerCall: ("", "answers"),
 }
-"""Answers that may refuse single partitions: what they answer, and where their parts are."""
+"""Answers that may refuse single partitions: which call they answer (empty: the effect says it), and where their parts
+are."""
 
 
 class Seen:
@@ -77,10 +79,11 @@ class Seen:
 
     def _noting(self, call: str, parts: str, perform: Perform, topic_names: Mapping[str, str]) -> Perform:
         def performed(effect: Any) -> Event | None:
+            method = call or effect.call
             for part in getattr(effect, parts):
                 if part.refusal is not None:
                     topic = topic_names.get(part.tp.topic_id, part.tp.topic_id)
-                    self.refusals.note(call, part.refusal, topic=topic, partition=part.tp.partition)
+                    self.refusals.note(method, part.refusal, topic=topic, partition=part.tp.partition)
             return perform(effect)
 
         return performed

@@ -90,6 +90,7 @@ class Performers:
             want.AnswerFetch: self._answer_fetch,
             want.AnswerEpochEnds: lambda effect: calls.answer(effect.request_id, effect.answers),
             want.AnswerOffsets: self._answer_offsets,
+            want.AnswerCall: lambda effect: calls.answer(effect.request_id, effect.answers),
             want.Emit: reporter.emit,
             want.Halt: self._halt,
         }

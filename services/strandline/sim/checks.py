@@ -1,4 +1,4 @@
-"""Decides, after every event, whether what nodes and controller did is allowed: I1-I18 of RELIABILITY.md#invariants.
+"""Decides, after every event, whether what nodes and controller did is allowed: I1-I18, I27 of RELIABILITY.md.
 
 Invariant: a check reads cores and disks and changes nothing, and costs O(replicas), not O(log): every log carries the
 hash of each of its prefixes, so "the same below o" is one comparison.
@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strandline.core.effects import AnswerFetch, AnswerOffsets, AnswerProduce, Emit
+from strandline.core.effects import AnswerCall, AnswerFetch, AnswerOffsets, AnswerProduce, Emit
 from strandline.core.errors import Refusal
 from strandline.core.leader import LeaderReplica
-from strandline.core.messages import AlterPartitionAnswer, FetchedPartition, FetchResult, PartitionImage, ProduceResult
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    DeletedPartition,
+    FetchedPartition,
+    FetchResult,
+    PartitionImage,
+    ProduceResult,
+)
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.types import Acks, Durability, NodeEpoch, NodeId, TopicPartition
 from strandline.sim.committed import Broken, Committed
@@ -36,6 +43,8 @@ class Checks:
         self._reigns: dict[tuple[TopicPartition, int], tuple[NodeId, int]] = {}
         # (tp, base offset, epoch) -> hash of the one log that holds such a batch.
         self._names: dict[tuple[TopicPartition, int, int], int] = {}
+        # tp -> below which offset a deletion was answered as complete.
+        self._deleted_below: dict[TopicPartition, int] = {}
         # tp -> (leader epoch, offset) of the newest answer to "where does it end?".
         self._latest: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -265,6 +274,16 @@ class Checks:
             raise Broken("I13", f"node {process.node_id} says the end is {answer.offset}, it was {offset}")
         self._latest[answer.tp] = (answer.leader_epoch, answer.offset)
 
+    def answered_call(self, effect: AnswerCall) -> None:
+        """I27: remember below which offset an operator was told that everything is deleted."""
+        for answer in effect.answers:
+            if answer.refusal is not None:
+                self._world.coverage.saw(f"{effect.call} refused: {answer.refusal.code.name}")
+            elif isinstance(answer, DeletedPartition) and answer.low_watermark is not None:
+                self._world.coverage.saw("deletion complete")
+                below = self._deleted_below.get(answer.tp, 0)
+                self._deleted_below[answer.tp] = max(answer.low_watermark, below)
+
     def alter_answered(self, answer: AlterPartitionAnswer) -> None:
         """Count what the controller said."""
         refusals: list[Refusal | None] = [answer.refusal, *(each.refusal for each in answer.partitions)]
@@ -288,7 +307,7 @@ class Checks:
             self._world.coverage.saw("partition failed")
 
     def _reign_began(self, process: Process, emit: Emit) -> None:
-        """I1, I8: one incarnation for an epoch, and no acknowledged record missing from it."""
+        """I1, I8, I27: an epoch has one incarnation; nothing acknowledged is missing, and nothing deleted is back."""
         tp: Any = emit.tp
         epoch: Any = emit.fields["leader_epoch"]
         node_epoch = process.core.state.identity.node_epoch
@@ -299,6 +318,17 @@ class Checks:
         image = self.metadata.partitions.get(tp)
         if image is not None and (image.leader, image.leader_epoch) == (process.node_id, epoch):
             self.of(tp).check(process.disk.logs[tp], self.of(tp).end, "I8", f"the new leader {process.node_id}")
+            self._still_deleted(process, tp)
+
+    def _still_deleted(self, process: Process, tp: TopicPartition) -> None:
+        """I27: a completed DeleteRecords is never undone by an election, unless this disk lost its log start (A5)."""
+        start, deleted_below = process.disk.logs[tp].log_start, self._deleted_below.get(tp, 0)
+        if start >= deleted_below:
+            return
+        if not self._world.faults.losses.lacks(tp, process.node_id):
+            what = f"the new leader {process.node_id} has log start {start}, deleted was below {deleted_below}"
+            raise Broken("I27", what, offset=start)
+        self._deleted_below[tp] = start
 
     # --- comings and goings ---------------------------------------------------------------------------
 

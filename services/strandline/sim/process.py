@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core import effects as want
 from strandline.core import events
-from strandline.core.messages import FetchedPartition, FetchResult, OffsetQuestion, ProducePartition
+from strandline.core.messages import DeletePartition, FetchedPartition, FetchResult, OffsetQuestion, ProducePartition
 from strandline.core.types import Acks, NodeId, Offset, TopicPartition
 from strandline.sim.disk import LogFile
 from strandline.sim.draws import mix
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from strandline.sim.machine import Machine
 
 TICK_MS = 50
+_DELETION_TIMEOUT_MS = 10_000
 
 Answerer = Callable[[Any, bool], None]
 """Takes what a request is answered, and whether no more follows."""
@@ -159,8 +160,10 @@ class Process:
         self.step(events.FetchForgotten(self.now_ms, stream.number))
 
     def delete_records(self, tp: TopicPartition, offset: int) -> None:
-        """An operator wants the log start moved."""
-        self.step(events.DeleteRecordsAsked(self.now_ms, tp, Offset(offset)))
+        """An operator wants records deleted, and waits for it."""
+        request_id = self.ask(lambda answer, _: None)
+        part = DeletePartition(tp, Offset(offset))
+        self.step(events.DeleteRecordsAsked(self.now_ms, request_id, _DELETION_TIMEOUT_MS, (part,)))
 
     def _answered(self, request_id: int, answer: Any, *, done: bool = True) -> None:
         sink = self._sinks.pop(request_id, None) if done else self._sinks.get(request_id)
@@ -199,6 +202,7 @@ class Process:
             want.AnswerFetch: self._answer_fetch,
             want.AnswerEpochEnds: self._answer_plain,
             want.AnswerOffsets: self._answer_offsets,
+            want.AnswerCall: self._answer_call,
             want.Emit: self._emit,
             want.Halt: self._halt,
         }
@@ -340,6 +344,10 @@ class Process:
         if effect.request_id in self._latest:
             self._latest.discard(effect.request_id)
             self.world.checks.answered_latest(self, effect)
+        self._answered(effect.request_id, effect.answers)
+
+    def _answer_call(self, effect: want.AnswerCall) -> None:
+        self.world.checks.answered_call(effect)
         self._answered(effect.request_id, effect.answers)
 
     def _emit(self, effect: want.Emit) -> None:

@@ -76,7 +76,14 @@ PROFILES: dict[str, Profile] = {
             name="trim",
             about="log starts move while nodes are away, and disks are replaced: logs begin anew (M10, M30)",
             kinds=("delete_records", "wipe", "kill", "power", "churn"),
-            promises=("committed", "elections", "log start moved", "log restarted", "deletion above the HW"),
+            promises=(
+                "committed",
+                "elections",
+                "log start moved",
+                "log restarted",
+                "deletion complete",
+                "deletion above the HW",
+            ),
         ),
         Profile(
             name="minority",

@@ -373,21 +373,6 @@ class Log:
         )
         return target if target is not None and target > self._log_start_offset else None
 
-    def delete_records(self, offset: Offset | None, high_watermark: Offset) -> Offset:
-        """Kafka's DeleteRecords: records below ``offset`` (``None``: the HW) go. Returns the new log start.
-
-        Raises:
-            Refused: OFFSET_OUT_OF_RANGE above the HW.
-            StorageFailed: the disk failed.
-        """
-        target = high_watermark if offset is None else offset
-        if not 0 <= target <= high_watermark:
-            raise Refused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {target} must be 0 to the high watermark {high_watermark}"
-            )
-        self.advance_log_start(target)
-        return self._log_start_offset
-
     def delete(self) -> None:
         """Remove the log's directory and its lines in the checkpoints, for good: `retire` and `remove_tree`.
 

@@ -1091,6 +1091,203 @@ class ListOffsetsPartitionResponse(_message.Message):
 Global___ListOffsetsPartitionResponse: _TypeAlias = ListOffsetsPartitionResponse  # noqa: Y015
 
 @_typing.final
+class DeleteRecordsRequest(_message.Message):
+    """A request to delete records, for many partitions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    timeout_ms: _builtins.int
+    """Milliseconds to wait until the in-sync replicas have deleted them, at most 600000; absent: 30000."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsTopic]:
+        """The partitions to delete from."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        topics: _abc.Iterable[Global___DeleteRecordsTopic] | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+
+Global___DeleteRecordsRequest: _TypeAlias = DeleteRecordsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsTopic(_message.Message):
+    """The partitions of one topic to delete from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the topic; empty if only the id is given."""
+    topic_id: _builtins.str
+    """Id of the topic; empty if only the name is given."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsPartition]:
+        """The partitions to delete from, each once."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___DeleteRecordsPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsTopic: _TypeAlias = DeleteRecordsTopic  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsPartition(_message.Message):
+    """Up to where to delete in one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_INDEX_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    partition_index: _builtins.int
+    """Index of the partition."""
+    offset: _builtins.int
+    """The first offset to keep, at most the high watermark; -1 stands for the high watermark, 0 deletes nothing."""
+    def __init__(
+        self,
+        *,
+        partition_index: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition_index", b"partition_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsPartition: _TypeAlias = DeleteRecordsPartition  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsResponse(_message.Message):
+    """What was deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """Milliseconds the caller is asked to pause before its next request; 0 for none."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsTopicResult]:
+        """One entry per topic of the request."""
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: _builtins.int = ...,
+        topics: _abc.Iterable[Global___DeleteRecordsTopicResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsResponse: _TypeAlias = DeleteRecordsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsTopicResult(_message.Message):
+    """What was deleted in one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the topic; empty if the server knows no topic by this id."""
+    topic_id: _builtins.str
+    """Id of the topic; empty if the server knows no topic by this name."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsPartitionResult]:
+        """One entry per partition of the request."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___DeleteRecordsPartitionResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsTopicResult: _TypeAlias = DeleteRecordsTopicResult  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsPartitionResult(_message.Message):
+    """What was deleted in one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_INDEX_FIELD_NUMBER: _builtins.int
+    LOW_WATERMARK_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    partition_index: _builtins.int
+    """Index of the partition."""
+    low_watermark: _builtins.int
+    """Lowest log start among the leader and its in-sync replicas; absence (Kafka's -1) means that a replica has
+    not told its own yet, or that the request was refused.
+    """
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why the deletion is not complete, REQUEST_TIMED_OUT if the leader has deleted and a replica has not;
+    unspecified (Kafka's NONE) if it is.
+    """
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error (ours)."""
+    def __init__(
+        self,
+        *,
+        partition_index: _builtins.int = ...,
+        low_watermark: _builtins.int | None = ...,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_low_watermark", b"_low_watermark", "low_watermark", b"low_watermark"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_low_watermark", b"_low_watermark", "error_code", b"error_code", "error_message", b"error_message", "low_watermark", b"low_watermark", "partition_index", b"partition_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__low_watermark: _TypeAlias = _typing.Literal["low_watermark"]  # noqa: Y015
+    _WhichOneofArgType__low_watermark: _TypeAlias = _typing.Literal["_low_watermark", b"_low_watermark"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__low_watermark) -> _WhichOneofReturnType__low_watermark | None: ...
+
+Global___DeleteRecordsPartitionResult: _TypeAlias = DeleteRecordsPartitionResult  # noqa: Y015
+
+@_typing.final
 class DescribePartitionsRequest(_message.Message):
     """Which partitions to describe."""
 

@@ -66,6 +66,11 @@ class LeaderServiceStub:
                 request_serializer=strandline_dot_v1_dot_leader__service__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_leader__service__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/strandline.v1.LeaderService/DeleteRecords',
+                request_serializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
         self.DescribePartitions = channel.unary_unary(
                 '/strandline.v1.LeaderService/DescribePartitions',
                 request_serializer=strandline_dot_v1_dot_leader__service__pb2.DescribePartitionsRequest.SerializeToString,
@@ -121,6 +126,13 @@ class LeaderServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteRecords(self, request, context):
+        """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribePartitions(self, request, context):
         """Tells the leader's own view of the partitions it leads and of their replicas.
         """
@@ -160,6 +172,11 @@ def add_LeaderServiceServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=strandline_dot_v1_dot_leader__service__pb2.ListOffsetsRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_leader__service__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsResponse.SerializeToString,
             ),
             'DescribePartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribePartitions,
@@ -331,6 +348,33 @@ class LeaderService:
             '/strandline.v1.LeaderService/ListOffsets',
             strandline_dot_v1_dot_leader__service__pb2.ListOffsetsRequest.SerializeToString,
             strandline_dot_v1_dot_leader__service__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.LeaderService/DeleteRecords',
+            strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsRequest.SerializeToString,
+            strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

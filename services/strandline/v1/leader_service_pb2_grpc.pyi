@@ -53,6 +53,8 @@ class LeaderServiceStub:
     """Answers where a leader epoch ended in this log (KIP-101, KIP-279, KIP-320)."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.ListOffsetsRequest, _leader_service_pb2.ListOffsetsResponse]
     """Answers the offset for a time, or the log's ends."""
+    DeleteRecords: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DeleteRecordsRequest, _leader_service_pb2.DeleteRecordsResponse]
+    """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
     DescribePartitions: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DescribePartitionsRequest, _leader_service_pb2.DescribePartitionsResponse]
     """Tells the leader's own view of the partitions it leads and of their replicas."""
 
@@ -77,6 +79,8 @@ class LeaderServiceAsyncStub(LeaderServiceStub):
     """Answers where a leader epoch ended in this log (KIP-101, KIP-279, KIP-320)."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.ListOffsetsRequest, _leader_service_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Answers the offset for a time, or the log's ends."""
+    DeleteRecords: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DeleteRecordsRequest, _leader_service_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
+    """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
     DescribePartitions: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DescribePartitionsRequest, _leader_service_pb2.DescribePartitionsResponse]  # type: ignore[assignment]
     """Tells the leader's own view of the partitions it leads and of their replicas."""
 
@@ -134,6 +138,14 @@ class LeaderServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_leader_service_pb2.ListOffsetsResponse, _abc.Awaitable[_leader_service_pb2.ListOffsetsResponse]]:
         """Answers the offset for a time, or the log's ends."""
+
+    @_abc_1.abstractmethod
+    def DeleteRecords(
+        self,
+        request: _leader_service_pb2.DeleteRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_leader_service_pb2.DeleteRecordsResponse, _abc.Awaitable[_leader_service_pb2.DeleteRecordsResponse]]:
+        """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
 
     @_abc_1.abstractmethod
     def DescribePartitions(

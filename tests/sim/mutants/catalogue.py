@@ -14,6 +14,7 @@ from mutants import (
     m24_min_isr_lowered,
     m25_duplicate_answered,
     m26_same_epoch_after_restart,
+    m47_deletion_answered_too_early,
     m101_unproven_is_elected,
     m102_compared_as_in_raft,
     m103_one_report_too_few,
@@ -70,6 +71,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *m24_min_isr_lowered.MUTANTS,
     *m25_duplicate_answered.MUTANTS,
     *m26_same_epoch_after_restart.MUTANTS,
+    *m47_deletion_answered_too_early.MUTANTS,
     *m101_unproven_is_elected.MUTANTS,
     *m102_compared_as_in_raft.MUTANTS,
     *m103_one_report_too_few.MUTANTS,
@@ -88,8 +90,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *m121_proposal_of_an_old_epoch.MUTANTS,
     *m122_woken_consumer.MUTANTS,
 )
-"""``R1`` to ``R12``, then 13 to 26; from 101 on those of elections by reports and of wrong peers, and from 120 on those
-that others invented.
+"""``R1`` to ``R12``, then 13 to 26 and 47; from 101 on those of elections by reports and of wrong peers, and from 120
+on those that others invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
+from strandline.core.delete_serving import DeleteServing
 from strandline.core.effects import AdvanceLogStart, Effect
+from strandline.core.errors import Refusal
+from strandline.core.messages import DeletePartition
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.types import Offset
 
@@ -19,6 +22,14 @@ def _up_to_the_leo(real: Real, self: ReplicaLog, offset: Offset, out: list[Effec
     out.append(AdvanceLogStart(self.tp, target))
 
 
+def _any_offset(real: Real, self: DeleteServing, part: DeletePartition) -> Offset | Refusal:
+    leader = self._state.leaders.get(part.tp)
+    if leader is None or part.offset is None or part.offset <= leader.log.hw:
+        target: Offset | Refusal = real(self, part)
+        return target
+    return min(part.offset, leader.log.leo)
+
+
 MUTANTS = (
     Mutant(
         number="120",
@@ -26,6 +37,9 @@ MUTANTS = (
         broken="A leader deletes records that are not committed, and takes its new log start for committed.",
         source="M10",
         profiles=("trim", "swarm"),
-        swaps=(Swap(ReplicaLog, "advance_log_start", _up_to_the_leo, pure=False),),
+        swaps=(
+            Swap(DeleteServing, "_target", _any_offset),
+            Swap(ReplicaLog, "advance_log_start", _up_to_the_leo, pure=False),
+        ),
     ),
 )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from strandline.core import events
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
+    DeletedPartition,
+    DeletePartition,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -20,9 +22,9 @@ from strandline.core.messages import (
     ProduceResult,
     ReplicaState,
 )
-from strandline.core.types import Acks, BatchHeader
+from strandline.core.types import Acks, BatchHeader, Offset
 from strandline.sim.scenario.nodes import TP, Actor
-from strandline.sim.scenario.telling import fetched_text, produced_text, refused_text
+from strandline.sim.scenario.telling import deleted_text, fetched_text, produced_text, refused_text
 
 if TYPE_CHECKING:
     from strandline.sim.scenario.stage import Stage
@@ -117,6 +119,15 @@ class Clients:
         self._stage.step(actor, asked)
         return call
 
+    def delete(self, actor: Actor, offset: Offset | None, *, label: str, timeout_ms: int) -> Call:
+        """Ask a leader to delete what lies below ``offset``, or below its HW."""
+        call, request_id = self._begin(Call(label, actor.name))
+        part = DeletePartition(TP, offset)
+        self._stage.step(actor, events.DeleteRecordsAsked(self._stage.now_ms, request_id, timeout_ms, (part,)))
+        if call.text == WAITING:
+            self._stage.tell(f"{label}: waits")
+        return call
+
     def _begin(self, call: Call) -> tuple[Call, int]:
         request_id = self._stage.request_id()
         self.calls[call.label] = self._open[request_id] = call
@@ -148,6 +159,15 @@ class Clients:
         if call is not None:
             call.offset = answer.offset
             self._end(call, refused_text(answer.refusal) if answer.refusal else f"is {answer.offset}", answer.refusal)
+
+    def deleted(self, request_id: int, answer: DeletedPartition) -> None:
+        """A deletion was answered."""
+        call = self._open.pop(request_id, None)
+        if call is not None:
+            call.offset = answer.low_watermark
+            self._end(call, deleted_text(answer), answer.refusal)
+            if answer.refusal is None and answer.low_watermark is not None:
+                self._stage.truth.deleted(answer.low_watermark)
 
     def _end(self, call: Call, text: str, refusal: Refusal | None) -> None:
         call.text, call.code = text, refusal.code if refusal else ErrorCode.NONE

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.core import effects as want
 from strandline.core import events
 from strandline.core.messages import (
+    DeletedPartition,
     EpochEndQuestion,
     FetchedPartition,
     FetchResult,
@@ -279,6 +280,13 @@ def _reply(stage: Stage, actor: Actor, request_id: int, kind: str, text: str, ar
     stage.send(Envelope(Link(actor.name, asked.asker), kind, text, arrive, asked.fail))
 
 
+def _answer_call(stage: Stage, actor: Actor, effect: want.AnswerCall) -> list[events.Event]:
+    (answer,) = effect.answers
+    assert isinstance(answer, DeletedPartition)
+    stage.clients.deleted(effect.request_id, answer)
+    return []
+
+
 # --- the rest -----------------------------------------------------------------------------------------
 
 
@@ -342,6 +350,7 @@ _PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
     want.AnswerFetch: _answer_fetch,
     want.AnswerEpochEnds: _answer_epoch_ends,
     want.AnswerOffsets: _answer_offsets,
+    want.AnswerCall: _answer_call,
     want.Emit: _emit,
     want.Halt: _halt,
 }

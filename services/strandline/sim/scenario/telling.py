@@ -14,6 +14,7 @@ from strandline.core.errors import Outcome, Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
+    DeletedPartition,
     EpochEndAnswer,
     EpochEndQuestion,
     FetchedPartition,
@@ -141,6 +142,12 @@ def produced_text(result: ProduceResult) -> str:
         return "acked" if result.base_offset is None else f"acked at {result.base_offset}"
     certain = "not appended" if result.refusal.outcome is Outcome.NOT_APPENDED else "may appear"
     return f"refused {result.refusal.code.name} ({certain})"
+
+
+def deleted_text(answer: DeletedPartition) -> str:
+    """How a deletion ended."""
+    ended = "complete" if answer.refusal is None else refused_text(answer.refusal)
+    return ended if answer.low_watermark is None else f"{ended}, low watermark {answer.low_watermark}"
 
 
 def refused_text(refusal: Refusal) -> str:

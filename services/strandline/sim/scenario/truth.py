@@ -1,7 +1,7 @@
 """Decides whether anything happened that must never happen: the safety properties, looked at after every step.
 
 Invariant: a break is told where it happens, once for each property and node, and never forgotten in the run.
-The properties are those of `docs/ARCHITECTURE.md` (I0 to I17), restated over the logs as they lie on the disks.
+The properties are those of `docs/ARCHITECTURE.md` (I0 to I17, I27), restated over the logs as they lie on the disks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strandline.sim.scenario.records import records_of
 Content = tuple[int, str]
 """Epoch and value of a record."""
 
-CHECKED = ("I0", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I16", "I17")
+CHECKED = ("I0", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I16", "I17", "I27")
 """Properties that a scenario can ask about."""
 
 
@@ -45,6 +45,8 @@ class Truth:
         # Offset -> what was ever below any leader's HW there.
         self.committed: dict[int, Content] = {}
         self._acked: list[tuple[int, str]] = []
+        # Below it a deletion was answered as complete.
+        self._deleted_below = 0
         self._reigns: dict[int, tuple[str, int]] = {}
         # Property -> the first sentence that says how it was broken.
         self.broken: dict[str, str] = {}
@@ -57,6 +59,11 @@ class Truth:
             if known_offset == offset and known != value:
                 self.breaks("I17", "all", f"{value} and {known} were both acked at offset {offset}", lines)
         self._acked.append((offset, value))
+        self._last = None
+
+    def deleted(self, low_watermark: int) -> None:
+        """An operator was told that everything below is deleted."""
+        self._deleted_below = max(self._deleted_below, low_watermark)
         self._last = None
 
     def breaks(self, invariant: str, who: str, how: str, lines: list[str]) -> None:
@@ -175,6 +182,14 @@ class Truth:
                     yield r.name, f"{r.name} leads epoch {partition.leader_epoch} without {value}, acked at {offset}"
                     break
 
+    def _still_deleted(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
+        for r in replicas:
+            if r.leader is None or r.leader.image.leader_epoch != partition.leader_epoch:
+                continue
+            if r.log_start < self._deleted_below:
+                below = f"though everything below {self._deleted_below} was deleted"
+                yield r.name, f"{r.name} leads epoch {partition.leader_epoch} from log start {r.log_start}, {below}"
+
     def _matching(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
         for a, b in combinations([r for r in replicas if r.actor.is_running], 2):
             at = _first_difference(a, b, max(a.log_start, b.log_start), min(a.hw, b.hw))
@@ -228,4 +243,5 @@ _CHECKS: dict[str, _Check] = {
     "I8": Truth._nothing_missing,
     "I9": Truth._matching,
     "I16": Truth._somewhere,
+    "I27": Truth._still_deleted,
 }

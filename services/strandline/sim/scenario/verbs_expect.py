@@ -191,11 +191,11 @@ def expect_error(call: Call) -> None:
 
 
 def expect_acks(call: Call) -> None:
-    """`expect-acks`: what became of produces: ``acked``, ``acked@1``, ``waiting``, ``refused``, ``lost``."""
-    for left, right in call.pairs("a produce and its fate, such as m1=acked"):
+    """`expect-acks`: the fate of produces and deletions: ``acked``, ``acked@1``, ``waiting``, ``refused``, ``lost``."""
+    for left, right in call.pairs("a produce or a deletion and its fate, such as m1=acked"):
         found = call.stage.clients.calls.get(left.text)
         if found is None:
-            raise call.wrong(left, "a record that was produced")
+            raise call.wrong(left, "a record that was produced, or the label of a deletion")
         fate = _fate(found.text, found.code)
         with_offset = f"{fate}@{found.offset_of(left.text)}" if fate == "acked" and "@" in right.text else fate
         _claim(right, left.text, right.text, with_offset)

@@ -10,12 +10,14 @@ from strandline.sim.scenario.verb import Verb
 
 
 def delete_records(call: Call) -> None:
-    """`delete-records`: an operator deletes everything below an offset; the leader deletes up to its HW at most."""
+    """`delete-records`: an operator deletes everything below an offset, or below ``latest``, and waits for the ISR."""
     actor = _leading(call)
     if "before" not in call.options:
         raise call.wrong(None, "before=, the first offset that is kept")
-    offset = Offset(call.integer(call.options["before"]))
-    call.stage.step(actor, events.DeleteRecordsAsked(call.stage.now_ms, TP, offset))
+    before = call.options["before"]
+    offset = None if before.text == "latest" else Offset(call.integer(before))
+    label = call.text_option("as", "deletion")
+    call.stage.clients.delete(actor, offset, label=label, timeout_ms=call.duration_option("timeout", 30_000))
 
 
 def retention(call: Call) -> None:
@@ -54,6 +56,6 @@ def _expired_upto(actor: Actor, keep_bytes: int) -> Offset | None:
 
 
 VERBS = (
-    Verb("delete-records", delete_records, ("before",)),
+    Verb("delete-records", delete_records, ("before", "as", "timeout")),
     Verb("retention", retention, ("bytes",)),
 )

@@ -1,0 +1,102 @@
+"""`topic delete-records`: what it asks before it deletes, and how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from strandline.cli import topic_delete_records
+from strandline.cli.app import app
+from strandline.cli.topic_delete_records import Planned, deleted_row
+from strandline.client import DeletedRecords, ErrorCode, Refusal
+from strandline.core.types import Offset
+
+AT = ["--bootstrap", "127.0.0.1:1"]
+ARGUMENTS = ["topic", "delete-records", "tides", "-p", "0", "--before", "4", *AT]
+LATE = DeletedRecords(0, Offset(0), Refusal(ErrorCode.REQUEST_TIMED_OUT, "not yet; ask again"))
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
+    """A cluster whose partition 0 holds offsets 1 to 9; what was asked to be deleted from it."""
+    asked: list[dict[int, int]] = []
+
+    async def plan(bootstrap: str, name: str, indexes: list[int], before: int | None) -> list[Planned]:
+        return [Planned(index, 1, 10 if before is None else before, 10) for index in indexes]
+
+    async def delete(bootstrap: str, name: str, planned: list[Planned]) -> list[DeletedRecords]:
+        asked.append({one.partition: one.before for one in planned})
+        return [DeletedRecords(one.partition, Offset(one.before), None) for one in planned]
+
+    monkeypatch.setattr(topic_delete_records, "_plan", plan)
+    monkeypatch.setattr(topic_delete_records, "_delete", delete)
+    return asked
+
+
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_nothing_is_deleted_without_a_yes(deleted: list[dict[int, int]], answer: str) -> None:
+    """A no, and no answer at all, show what would go, end with code 1 and delete nothing."""
+    ran = CliRunner().invoke(app, ARGUMENTS, input=answer)
+
+    assert ran.exit_code == 1
+    assert "partition 0 of tides: 3 records, offsets 1 to 3 (high watermark 10)" in ran.stderr
+    assert "nothing was deleted" in ran.stderr
+    assert deleted == []
+
+
+@pytest.mark.parametrize(("more", "answer"), [([], "y\n"), (["--yes"], "")])
+def test_a_yes_deletes(deleted: list[dict[int, int]], more: list[str], answer: str) -> None:
+    """After a yes, or with --yes, the offset goes to the cluster and the low watermark is shown."""
+    ran = CliRunner().invoke(app, [*ARGUMENTS, *more, "-o", "json"], input=answer)
+
+    assert ran.exit_code == 0
+    assert '"low_watermark": 4' in ran.stdout
+    assert deleted == [{0: 4}]
+
+
+def test_latest_is_the_high_watermark_that_was_shown(deleted: list[dict[int, int]]) -> None:
+    """Records that arrive after the question stay: the number goes to the cluster, not the word."""
+    words = ["topic", "delete-records", "tides", "-p", "0,2", "--before", "latest", "--yes", *AT]
+    ran = CliRunner().invoke(app, words)
+
+    assert ran.exit_code == 0
+    assert deleted == [{0: 10, 2: 10}]
+
+
+def test_an_incomplete_deletion_ends_with_code_1(
+    deleted: list[dict[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition that not every replica followed in is shown with its refusal."""
+
+    async def late(*given: Any) -> list[DeletedRecords]:
+        return [LATE]
+
+    monkeypatch.setattr(topic_delete_records, "_delete", late)
+    ran = CliRunner().invoke(app, [*ARGUMENTS, "--yes", "-o", "json"])
+
+    assert ran.exit_code == 1
+    assert "REQUEST_TIMED_OUT: not yet; ask again" in ran.stdout
+
+
+@pytest.mark.parametrize("before", ["-1", "x", "1.5", "earliest"])
+def test_a_wrong_offset_is_refused_before_anybody_is_asked(deleted: list[dict[int, int]], before: str) -> None:
+    """--before takes a whole number from 0 on, or latest; the message says so."""
+    ran = CliRunner().invoke(app, ["topic", "delete-records", "tides", "-p", "0", f"--before={before}", "--yes", *AT])
+
+    assert ran.exit_code == 2
+    assert "whole number from 0 on" in ran.stderr.replace("\n", " ").replace("│", "").replace("  ", " ")
+    assert deleted == []
+
+
+def test_a_row_says_whether_it_is_done() -> None:
+    """The outcome is a word, or the refusal in full."""
+    assert deleted_row("tides", DeletedRecords(1, Offset(4), None))["outcome"] == "deleted"
+    assert deleted_row("tides", LATE) == {
+        "topic": "tides",
+        "partition": 0,
+        "low_watermark": 0,
+        "deleted": False,
+        "outcome": "REQUEST_TIMED_OUT: not yet; ask again",
+    }

@@ -1,0 +1,312 @@
+"""DeleteRecords at the leader: what is deleted, who is waited for, and until when (C100, T61, TR34)."""
+
+from __future__ import annotations
+
+import pytest
+from cluster_of_cores import Cluster
+from core_builders import TP, TP1, batch, fetch_part, partition_image
+
+from strandline.core import delete_serving, events
+from strandline.core.effects import AdvanceLogStart, AnswerCall
+from strandline.core.errors import ErrorCode
+from strandline.core.messages import DeletedPartition, DeletePartition
+from strandline.core.types import Offset
+
+ALL = (1, 2, 3)
+
+
+def leading(records: int = 5, *, isr: tuple[int, ...] = ALL, min_isr: int = 2) -> Cluster:
+    """Node 1 leads nodes 2 and 3, and everything it has is committed."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(replicas=ALL, isr=isr, min_isr=min_isr))
+    cluster.produce(*[batch() for _ in range(records)])
+    for node in isr[1:]:
+        follow(cluster, node, records, 0)
+    return cluster
+
+
+def follow(cluster: Cluster, node: int, offset: int, log_start: int | None, *, epoch: int = 0) -> None:
+    """A fetch of a replica at ``offset`` whose log begins at ``log_start``."""
+    part = fetch_part(offset, epoch=epoch, lfe=epoch, log_start=log_start)
+    cluster.fetch(offset, by=node, part=part)
+
+
+def answer(cluster: Cluster, request: int) -> DeletedPartition | None:
+    """What a deletion in one partition was answered, None while it waits."""
+    answers: tuple[DeletedPartition, ...] | None = cluster.answered.get(request)
+    return answers[0] if answers else None
+
+
+def code(cluster: Cluster, request: int) -> ErrorCode | None:
+    """The refusal of an answered deletion, None for success."""
+    found = answer(cluster, request)
+    assert found is not None
+    return found.refusal.code if found.refusal else None
+
+
+# --- what is deleted ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [7, 6, -2])
+def test_an_offset_outside_the_committed_log_deletes_nothing(offset: int) -> None:
+    """T61: above the HW, and below 0, OFFSET_OUT_OF_RANGE is answered at once and the log start stays."""
+    cluster = leading()
+    request = cluster.delete_records(offset)
+
+    assert code(cluster, request) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert cluster.wished(1, AdvanceLogStart) == []
+    assert cluster.log(1).log_start_offset == 0
+
+
+def test_the_high_watermark_is_what_no_offset_means() -> None:
+    """T61: without an offset everything committed goes, and nothing above it."""
+    cluster = leading()
+    cluster.produce(batch())
+    cluster.delete_records(None)
+
+    assert [effect.offset for effect in cluster.wished(1, AdvanceLogStart)] == [5]
+
+
+def test_a_new_leader_says_not_yet() -> None:
+    """While the HW may be below what an earlier leader told (KIP-207), an offset above it may be committed."""
+    cluster = Cluster(1)
+    cluster.preload(1, [batch(base=offset, epoch=0) for offset in range(5)], hw=2)
+    cluster.push(1, partition_image(epoch=1))
+    known, latest, beyond = (cluster.delete_records(offset) for offset in (2, None, 4))
+
+    assert answer(cluster, known) is None
+    assert code(cluster, latest) is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert code(cluster, beyond) is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert cluster.log(1).log_start_offset == 2
+
+
+def test_only_the_leader_deletes() -> None:
+    """A follower, and a node that knows no such partition, refuse and delete nothing."""
+    cluster = leading()
+    cluster.push(1, partition_image(leader=2, epoch=1, version=2, replicas=ALL, isr=ALL))
+    led_elsewhere, unknown = cluster.delete_records(2), cluster.delete_records(2, tp=TP1)
+
+    assert code(cluster, led_elsewhere) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code(cluster, unknown) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.wished(1, AdvanceLogStart) == []
+
+
+# --- who is waited for -------------------------------------------------------------------------------
+
+
+def test_every_member_of_the_isr_is_waited_for() -> None:
+    """T61: the answer comes with the fetch by which the last member of the ISR tells the new log start."""
+    cluster = leading()
+    request = cluster.delete_records(None)
+    follow(cluster, 2, 5, 5)
+    before = answer(cluster, request)
+    follow(cluster, 3, 5, 5)
+
+    assert before is None
+    assert answer(cluster, request) == DeletedPartition(TP, Offset(5))
+
+
+def test_a_replica_outside_the_isr_is_not_waited_for() -> None:
+    """T61: node 3 is not in the ISR, so its log start does not matter."""
+    cluster = leading(isr=(1, 2))
+    request = cluster.delete_records(3)
+    follow(cluster, 2, 5, 3)
+
+    assert answer(cluster, request) == DeletedPartition(TP, Offset(3))
+
+
+def test_a_member_that_tells_no_log_start_is_waited_for() -> None:
+    """What a replica does not say is not known."""
+    cluster = leading(isr=(1, 2))
+    request = cluster.delete_records(0)
+    follow(cluster, 2, 5, None)
+
+    assert cluster.cores[1].state.leaders[TP].low_watermark is None
+    assert answer(cluster, cluster.delete_records(0)) is None
+    assert answer(cluster, request) == DeletedPartition(TP, Offset(0))
+
+
+def test_a_leader_alone_answers_at_once() -> None:
+    """Without other members of the ISR, and with min ISR 1, the leader's own log start is all there is."""
+    cluster = leading(isr=(1,), min_isr=1)
+
+    assert answer(cluster, cluster.delete_records(4)) == DeletedPartition(TP, Offset(4))
+
+
+def test_below_min_isr_no_deletion_is_complete() -> None:
+    """A replica of the ELR may be elected, and its log start is not known: the leader has deleted, and waits."""
+    cluster = leading(isr=(1,), min_isr=1)
+    cluster.push(1, partition_image(version=2, replicas=ALL, isr=(1,), elr=(2,), min_isr=2))
+    request = cluster.delete_records(4, timeout=1_000)
+    cluster.advance(1_100)
+
+    assert cluster.log(1).log_start_offset == 4
+    assert code(cluster, request) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_member_that_leaves_is_waited_for_no_longer() -> None:
+    """The controller's word that a replica left the ISR completes what waited for that replica alone."""
+    cluster = leading()
+    request = cluster.delete_records(3)
+    follow(cluster, 2, 5, 3)
+    before = answer(cluster, request)
+    cluster.push(1, partition_image(version=2, replicas=ALL, isr=(1, 2), min_isr=2))
+
+    assert before is None
+    assert answer(cluster, request) == DeletedPartition(TP, Offset(3))
+
+
+def test_a_pending_member_is_waited_for() -> None:
+    """M19: a follower whose joining is proposed may be a member already, so its log start counts."""
+    cluster = leading(isr=(1, 2))
+    follow(cluster, 3, 5, 0)
+    request = cluster.delete_records(3)
+    follow(cluster, 2, 5, 3)
+    before = answer(cluster, request)
+    follow(cluster, 3, 5, 3)
+
+    assert cluster.cores[1].state.leaders[TP].isr.maximal == {1, 2, 3}
+    assert before is None
+    assert answer(cluster, request) == DeletedPartition(TP, Offset(3))
+
+
+def test_nobody_joins_below_a_completed_deletion() -> None:
+    """M44: a follower that still holds deleted records joins only after its fetch tells that it deleted them too."""
+    cluster = leading(isr=(1, 2))
+    cluster.delete_records(3)
+    follow(cluster, 2, 5, 3)
+    follow(cluster, 3, 5, 0)
+    below = cluster.cores[1].proposals.get(TP)
+    follow(cluster, 3, 5, 3)
+
+    assert below is None
+    assert TP in cluster.cores[1].proposals
+
+
+def test_nobody_joins_below_the_log_start_that_an_epoch_began_with() -> None:
+    """What earlier leaders completed is not above the log start of a leader that was in their ISR."""
+    cluster = Cluster(1)
+    cluster.preload(1, [batch(base=offset, epoch=0) for offset in range(5)], hw=5, start=2)
+    cluster.push(1, partition_image(epoch=1, isr=(1,), replicas=(1, 2)))
+    follow(cluster, 2, 5, 1, epoch=1)
+    follow(cluster, 2, 5, 1, epoch=1)
+    below = cluster.cores[1].proposals.get(TP)
+    follow(cluster, 2, 5, 2, epoch=1)
+
+    assert below is None
+    assert TP in cluster.cores[1].proposals
+
+
+# --- what ends the waiting ---------------------------------------------------------------------------
+
+
+def test_the_deadline_tells_the_low_watermark_so_far() -> None:
+    """C100: REQUEST_TIMED_OUT carries the lowest log start that is known, and not a moment too early."""
+    cluster = leading()
+    request = cluster.delete_records(4, timeout=1_000)
+    follow(cluster, 2, 5, 4)
+    cluster.advance(900)
+    early = answer(cluster, request)
+    cluster.advance(200)
+
+    assert early is None
+    assert code(cluster, request) is ErrorCode.REQUEST_TIMED_OUT
+    assert cluster.answered[request][0].low_watermark == 0
+    assert len(cluster.cores[1]._deletions) == 0
+
+
+def test_a_deletion_is_repeatable() -> None:
+    """C100: asking again after a time-out deletes nothing more, and waits for the same."""
+    cluster = leading()
+    cluster.delete_records(4, timeout=100)
+    cluster.advance(200)
+    again = cluster.delete_records(4)
+    follow(cluster, 2, 5, 4)
+    follow(cluster, 3, 5, 4)
+
+    assert answer(cluster, again) == DeletedPartition(TP, Offset(4))
+    assert len(cluster.wished(1, AdvanceLogStart)) == 1
+
+
+def test_a_change_of_leader_is_told_at_once() -> None:
+    """T15: a leader that resigns cannot know whether the next one deleted, and says who leads."""
+    cluster = leading()
+    request = cluster.delete_records(4)
+    cluster.push(1, partition_image(leader=2, epoch=1, version=2, replicas=ALL, isr=ALL))
+
+    assert code(cluster, request) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_caller_that_left_is_not_answered() -> None:
+    """What it asked for stays deleted."""
+    cluster = leading()
+    request = cluster.delete_records(4)
+    cluster.step(1, events.CallGone(cluster.now, request))
+    follow(cluster, 2, 5, 4)
+    follow(cluster, 3, 5, 4)
+
+    assert answer(cluster, request) is None
+    assert len(cluster.cores[1]._deletions) == 0
+    assert cluster.log(1).log_start_offset == 4
+
+
+def test_partitions_of_one_call_are_answered_together() -> None:
+    """In the order of the request: what was refused at once waits for what has to wait."""
+    cluster = Cluster(1)
+    cluster.push(1, *(partition_image(tp, isr=(1, 2)) for tp in (TP, TP1)))
+    cluster.produce(batch(), batch())
+    cluster.fetch(2, by=2, part=fetch_part(2, epoch=0, lfe=0, log_start=0))
+    parts = (DeletePartition(TP1, Offset(9)), DeletePartition(TP, Offset(1)))
+    cluster.step(1, events.DeleteRecordsAsked(cluster.now, 77, 30_000, parts))
+    before = cluster.answered.get(77)
+    cluster.fetch(2, by=2, part=fetch_part(2, epoch=0, lfe=0, log_start=1))
+    refused, deleted = cluster.answered[77]
+
+    assert before is None
+    assert (refused.tp, refused.refusal.code) == (TP1, ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert deleted == DeletedPartition(TP, Offset(1))
+
+
+def test_how_many_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound a call is refused before anything is deleted for it."""
+    monkeypatch.setattr(delete_serving, "MAX_WAITING", 2)
+    cluster = leading()
+    waiting = [cluster.delete_records(1), cluster.delete_records(1)]
+    refused = cluster.delete_records(4)
+
+    assert [answer(cluster, each) for each in waiting] == [None, None]
+    assert code(cluster, refused) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert cluster.log(1).log_start_offset == 1
+
+
+# --- whole clusters ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_deleted_records_stay_deleted_after_the_leader_died(streams: bool) -> None:
+    """TR34, I27: once a deletion is complete, whoever of the ISR leads next begins at or above it."""
+    cluster = Cluster(1, 2, 3, streams=streams)
+    cluster.push_all(partition_image(replicas=ALL, isr=ALL, min_isr=2))
+    cluster.produce(*[batch() for _ in range(5)])
+    cluster.advance(1_500, settle=True)
+    request = cluster.delete_records(3)
+    at_once = answer(cluster, request)
+    cluster.advance(1_500, settle=True)
+    found = answer(cluster, request)
+    cluster.crash(1)
+    for node in (2, 3):
+        cluster.push(node, partition_image(leader=2, epoch=1, version=2, replicas=ALL, isr=(2, 3), min_isr=2))
+
+    assert at_once is None
+    assert found == DeletedPartition(TP, Offset(3))
+    assert [cluster.log(node).log_start_offset for node in (2, 3)] == [3, 3]
+
+
+def test_the_log_start_is_moved_before_the_answer() -> None:
+    """C100: the file effect stands before the answer, so what is told is on the leader's disk."""
+    cluster = leading(isr=(1,), min_isr=1)
+    part = DeletePartition(TP, Offset(2))
+    effects = cluster.step(1, events.DeleteRecordsAsked(cluster.now, 77, 30_000, (part,)))
+    kinds = [type(effect) for effect in effects]
+
+    assert kinds.index(AdvanceLogStart) < kinds.index(AnswerCall)
