@@ -13,7 +13,7 @@ from strandline.core.effects import SendEpochEnds, SendFetch
 from strandline.core.epochs import EpochCache
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import EpochEndAnswer
-from strandline.core.truncation import HISTORIC, RULES, FirstMove, loss_warning, rule_for
+from strandline.core.truncation import HISTORIC, RULES, FirstMove, historic_fault, rule_for
 from strandline.core.types import (
     Durability,
     EpochEnd,
@@ -310,9 +310,11 @@ def test_the_four_rules_combine(
     assert cluster.ends(B) == (3, 3)
 
 
-def test_only_history_is_warned_of() -> None:
-    """A cluster under a rule that can lose acknowledged records says so in one sentence; others say nothing."""
-    warned = {truncation for truncation in Truncation if loss_warning(Rules(truncation=truncation))}
+def test_only_history_is_refused_to_servers() -> None:
+    """Of the ways to truncate exactly the historic ones may not be served; of the other rules, all but today's."""
+    refused = {truncation for truncation in Truncation if historic_fault(Rules(truncation=truncation))}
 
-    assert warned == HISTORIC
-    assert "truncation=kip-101" in (loss_warning(Rules(truncation=Truncation.KIP_101)) or "")
+    assert refused == HISTORIC
+    assert "truncation=kip-101" in (historic_fault(Rules(truncation=Truncation.KIP_101)) or "")
+    assert historic_fault(Rules(isr_join=IsrJoin.HW)) and historic_fault(Rules(fetch_hw=FetchHw.UPDATED))
+    assert historic_fault(Rules(durability=Durability.PAGE_CACHE)) is None
