@@ -227,11 +227,6 @@ async def test_a_replica_far_above_the_log_is_told_where_it_diverges(scene: Scen
     assert await scene.remote_leos() == before
 
 
-def without_epoch_of_leader(scene: Scene) -> pb.FetchRequest:
-    """Does not say which leader it follows."""
-    return scene.replica_fetch(current_leader_epoch=None)
-
-
 def without_own_epoch(scene: Scene) -> pb.FetchRequest:
     """Does not say which process it is."""
     request = scene.replica_fetch()
@@ -260,8 +255,19 @@ def by_name_alone(scene: Scene) -> pb.FetchRequest:
     return request
 
 
+async def test_a_replica_that_does_not_name_its_leader_epoch_is_refused(scene: Scene) -> None:
+    """A partition fetched without current_leader_epoch is refused, and no remote LEO moves (M26)."""
+    before = await scene.remote_leos()
+    request = scene.replica_fetch(current_leader_epoch=None)
+    answer = await scene.probe.leader_service(scene.now.leader_id).Fetch(request, timeout=CALL_S)
+    row = answer.responses[0].partitions[0]
+
+    assert row.error_code == error_pb2.ERROR_CODE_INVALID_REQUEST
+    assert "current_leader_epoch is absent" in row.error_message
+    assert await scene.remote_leos() == before
+
+
 WHOLE = [
-    (without_epoch_of_leader, "INVALID_REQUEST", ("current_leader_epoch", "must give it")),
     (without_own_epoch, "INVALID_REQUEST", ("replica_epoch", "leave it out")),
     (without_cluster, "INVALID_REQUEST", ("cluster_id is absent", "must give it")),
     (of_another_cluster, "INCONSISTENT_CLUSTER_ID", ("'another-cluster'", "connect to the cluster")),

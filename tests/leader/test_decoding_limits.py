@@ -74,8 +74,10 @@ def test_records_that_are_too_large_as_messages_are_refused() -> None:
 
 def test_partitions_share_the_room_of_one_answer() -> None:
     """What finds no room any more is left for the next fetch, without an error."""
-    large = encode_batch([NewRecord(None, bytes(3 << 20), 5)], compression=Compression.ZSTD, max_bytes=8 << 20)
-    found = decode_records([(TP0, large), (TP1, large)], {TP0: Offset(0), TP1: Offset(0)})
+    record = NewRecord(None, bytes(3 << 20), 5)
+    large = bytearray(encode_batch([record], compression=Compression.ZSTD, max_bytes=8 << 20))
+    stamp(large, 0, 3)
+    found = decode_records([(TP0, bytes(large)), (TP1, bytes(large))], {TP0: Offset(0), TP1: Offset(0)})
 
     assert _offsets(found[TP0]) == [0]
     assert found[TP1] == Decoded([])
