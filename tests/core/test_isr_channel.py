@@ -53,7 +53,7 @@ def fail(cluster: Cluster, attempt: int = -1) -> None:
 
 
 def test_a_request_names_who_asks_and_whom() -> None:
-    """Cluster, controller epoch, node epoch and a sequence stand in every attempt."""
+    """Cluster, controller epoch, node epoch and a sequence are in every attempt."""
     cluster = leading(epoch=3, version=8)
     cluster.fetch(0, by=2)
     (request,) = attempts(cluster)

@@ -18,7 +18,7 @@ _FOLDERS = ("services", "analytics", "tests", "protos", "examples")
 _KINDS = {".py", ".proto", ".sql", ".scenario"}
 
 _RULE = re.compile(r"\b(?:M|TR|T|I|C|D)[0-9]{1,2}b?\b")
-"""Rules, traces, edge cases and invariants, wherever they stand."""
+"""Rules, traces, edge cases and invariants, anywhere in a file."""
 _IN_BRACKETS = re.compile(r"\(((?:promise )?[APLGF][0-9](?:, (?:[APLGF]|M|TR|T|I)[0-9]{1,2}b?)*)\)")
 """Assumptions, promises, liveness, criteria and findings: short names, so only where they are a citation for sure."""
 _NAME = re.compile(r"[A-Z]{1,2}[0-9]{1,2}b?")

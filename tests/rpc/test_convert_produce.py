@@ -111,7 +111,7 @@ def test_an_unknown_topic_is_answered_under_the_name_it_was_asked_by() -> None:
 
 
 def test_an_answer_says_what_the_core_gave() -> None:
-    """Offset, log start, refusal with outcome, and the leader to ask instead stand on the wire."""
+    """Offset, log start, refusal with outcome, and the leader to ask instead are in the answer."""
     results = (
         ProduceResult(TP, Offset(40), Offset(2)),
         ProduceResult(
