@@ -175,8 +175,6 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
     def leads(self, tp: TopicPartition) -> bool:
         return self.cluster.leaders[tp][0] == self.node_id
 
-    # --- produce ------------------------------------------------------------------------------------
-
     async def ProduceStream(self, requests: Any, context: Any) -> None:  # noqa: N802
         self.produce_streams += 1
         answers: set[asyncio.Task[None]] = set()
@@ -238,8 +236,6 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         answer.partition_responses.append(row)
         return answer, False
 
-    # --- fetch --------------------------------------------------------------------------------------
-
     async def FetchStream(self, requests: Any, context: Any) -> None:  # noqa: N802
         parked: dict[TopicPartition, asyncio.Task[None]] = {}
         writing = asyncio.Lock()
@@ -296,8 +292,6 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
             await log.news.wait()
         row.high_watermark, row.log_start_offset, row.records = log.high_watermark, log.log_start, records
         return row
-
-    # --- looks --------------------------------------------------------------------------------------
 
     async def ListOffsets(self, request: Any, context: Any) -> lpb.ListOffsetsResponse:  # noqa: N802
         response = lpb.ListOffsetsResponse()

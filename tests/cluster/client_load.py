@@ -115,8 +115,6 @@ class Load:
         task.add_done_callback(lambda _: self._news.set())
         self._tasks.append(task)
 
-    # --- what a test waits for and looks at -----------------------------------------------------------
-
     async def acked(self, count: int, *, timeout_s: float = 30.0) -> None:
         """Waits for ``count`` more acknowledgements in every partition, of sends made from now on.
 
@@ -170,8 +168,6 @@ class Load:
             if task.done() and not task.cancelled():
                 task.result()
 
-    # --- the end --------------------------------------------------------------------------------------
-
     async def finish(self) -> None:
         """Ends the load, reads everything, and judges the history.
 
@@ -200,8 +196,6 @@ class Load:
             if answer.error_code == 0:
                 return answer.offset
             await asyncio.sleep(0.05)
-
-    # --- producers ------------------------------------------------------------------------------------
 
     async def _produce(self, client: str) -> None:
         bootstrap = self.probe.local.bootstrap
@@ -234,8 +228,6 @@ class Load:
         else:
             sending.end(SendOutcome.OK, lies.offset)
         self._news.set()
-
-    # --- consumers ------------------------------------------------------------------------------------
 
     async def _tail(self, name: str, *, pause_s: float = 0.0, read_from: Any = "leader") -> None:
         async with Consumer(self.probe.local.bootstrap, max_wait_ms=200, read_from=read_from) as consumer:

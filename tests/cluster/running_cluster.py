@@ -181,8 +181,6 @@ class Probe:
     ) -> None:
         await self.channels.close()
 
-    # --- stubs ---------------------------------------------------------------------------------------
-
     @property
     def controller(self) -> ControllerServiceAsyncStub:
         """The controller."""
@@ -203,8 +201,6 @@ class Probe:
     def follower_service(self, node_id: int) -> FollowerServiceAsyncStub:
         """A node's FollowerService."""
         return FollowerServiceStub(self.channel(node_id))
-
-    # --- metadata ------------------------------------------------------------------------------------
 
     async def metadata(self) -> metadata_pb2.ClusterMetadata:
         """The cluster's state as the controller tells it now."""
@@ -302,8 +298,6 @@ class Probe:
 
         await until(look, f"every replica of {topic} is in the ISR")
 
-    # --- what nodes say ------------------------------------------------------------------------------
-
     async def described(self, topic: str, node_id: int, index: int = 0) -> leader_pb.DescribedPartition:
         """A partition as one node, which should lead it, sees it."""
         wanted = partition_pb2.TopicPartitions(topic=topic, partitions=[index])
@@ -341,8 +335,6 @@ class Probe:
             leader_pb.ListOffsetsRequest(topics=[wanted]), timeout=CALL_S
         )
         return answer.topics[0].partitions[0]
-
-    # --- processes -----------------------------------------------------------------------------------
 
     def pause(self, node_id: int) -> None:
         """Stops a process where it stands (SIGSTOP): its sockets stay open and its session runs on."""

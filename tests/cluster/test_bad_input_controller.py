@@ -124,9 +124,6 @@ async def test_a_topic_made_anew_under_its_name_is_another_log(probe: Probe, top
     )
 
 
-# --- processes that are not who they say ------------------------------------------------------------------
-
-
 async def test_a_stale_heartbeat_is_refused(probe: Probe) -> None:
     """A heartbeat of a superseded process is answered STALE_BROKER_EPOCH and keeps nobody's session alive."""
     metadata, node = await probe.metadata(), await probe.node(1)

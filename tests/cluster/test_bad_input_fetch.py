@@ -78,8 +78,6 @@ async def scene(probe: Probe) -> AsyncIterator[Scene]:
     assert (await probe.partition(TOPIC)).partition_epoch == now.partition_epoch
 
 
-# --- consumers --------------------------------------------------------------------------------------------
-
 CONSUMERS = {
     "far above the log's end": (
         {"offset": RECORDS + 1_000},
@@ -133,8 +131,6 @@ async def test_unary_fetch_has_no_sessions(scene: Scene) -> None:
     assert "session_id 5" in (raised.value.details() or "")
     assert "session_id 0" in error_info(raised.value).metadata["remedy"]
 
-
-# --- who is not the replica it says -----------------------------------------------------------------------
 
 Change = Callable[[Scene], pb.FetchRequest]
 

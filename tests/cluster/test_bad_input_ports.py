@@ -146,9 +146,6 @@ async def test_a_caller_who_goes_away_leaves_nothing_behind(probe: Probe, topic:
     assert await append(probe, topic, b"after") == 0
 
 
-# --- processes that must not start ------------------------------------------------------------------------
-
-
 async def end_of(module: str, settings: dict[str, str]) -> tuple[int, str]:
     """Starts a service that should refuse to run: its exit code, and what it wrote."""
     process = await asyncio.create_subprocess_exec(

@@ -82,8 +82,6 @@ class ContainerCluster:
     _paused: set[int] = field(default_factory=set)
     _cut: set[tuple[int, int]] = field(default_factory=set)
 
-    # --- what the probe and the load ask ----------------------------------------------------------------
-
     @property
     def bootstrap(self) -> str:
         """The controller's address for clients."""
@@ -106,8 +104,6 @@ class ContainerCluster:
     def export(self) -> Path:
         """Where all of them export their state events to."""
         return self.directory / "export"
-
-    # --- life -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Makes the networks and starts all containers; does not wait until they serve."""
@@ -196,8 +192,6 @@ class ContainerCluster:
             with contextlib.suppress(docker.errors.NotFound):
                 network.remove()
 
-    # --- faults -----------------------------------------------------------------------------------------
-
     def is_running(self, node_id: int) -> bool:
         """Whether the process of a container lives."""
         self.container(node_id).reload()
@@ -256,8 +250,6 @@ class ContainerCluster:
                 self.start_again(node_id)
             if not links.address(self.container(node_id), self._replication.name):
                 self.connect(node_id)
-
-    # --- what they say ----------------------------------------------------------------------------------
 
     def said(self, node_id: int) -> str:
         """Everything a container has written."""

@@ -168,8 +168,6 @@ class Cluster:
             self.disks[node] = {}
             self.start(node)
 
-    # --- processes ----------------------------------------------------------------------------------
-
     def start(self, node: int) -> None:
         """A new process of ``node`` that registers under the next node epoch."""
         self.lives[node] += 1
@@ -216,8 +214,6 @@ class Cluster:
         disk.recover()
         self.disks[node][tp] = disk
 
-    # --- what a core sees ---------------------------------------------------------------------------
-
     def step(self, node: int, event: events.Event) -> list[want.Effect]:
         """One event and everything that follows from it at once. Returns the effects."""
         found: list[want.Effect] = []
@@ -257,8 +253,6 @@ class Cluster:
                 self.step(node, events.Ticked(self.now))
             if settle:
                 self.settle()
-
-    # --- messages -----------------------------------------------------------------------------------
 
     def waiting(self, source: int, target: int) -> int:
         """How many messages are under way on a link."""
@@ -300,8 +294,6 @@ class Cluster:
     def _fail(self, message: Message) -> None:
         if message.asker in self.cores and message.life == self.lives[message.asker]:
             self.step(message.asker, message.fail())
-
-    # --- callers ------------------------------------------------------------------------------------
 
     def request_id(self) -> int:
         """An id that no other request has."""
@@ -393,8 +385,6 @@ class Cluster:
         answers = self.fetched.get(request)
         return answers[-1].results[0] if answers else None
 
-    # --- looking ------------------------------------------------------------------------------------
-
     def log(self, node: int, tp: TopicPartition = TP) -> Any:
         """The core's view of a log."""
         return self.cores[node].state.logs[tp]
@@ -428,8 +418,6 @@ class Cluster:
     def cuts(self, node: int) -> list[int]:
         """Where ``node`` truncated, in order."""
         return [e.offset for e in self.wished(node, want.Truncate)]
-
-    # --- performing ---------------------------------------------------------------------------------
 
     def _perform(self, node: int, effect: want.Effect) -> list[events.Event]:
         handler = _PERFORM.get(type(effect))

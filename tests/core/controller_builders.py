@@ -80,8 +80,6 @@ class Controller:
         self._ids = count(1)
         self.step(ControllerStarted(now_ms, CLUSTER, SECRET))
 
-    # --- driving ------------------------------------------------------------------------------------
-
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
         """One step; checks that what is committed is what the core believes, and stands before it is told."""
         effects = self.core.step(event)
@@ -120,8 +118,6 @@ class Controller:
                 for node_id in alive:
                     self.heartbeat(node_id)
             self.step(ControllerTicked(self.now_ms))
-
-    # --- nodes --------------------------------------------------------------------------------------
 
     def register(self, node_id: int, **given: Any) -> Any:
         """Register a node; a refusal comes back, else its epoch is remembered."""
@@ -186,8 +182,6 @@ class Controller:
         }
         return ReplicaLogInfo(**{**fields, **given})
 
-    # --- topics -------------------------------------------------------------------------------------
-
     def create(self, *replicas: int, name: str = TOPIC, topic_id: str = TOPIC_ID, **configs: str) -> PartitionImage:
         """Create a topic of one partition on these nodes; settings by name with _ for the dots."""
         given = tuple((key.replace("_", "."), value) for key, value in configs.items())
@@ -213,8 +207,6 @@ class Controller:
         """Leader, ISR and ELR of a partition."""
         partition = self.partition(index)
         return partition.leader, set(partition.isr), set(partition.elr)
-
-    # --- AlterPartition -----------------------------------------------------------------------------
 
     def proposal(self, *isr: int, sender: int | None = None, sequence: int = 1, **given: Any) -> AlterPartitionRequest:
         """A proposal as the leader would send it now, with whatever is ``given`` otherwise."""

@@ -44,9 +44,6 @@ def code(cluster: Cluster, request: int) -> ErrorCode | None:
     return found.refusal.code if found.refusal else None
 
 
-# --- what is deleted ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("offset", [7, 6, -2])
 def test_an_offset_outside_the_committed_log_deletes_nothing(offset: int) -> None:
     """T61: above the HW, and below 0, OFFSET_OUT_OF_RANGE is answered at once and the log start stays."""
@@ -89,9 +86,6 @@ def test_only_the_leader_deletes() -> None:
     assert code(cluster, led_elsewhere) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code(cluster, unknown) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.wished(1, AdvanceLogStart) == []
-
-
-# --- who is waited for -------------------------------------------------------------------------------
 
 
 def test_every_member_of_the_isr_is_waited_for() -> None:
@@ -197,9 +191,6 @@ def test_nobody_joins_below_the_log_start_that_an_epoch_began_with() -> None:
     assert TP in cluster.cores[1].proposals
 
 
-# --- what ends the waiting ---------------------------------------------------------------------------
-
-
 def test_the_deadline_tells_the_low_watermark_so_far() -> None:
     """C100: REQUEST_TIMED_OUT carries the lowest log start that is known, and not a moment too early."""
     cluster = leading()
@@ -277,9 +268,6 @@ def test_how_many_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [answer(cluster, each) for each in waiting] == [None, None]
     assert code(cluster, refused) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert cluster.log(1).log_start_offset == 1
-
-
-# --- whole clusters ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("streams", [False, True])

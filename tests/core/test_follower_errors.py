@@ -67,9 +67,6 @@ def refused(code: ErrorCode, tp: TopicPartition = TP) -> FetchedPartition:
     return FetchedPartition(tp, error=Refusal(code))
 
 
-# --- errors (M29, T33) -------------------------------------------------------------------------------
-
-
 def test_fenced_by_a_newer_leader_epoch() -> None:
     """T33: FENCED_LEADER_EPOCH stops this partition, marks it failed, and new metadata brings it back."""
     cluster = following()
@@ -180,9 +177,6 @@ def test_a_question_that_is_forgotten_is_asked_again() -> None:
     assert len(fetches(cluster)) == 2
 
 
-# --- damage (T34, M29) -------------------------------------------------------------------------------
-
-
 def test_flipped_bytes_are_fetched_again() -> None:
     """T34: of a corrupt answer nothing is appended; the second round succeeds."""
     cluster = following()
@@ -272,9 +266,6 @@ def test_success_forgets_damage() -> None:
 
     assert state(cluster) == "fetching"
     assert cluster.log(2).leo == 6
-
-
-# --- appends, HW, log start (M4, M7, M10, M54) -------------------------------------------------------
 
 
 def test_a_fetch_waits_for_the_own_commit() -> None:
@@ -423,9 +414,6 @@ def test_a_cut_takes_producers_with_it() -> None:
     assert anew is not None and anew.base_offset == 4
     assert cluster.cuts(1) == [1]
     assert found is not None and found.base_offset == 4
-
-
-# --- leaving -----------------------------------------------------------------------------------------
 
 
 def test_without_a_leader_nobody_is_asked() -> None:

@@ -86,9 +86,6 @@ def answer_offsets(cluster: Cluster, latest: int, earliest: int) -> None:
     cluster.step(2, events.OffsetsAnswered(cluster.now, NodeId(1), follower.outstanding, answers))
 
 
-# --- the question on a new epoch (M37-M39) -----------------------------------------------------------
-
-
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_no_answer_cuts_nothing(code: ErrorCode) -> None:
     """T28: refusals, however many, never truncate; the answer then truncates once."""
@@ -178,9 +175,6 @@ def test_a_fetch_answer_of_an_older_epoch_is_ignored() -> None:
     assert cluster.ends(2) == (0, 0)
 
 
-# --- divergence found in a fetch (M31, M32) ----------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("own", "answer", "cut"),
     [
@@ -258,9 +252,6 @@ def test_the_high_watermark_of_a_diverging_answer_is_ignored() -> None:
     assert [type(e) for e in found[before:] if isinstance(e, Truncate | AppendReplicated)] == [Truncate]
 
 
-# --- phantoms (T5, TR14) -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("epoch", "end"), [(20, 29), (24, 30)])
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_an_epoch_that_wrote_nothing_leaves_no_trace(epoch: int, end: int, rules: Rules) -> None:
@@ -302,9 +293,6 @@ def test_a_phantom_epoch_cuts_nothing_committed(rules: Rules) -> None:
     assert caught_up == (99, entries((1, 0)))
     assert cluster.cuts(3) == []
     assert [cluster.log(n).leo for n in (1, 2, 3)] == [99, 99, 99]
-
-
-# --- never below the own HW (M41) --------------------------------------------------------------------
 
 
 def test_a_cut_below_the_high_watermark_is_refused() -> None:
@@ -420,9 +408,6 @@ def test_a_restart_at_a_higher_log_start_is_no_truncation() -> None:
     assert str(cluster.follower(2).state) == "fetching"
 
 
-# --- out of range (T32, M30) -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("unclean", [True, False])
 def test_out_of_range_high(unclean: bool) -> None:
     """T32: a leader whose log is shorter: cut to its end if an unclean election explains it, else failed and whole."""
@@ -497,9 +482,6 @@ def test_out_of_range_without_a_reason_does_not_spin() -> None:
 
     assert (at_once, len(fetches(cluster))) == (1, 2)
     assert cluster.ends(2) == (3, 3)
-
-
-# --- the seeds' scenarios (TR1, TR21) ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])

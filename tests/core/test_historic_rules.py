@@ -43,9 +43,6 @@ def under_way(cluster: Cluster) -> Iterator[tuple[int, int]]:
     return iter([link for link, queue in cluster.links.items() if queue])
 
 
-# --- the two accidents of the articles (T41) ---------------------------------------------------------
-
-
 def scenario_one(truncation: Truncation, *, min_isr: int) -> tuple[Cluster, bool]:
     """TR1: A, its HW one round late, restarts within its session and leads because B dies. Also: was m1 acked?"""
     cluster = Cluster(A, B, rules=Rules(truncation=truncation))
@@ -124,9 +121,6 @@ def test_scenario_two_agrees_under_any_epoch_rule(truncation: Truncation) -> Non
     assert records(cluster, A) == records(cluster, B) == [(0, None), (1, "m2")]
 
 
-# --- what KIP-101 misses (TR3) -------------------------------------------------------------------------
-
-
 def double_failover(truncation: Truncation) -> Cluster:
     """TR3: A leads e0, B e1, A e2 in quick succession; each writes one record that nobody fetched."""
     cluster = Cluster(A, B, rules=Rules(truncation=truncation))
@@ -159,9 +153,6 @@ def test_an_answer_with_its_epoch_finds_the_fork(truncation: Truncation) -> None
 
     assert cluster.cuts(B) == [0]
     assert records(cluster, A) == records(cluster, B) == [(0, "m0"), (2, "m1")]
-
-
-# --- what KIP-279 without fencing misses (TR4) ---------------------------------------------------------
 
 
 def unfenced_count(truncation: Truncation) -> Cluster:
@@ -197,9 +188,6 @@ def test_the_fence_counts_nobody_of_another_epoch(truncation: Truncation) -> Non
     assert cluster.remote(C, A) is None
     assert cluster.log(A).hw == 0
     assert records(cluster, C) == []
-
-
-# --- the rules one by one ------------------------------------------------------------------------------
 
 
 def test_every_value_has_its_strategy() -> None:

@@ -57,9 +57,6 @@ def diverging(result: FetchResult | None) -> tuple[int, int] | None:
     return result.diverging.epoch, result.diverging.end_offset
 
 
-# --- the divergence check (M31) ----------------------------------------------------------------------
-
-
 def many_epochs() -> Cluster:
     """T8's log, led in epoch 10."""
     cluster = Cluster(1)
@@ -135,9 +132,6 @@ def test_history_fetched_without_proof(truncation: Truncation) -> None:
 
     assert diverging(result) is None
     assert cluster.remote(2) == 2
-
-
-# --- what is counted ---------------------------------------------------------------------------------
 
 
 def test_the_fetch_offset_is_the_acknowledgement() -> None:
@@ -273,9 +267,6 @@ def test_a_node_epoch_above_the_metadata_is_refused_and_forgotten() -> None:
     assert cluster.remote(2) == 1
 
 
-# --- a lie about the own LEO (M70) -------------------------------------------------------------------
-
-
 def test_a_lie_about_the_own_leo_commits_nothing() -> None:
     """An offset beyond the previous one plus what was sent is refused, and the HW stays."""
     cluster = leading(1)
@@ -402,9 +393,6 @@ def test_a_restart_at_the_log_start_begins_the_count_anew() -> None:
     assert cluster.remote(2) == 4
 
 
-# --- shape and role ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "part",
     [
@@ -474,9 +462,6 @@ def test_asking_a_follower_as_if_it_led() -> None:
     assert (result.leader_hint.leader, result.leader_hint.leader_epoch) == (2, 3)
 
 
-# --- which HW an answer carries (D1, T13) ------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("fetch_hw", "immediate"), [(FetchHw.SNAPSHOT, 0), (FetchHw.UPDATED, 2)])
 @pytest.mark.parametrize("durability", list(Durability))
 def test_which_high_watermark_an_answer_carries(fetch_hw: FetchHw, immediate: int, durability: Durability) -> None:
@@ -496,9 +481,6 @@ def test_which_high_watermark_an_answer_carries(fetch_hw: FetchHw, immediate: in
     assert acked is not None and acked.refusal is None
     assert early is None
     assert late is not None and late.high_watermark == 2
-
-
-# --- parking (M20-M23) -------------------------------------------------------------------------------
 
 
 def test_an_append_wakes_replicas_at_once() -> None:
@@ -659,9 +641,6 @@ def test_a_replica_that_is_taken_away_is_told() -> None:
     assert code_of(cluster.result(parked)) is ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-# --- reading from a follower (M1) --------------------------------------------------------------------
-
-
 def test_reading_from_a_follower() -> None:
     """M1: up to the follower's own HW; above it OFFSET_NOT_AVAILABLE, never out of range."""
     cluster = Cluster(1, 2, rules=Rules(fetch_hw=FetchHw.UPDATED))
@@ -682,9 +661,6 @@ def test_reading_from_a_follower() -> None:
     assert code_of(above) is ErrorCode.OFFSET_NOT_AVAILABLE
     assert code_of(at_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code_of(replica) is ErrorCode.INVALID_REQUEST
-
-
-# --- latest and earliest after a change of leader (T16, KIP-207) -------------------------------------
 
 
 def asked_offsets(cluster: Cluster, timestamp: int, *, by: int | None) -> OffsetAnswer:

@@ -58,9 +58,6 @@ def isr(cluster: Cluster) -> tuple[set[int], set[int]]:
     return set(state.committed), set(state.maximal)
 
 
-# --- expansion (M44) ---------------------------------------------------------------------------------
-
-
 def test_expansion() -> None:
     """T17: a follower at the log end is proposed once and counted at once; the controller makes it a member."""
     cluster = leading(isr=(1,))
@@ -206,9 +203,6 @@ def test_one_proposal_per_partition() -> None:
     assert proposed(cluster) == [{1, 2}, {1, 2, 3}]
 
 
-# --- shrinking (M42) ---------------------------------------------------------------------------------
-
-
 def test_shrinking() -> None:
     """T19: a member behind for longer than the lag time is proposed out, and counts until the controller agrees."""
     cluster = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
@@ -307,9 +301,6 @@ def test_a_follower_that_never_fetched_leaves() -> None:
     cluster.advance(150, tick_ms=10)
 
     assert proposed(cluster) == [{1}]
-
-
-# --- the high watermark (M16-M19) --------------------------------------------------------------------
 
 
 def test_under_min_isr_the_high_watermark_stands() -> None:
@@ -449,9 +440,6 @@ def test_a_lowered_min_isr_counts_from_its_partition_epoch() -> None:
     assert cluster.log(1).hw == 150
 
 
-# --- metadata of the same epoch (T26) ----------------------------------------------------------------
-
-
 def test_a_newer_partition_epoch_keeps_what_was_heard() -> None:
     """T26: same leader epoch, newer partition epoch: follower state, epoch start and cache stay."""
     cluster = leading(6)
@@ -507,9 +495,6 @@ def test_a_checkpoint_beyond_the_log_is_clamped() -> None:
         cluster.push(1, partition_image(epoch=1))
 
         assert cluster.log(1).hw == expected
-
-
-# --- pauses (M59) ------------------------------------------------------------------------------------
 
 
 def test_a_pause_of_the_leader_is_no_followers_fault() -> None:

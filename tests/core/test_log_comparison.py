@@ -78,9 +78,6 @@ def test_a_log_that_does_not_know_where_it_was_reconciled_comes_last() -> None:
     assert most_complete(unknown) == 2
 
 
-# --- every history of a small world ---------------------------------------------------------------------
-
-
 class History:
     """A partition under the protocol: leaders that hold all that is committed, followers that agree before they count.
 

@@ -196,9 +196,6 @@ def test_a_new_process_begins_where_recovery_ended() -> None:
     assert cluster.wished(1, Flush) == []
 
 
-# --- log start, retention, stopping ------------------------------------------------------------------
-
-
 def committed_log(records: int, committed: int) -> Cluster:
     """Node 1 leads a log of one-record batches whose HW is ``committed``."""
     cluster = Cluster(1)

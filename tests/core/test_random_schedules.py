@@ -80,8 +80,6 @@ class World:
         for node in NODES:
             self.tell(node)
 
-    # --- actions --------------------------------------------------------------------------------
-
     def act(self) -> None:
         """Do one random thing, then check everything."""
         self.steps += 1
@@ -257,8 +255,6 @@ class World:
     def prefer(self) -> None:
         self.controller.prefer(self.random.choice(NODES))
 
-    # --- checks -------------------------------------------------------------------------------------
-
     def check(self) -> None:
         self._check_acks()
         for node in self.running():
@@ -312,8 +308,6 @@ class World:
     def check_no_duplicates(self) -> None:
         sent = [p for _, p in self.committed if isinstance(p, tuple)]
         assert len(sent) == len(set(sent)), "M61: an idempotent batch is committed twice"
-
-    # --- healing ------------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """Everything returns; then all logs must become equal, the HW the log end, the ISR everybody."""

@@ -45,9 +45,6 @@ def answer(cluster: Cluster, code: ErrorCode | None = None) -> None:
     cluster.step(2, events.ReplicaLogsAnswered(cluster.now, reports(cluster)[-1].report_id, refusal))
 
 
-# --- without a leader (M65) -------------------------------------------------------------------------------------
-
-
 def test_a_log_without_a_leader_is_reported_as_it_is() -> None:
     """M65: start, end, epochs and HW of the log, in the leader epoch that has no leader."""
     cluster = leaderless()
@@ -121,9 +118,6 @@ def test_who_is_not_asked_does_not_report(image: dict[str, Any]) -> None:
     assert reports(leaderless(**image)) == []
 
 
-# --- a refused cut (M69) ----------------------------------------------------------------------------------------
-
-
 def test_a_refused_cut_is_reported() -> None:
     """M41, M69: the follower stops, and the controller hears where it would have had to cut."""
     cluster = Cluster(2)
@@ -136,9 +130,6 @@ def test_a_refused_cut_is_reported() -> None:
 
     assert (report.request.logs[0].leader_epoch, report.request.logs[0].refused_cut_to) == (6, 6)
     assert cluster.ends(2) == (10, 8)
-
-
-# --- the reconciled epoch (M66) ---------------------------------------------------------------------------------
 
 
 def test_a_leader_writes_its_epoch_down_before_it_appends() -> None:
@@ -189,9 +180,6 @@ def test_an_epoch_that_is_written_is_not_written_again() -> None:
         cluster.step(2, events.FetchAnswered(0, NodeId(1), correlation, (part,)))
 
     assert [saved.epochs for saved in cluster.wished(2, SaveReconciledEpochs)] == [{TP: 6}]
-
-
-# --- written down when it matters (M68) -------------------------------------------------------------------------
 
 
 def test_a_new_leader_and_an_isr_below_min_isr_write_the_high_watermark_down() -> None:

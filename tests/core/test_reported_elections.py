@@ -37,9 +37,6 @@ def decisions(controller: Controller, kind: str) -> list[str]:
     return [str(fields["outcome"]) for fields in found if fields["decision"] == kind]
 
 
-# --- who is proven (M64) --------------------------------------------------------------------------------------
-
-
 def test_a_new_process_is_unproven_where_it_could_be_elected() -> None:
     """M64: its places stay, but the transaction that registers it stores that nobody has counted its log yet."""
     controller = Controller()
@@ -88,9 +85,6 @@ def test_unproven_outlives_the_controller() -> None:
 
     assert again.partition().leader is None
     assert 1 in again.partition().unproven
-
-
-# --- how many reports (M65) -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("members", "first", "second"), [((1, 2, 3), 1, 3), ((2, 3), 3, 2)])
@@ -174,9 +168,6 @@ def test_of_two_forked_logs_the_one_reconciled_later_leads() -> None:
     assert controller.partition().leader == 2
 
 
-# --- how long (M65) -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("where", ["topic", "cluster"])
 def test_a_finite_wait_ends_in_an_election_that_says_what_it_is(where: str) -> None:
     """A limit elects the best log that was reported, as unclean, with a reason of its own; P1 ends there."""
@@ -227,9 +218,6 @@ def test_an_operator_need_not_wait_and_gets_the_best_log() -> None:
     assert elections(controller)[-1] == (3, "unclean", "unclean_election")
 
 
-# --- leaving together (M64) -----------------------------------------------------------------------------------
-
-
 def test_nodes_that_are_silent_alike_leave_together() -> None:
     """A session that ends waits for others that are as silent: all of them stay eligible, as they had the same."""
     controller = Controller()
@@ -258,9 +246,6 @@ def test_a_node_that_died_earlier_does_not_stay_because_others_die_later() -> No
     partition = controller.partition()
 
     assert {*partition.isr, *partition.elr} == {2, 3}
-
-
-# --- a refused cut (M69) --------------------------------------------------------------------------------------
 
 
 def test_a_member_that_refuses_to_cut_takes_over() -> None:
@@ -301,9 +286,6 @@ def test_a_refused_cut_of_another_leader_epoch_is_ignored(epochs: int) -> None:
     controller.report(3, log._replace(leader_epoch=LeaderEpoch(log.leader_epoch + epochs)))
 
     assert controller.partition() == before
-
-
-# --- who does not ask (level 1, historic rules) ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("why", ["level", "rule"])

@@ -104,9 +104,6 @@ def _bounded(read: Callable[[], Any], size_bytes: int) -> Any:
     return value
 
 
-# --- payloads ---------------------------------------------------------------------------------------
-
-
 def payload_from(draws: Draws) -> bytes:
     """Bytes as they came, or sealed as a batch, or sound batches of which something was changed."""
     kind = draws.choice(("as it is", "sealed", "sound", "changed", "changed and sealed"))

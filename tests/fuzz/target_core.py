@@ -104,8 +104,6 @@ class Liars:
         state = self.core.state
         return {tp: (state.leaders.get(tp), log.hw, log.leo) for tp, log in state.logs.items()}
 
-    # --- lies of followers and clients ----------------------------------------------------------------
-
     def fetch(self) -> None:
         draws = self.draws
         parts = [
@@ -147,8 +145,6 @@ class Liars:
         self.cluster.now += self.draws.choice((50, 200, 1_100, 31_000))
         self.step(events.Ticked(self.now))
 
-    # --- lies of a leader -----------------------------------------------------------------------------
-
     def answer(self) -> None:
         """An answer to the question under way, or to none."""
         draws, followers = self.draws, self.core.state.followers
@@ -183,8 +179,6 @@ class Liars:
         diverging = self.end() if self.draws.one_in(4) else None
         corrupt = "damaged" if self.draws.one_in(16) else None
         return FetchedPartition(tp, self.refusal(), hw, start, diverging, tuple(batches), corrupt=corrupt)
-
-    # --- lies of a controller -------------------------------------------------------------------------
 
     def metadata(self) -> None:
         draws = self.draws
@@ -262,8 +256,6 @@ class Liars:
         else:
             self.step(events.AlterPartitionAnswered(self.now, sequence, answer))
 
-    # --- small choices --------------------------------------------------------------------------------
-
     @property
     def now(self) -> int:
         return self.cluster.now
@@ -294,8 +286,6 @@ class Liars:
 
     def refusal(self) -> Refusal | None:
         return Refusal(self.draws.choice(_CODES)) if self.draws.one_in(6) else None
-
-    # --- checks ---------------------------------------------------------------------------------------
 
     def check(self, before: dict[TopicPartition, tuple[Any, int, int]], effects: list[want.Effect]) -> None:
         state = self.core.state

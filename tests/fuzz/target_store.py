@@ -35,8 +35,6 @@ def check(data: bytes) -> None:
     (_check_document if draws.one_in(2) else _check_store)(draws)
 
 
-# --- one document -----------------------------------------------------------------------------------
-
 _ATOMS: tuple[Any, ...] = (None, True, -1, 0, 2**63, 10**400, "", "1", "fsync", [], {}, [None], {"a": 1}, 1.5, [[]])
 _TEXTS = ("Infinity", "NaN", "[" * 100_000, '{"a":' * 100_000, "9" * 5_000, "null", "[]", '"\\ud800"')
 
@@ -79,9 +77,6 @@ def _documents() -> tuple[tuple[Any, Any, Any], ...]:
         (documents.read_topic, documents.write_topic, record),
         (documents.read_partition, documents.write_partition, topic.partitions[0]),
     )
-
-
-# --- the file ---------------------------------------------------------------------------------------
 
 
 def _check_store(draws: Draws) -> None:

@@ -97,9 +97,6 @@ def test_pages_and_contract_say_which_codes_are_reserved() -> None:
     assert marked == {f"ERROR_CODE_{code.name}" for code in RESERVED}
 
 
-# --- the bit "retriable" ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("code", ERRORS, ids=lambda code: code.name)
 def test_a_producer_sends_again_what_is_retriable(code: ErrorCode) -> None:
     """A numbered batch goes again if the table says so; otherwise it has ended, acknowledged or failed."""

@@ -59,9 +59,6 @@ def _seams() -> dict[tuple[str, str], Any]:
     return {(swap.place, swap.name): swap.real() for swap in swaps}
 
 
-# --- the gate, bounded ----------------------------------------------------------------------------------
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.is_required], ids=lambda m: f"{m.number}-{m.name}")
 def test_a_required_bug_is_killed_by_its_cheapest_layer(mutant: Mutant) -> None:
@@ -120,9 +117,6 @@ def test_a_unit_test_that_a_mutant_names_kills_it_and_nothing_else() -> None:
     ]
 
 
-# --- swapping -------------------------------------------------------------------------------------------
-
-
 def test_no_mutant_leaks() -> None:
     """After each mutant, also after one that ends in an exception, every rule is the very object it was."""
     before = _seams()
@@ -174,9 +168,6 @@ def test_a_rule_that_is_never_asked_is_a_complaint() -> None:
     )
 
     assert any("never asked" in complaint for complaint in record.judge([never]).complaints)
-
-
-# --- what counts as a kill ------------------------------------------------------------------------------
 
 
 def test_other_output_is_no_kill() -> None:
@@ -245,9 +236,6 @@ def test_the_search_ends_at_the_first_property_that_breaks() -> None:
 
     assert [kill.killed_by for kill in found.kills] == ["I3"]
     assert "2 replicas, 1 records" in found.kills[0].where
-
-
-# --- what was found last --------------------------------------------------------------------------------
 
 
 def test_the_page_shows_what_was_found() -> None:

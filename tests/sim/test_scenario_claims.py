@@ -100,9 +100,6 @@ def test_all_hold_fails_when_a_property_is_broken() -> None:
         run_text(broken + "expect-invariant I1 broken\n", "scene", compare=False)
 
 
-# --- the claims of the files ------------------------------------------------------------------------------
-
-
 def twisted(claim: str) -> str:
     """Another claim, which is false if this one is true."""
     verb, *words = claim.split("#")[0].split()

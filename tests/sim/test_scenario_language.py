@@ -27,9 +27,6 @@ def failure(text: str, *, compare: bool = True) -> ScenarioFailed:
     return caught.value
 
 
-# --- the form ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", ["", "nodes A\n", "strandline-scenario 2\nnodes A\n"])
 def test_the_first_line_names_the_language_and_its_version(text: str) -> None:
     """A file of another kind or version is refused at line 1."""
@@ -67,9 +64,6 @@ def test_rewriting_changes_output_and_nothing_else() -> None:
     assert once == HEAD + "# top\n\nshow   A\n  new\n\n# between\nmessages\n  a\n  b\n# end\n"
     assert rewritten(parse(once, "f"), {}) == once
     assert rewritten(script, {}) == text
-
-
-# --- what goes wrong, and where ---------------------------------------------------------------------------
 
 
 def test_an_unknown_verb() -> None:
@@ -299,8 +293,6 @@ def test_every_verb_explains_itself() -> None:
     assert undocumented == []
     assert {"expect-log", "expect-invariant"} <= set(VERBS)
 
-
-# --- the same file, the same lines ------------------------------------------------------------------------
 
 _PRINT = """
 import sys

@@ -34,9 +34,6 @@ def story(tmp_path: Path) -> Path:
     return file
 
 
-# --- the command ------------------------------------------------------------------------------------------
-
-
 def test_without_a_terminal_every_frame_is_text(story: Path) -> None:
     """Each frame has a head line, a drawing and its words; all of them come, in order; the file is not touched."""
     result = play(story)
@@ -127,9 +124,6 @@ def test_help_does_not_load_textual() -> None:
 
     assert "--step" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "LOADED False False"
-
-
-# --- the keys ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

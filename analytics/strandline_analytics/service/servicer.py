@@ -1,4 +1,4 @@
-"""Decides nothing of statistics: AnalyticsService's calls become questions for the worker, and its answers messages.
+"""AnalyticsService: its calls become questions for the worker, and the worker's answers messages.
 
 Invariant: a caller that goes away, or whose deadline passes, takes its question with it; no call computes in the loop.
 """
@@ -46,8 +46,6 @@ class AnalyticsServicer:
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
         pb_grpc.add_AnalyticsServiceServicer_to_server(cast(Any, self), server)
-
-    # --- questions ------------------------------------------------------------------------------------
 
     async def ListStats(self, request: pb.ListStatsRequest, context: Context) -> pb.ListStatsResponse:
         """Lists the statistics."""
@@ -124,8 +122,6 @@ class AnalyticsServicer:
             # Whoever left, by his own will or by his deadline, wants no answer; what has ended stays as it is.
             self._queue.cancel(job)
 
-    # --- partitions now -------------------------------------------------------------------------------
-
     async def WatchPartitions(self, request: pb.WatchPartitionsRequest, context: Context) -> None:
         """Tells all partitions, then those that changed."""
         topics = frozenset(request.topics)
@@ -138,8 +134,6 @@ class AnalyticsServicer:
             await context.write(
                 pb.WatchPartitionsResponse(partitions=[_partition_now(one) for one in news], provisional=True)
             )
-
-    # --- runs -----------------------------------------------------------------------------------------
 
     async def SubmitRun(self, request: pb.SubmitRunRequest, context: Context) -> pb.SubmitRunResponse:
         """Puts a run into the queue."""

@@ -79,8 +79,6 @@ class Player(App[None]):
         self._layout = layout(self._film, event.size.width - 2)
         self._show()
 
-    # --- time -----------------------------------------------------------------------------------------
-
     def advance(self, seconds: float) -> None:
         """Let time pass: a message flies on, and while the film plays the next frame comes."""
         before, self._shown_s = self._progress, self._shown_s + seconds * self.speed
@@ -98,8 +96,6 @@ class Player(App[None]):
     @property
     def _flies(self) -> bool:
         return any(flight.fate is Fate.ARRIVING for flight in self._film.frames[self.index].flights)
-
-    # --- keys -----------------------------------------------------------------------------------------
 
     def action_step(self, by: int) -> None:
         """One frame on or back; playing ends."""
@@ -135,8 +131,6 @@ class Player(App[None]):
         at = SPEEDS.index(self.speed) + by
         self.speed = SPEEDS[min(max(at, 0), len(SPEEDS) - 1)]
         self._show()
-
-    # --- showing --------------------------------------------------------------------------------------
 
     def _go(self, index: int) -> None:
         self.index = min(max(index, 0), len(self._film.frames) - 1)

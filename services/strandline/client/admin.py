@@ -88,8 +88,6 @@ class Admin:
         """Close every connection."""
         await self._cluster.close()
 
-    # --- topics -------------------------------------------------------------------------------------
-
     async def create_topic(
         self,
         name: str,
@@ -195,8 +193,6 @@ class Admin:
         answer = await self._cluster.ask(self._controller.ElectLeaders, request)
         return read_elections(answer)
 
-    # --- nodes --------------------------------------------------------------------------------------
-
     async def list_nodes(self) -> list[ListedNode]:
         """Every registered node."""
         request = pb.ListNodesRequest(cluster_id=self._cluster.cluster_id)
@@ -224,8 +220,6 @@ class Admin:
         """
         request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
         check(await self._cluster.ask(self._controller.UnregisterNode, request))
-
-    # --- looks --------------------------------------------------------------------------------------
 
     async def metadata(self) -> MetadataImage:
         """The whole state of the cluster as the controller tells it now."""
@@ -281,8 +275,6 @@ class Admin:
         wanted = {tp: offsets[tp.partition] for tp in await self._partitions(topic, offsets)}
         deleted = await self._deleter.delete(wanted, deadline_ms=self._timeout_ms)
         return {tp.partition: deleted[tp] for tp in wanted}
-
-    # --- inside -------------------------------------------------------------------------------------
 
     @property
     def _controller(self) -> ControllerServiceAsyncStub:

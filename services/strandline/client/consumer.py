@@ -90,8 +90,6 @@ class Consumer:
         self._iterating: deque[Record] = deque()
         self._iterated: tuple[Cursor, int] | None = None
 
-    # --- life ---------------------------------------------------------------------------------------
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -133,8 +131,6 @@ class Consumer:
             await self._background.close()
         finally:
             await self._cluster.close()
-
-    # --- what to read, and from where ---------------------------------------------------------------
 
     async def assign(
         self, partitions: Iterable[tuple[str, int] | str], *, start: Where | int = "beginning"
@@ -188,8 +184,6 @@ class Consumer:
         """With ``stop_at_end``: whether everything was given."""
         cursors = self._running().cursors.values()
         return self._stop_at_end and all(cursor.is_finished for cursor in cursors)
-
-    # --- reading ------------------------------------------------------------------------------------
 
     async def fetch_batches(self, timeout_ms: int | None = None) -> list[FetchedRecords]:
         """What has been fetched, waiting for something; empty at the time-out, and when finished.
@@ -281,8 +275,6 @@ class Consumer:
         if cursor.generation == generation and cursor.position is not None:
             self._move([cursor], offset=cursor.position)
         self._iterating.clear()
-
-    # --- inside -------------------------------------------------------------------------------------
 
     def _running(self) -> Fetching:
         if self._fetching is None or self._is_closing:

@@ -118,8 +118,6 @@ class Cursor:
             self.position = self.fetch_offset = offset
             self.seek_time = None
 
-    # --- answers ------------------------------------------------------------------------------------
-
     def take(self, answer: FetchAnswer) -> None:
         """Keep what was read.
 

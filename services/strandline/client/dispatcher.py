@@ -1,4 +1,4 @@
-"""Decides nothing itself: performs what the lanes decide, over one stream per leader, and brings the answers back.
+"""Sends what the lanes decide, over one stream per leader, and hands their answers back.
 
 Invariant: every closed batch is in exactly one lane until it ends, and every end is reported once through
 ``on_end``; each wait (answer, back-off, delivery) is bounded by the tick that looks at all lanes.
@@ -112,8 +112,6 @@ class Dispatcher:
             self._lanes[tp] = lane
         return lane
 
-    # --- sending ------------------------------------------------------------------------------------
-
     def _pump(self, tp: TopicPartition, lane: PartitionLane) -> None:
         """Send whatever the lane lets go now."""
         if self._is_closed or not lane.queue:
@@ -153,8 +151,6 @@ class Dispatcher:
             self._links[endpoint] = link
             self._background.start(link.run(self._settings.connect_timeout_ms), "produce stream")
         return link
-
-    # --- answers ------------------------------------------------------------------------------------
 
     def _answered(self, sent: Sent, answer: leader_service_pb2.ProduceStreamResponse) -> None:
         batch = sent.batch
@@ -198,8 +194,6 @@ class Dispatcher:
                     lane.lost(one.batch, self.now_ms(), was_sent=was_sent, why=why)
                     self._after(one.batch.tp, lane, one.batch)
 
-    # --- identity -----------------------------------------------------------------------------------
-
     def _renew(self, tp: TopicPartition, lane: PartitionLane) -> None:
         if tp not in self._renewing:
             self._renewing.add(tp)
@@ -228,8 +222,6 @@ class Dispatcher:
         if refusal is not None:
             raise Refused.of(refusal)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
-
-    # --- time and metadata --------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         while True:

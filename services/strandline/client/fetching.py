@@ -76,8 +76,6 @@ class Fetching:
         """Ask nothing more."""
         self._is_closed = True
 
-    # --- asking -------------------------------------------------------------------------------------
-
     def pump(self, cursors: Iterable[Cursor] | None = None) -> None:
         """Fetch for these cursors (all, if not given) whatever may be fetched now."""
         if self._is_closed:
@@ -147,8 +145,6 @@ class Fetching:
                 if known is link and not known.is_broken:
                     known.forget([cursor.tp])
             cursor.outstanding = None
-
-    # --- answers ------------------------------------------------------------------------------------
 
     def _answered(
         self,

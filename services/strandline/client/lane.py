@@ -65,8 +65,6 @@ class PartitionLane:
         state = "draining" if self.is_draining else "stalled" if self.is_stalled else "open"
         return f"<Lane {state} queued={len(self.queue)} in_flight={len(self.in_flight)} next_seq={self._next_sequence}>"
 
-    # --- sending ------------------------------------------------------------------------------------
-
     @property
     def needs_identity(self) -> bool:
         """Whether nothing can go on before a new producer id is there."""
@@ -101,8 +99,6 @@ class PartitionLane:
         if not self.queue or (self._idempotent and self.identity is None):
             return None
         return self.queue[0]
-
-    # --- answers ------------------------------------------------------------------------------------
 
     def acknowledged(self, batch: OutgoingBatch, base_offset: Offset | None, now_ms: float) -> None:
         """The leader has it as asked."""
@@ -180,8 +176,6 @@ class PartitionLane:
         for batch in self.queue:
             if batch.sequence is not None and not batch.may_have_appeared:
                 batch.identity, batch.sequence = None, None
-
-    # --- what else happens --------------------------------------------------------------------------
 
     def leader_is(self, leader: Leader, now_ms: float) -> None:
         """Metadata names this leader. A new epoch ends the waiting, and for numbered batches the attempts too:

@@ -182,8 +182,6 @@ class Cluster:
         unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic is named '{name}'; create it first")
         return await self.wait_for(lambda view: view.topic(name), otherwise=unknown, deadline_ms=deadline_ms)
 
-    # --- questions to the controller ----------------------------------------------------------------
-
     @property
     def controller(self) -> ControllerServiceAsyncStub:
         """The controller that answered last."""
@@ -221,8 +219,6 @@ class Cluster:
         if self.view.apply(image):
             self.changed()
         return image
-
-    # --- the watch ----------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         backoff = Backoff()

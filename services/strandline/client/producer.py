@@ -91,8 +91,6 @@ class Producer:
         self._is_closing = False
         self._batches_closed = 0
 
-    # --- life ---------------------------------------------------------------------------------------
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -151,8 +149,6 @@ class Producer:
             for batch in dispatcher.unfinished:
                 await batch.wait()
         self._background.check()
-
-    # --- sending ------------------------------------------------------------------------------------
 
     async def send(
         self,
@@ -264,8 +260,6 @@ class Producer:
         self._memory.used_bytes += len(batch)
         self._running().add(outgoing)
         return Delivery(outgoing, 0, wire.base_timestamp_ms)
-
-    # --- inside -------------------------------------------------------------------------------------
 
     def _running(self) -> Dispatcher:
         if self._dispatcher is None or self._is_closing:

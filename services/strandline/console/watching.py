@@ -113,8 +113,6 @@ class Watching:
         if not self._failure.done():
             self._failure.set_exception(error)
 
-    # --- the controller ---------------------------------------------------------------------------------
-
     def _image_changed(self) -> None:
         assert self.cluster is not None, "only a started cluster tells of changes"
         image = self.cluster.image
@@ -150,8 +148,6 @@ class Watching:
         self._become(
             replace(self._picture, controller=ControllerLook(heard_ms=heard_ms, heartbeat_age_ms=beats))
         )  # fmt: skip
-
-    # --- the nodes --------------------------------------------------------------------------------------
 
     async def _look_forever(self, cluster: Cluster) -> None:
         async with asyncio.TaskGroup() as looks:

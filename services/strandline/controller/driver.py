@@ -1,4 +1,4 @@
-"""Decides nothing: steps the core and performs its effects, in order, a commit always before what follows it.
+"""Steps the controller's core and performs its effects in order, a commit always before what follows it.
 
 Invariant: nothing is answered or published before the transactions in front of it are durable. Steps that come
 while a commit is under way wait behind it and share the next one, so one fsync serves them all.
@@ -72,8 +72,6 @@ class ControllerDriver:
         self.core = core
         self.step(started)
 
-    # --- in -------------------------------------------------------------------------------------------
-
     def step(self, event: ControllerEvent) -> None:
         """Step the core; effects without a commit in front of them are performed at once."""
         try:
@@ -116,8 +114,6 @@ class ControllerDriver:
         finally:
             # A caller that gave up takes no answer; what it asked for still happens.
             self._calls.pop(request_id, None)
-
-    # --- out ------------------------------------------------------------------------------------------
 
     async def perform_forever(self) -> None:
         """Commit what waits, then perform what stands behind it; until cancelled."""

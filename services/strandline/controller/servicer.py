@@ -1,4 +1,4 @@
-"""Decides nothing: ControllerService's calls become events of the core, and its answers messages.
+"""ControllerService: its calls become events of the core, and the core's answers messages.
 
 Invariant: a handler holds no state and takes no decision of the protocol.
 """
@@ -42,8 +42,6 @@ class ControllerServicer:
         """Serve on ``server``."""
         pb_grpc.add_ControllerServiceServicer_to_server(cast(Any, self), server)
 
-    # --- nodes ----------------------------------------------------------------------------------------
-
     async def RegisterNode(self, request: pb.RegisterNodeRequest, context: Context) -> pb.RegisterNodeResponse:
         """Registers a node's new process."""
         registration = convert.read_registration(request, self._driver.core.state.header.rules)
@@ -81,8 +79,6 @@ class ControllerServicer:
         """Lists the nodes."""
         return admin.write_nodes_listed(await self._driver.ask(admin.read_list_nodes(request), messages.NodesListed))
 
-    # --- metadata -------------------------------------------------------------------------------------
-
     async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
         """Tells the state once."""
         return admin.write_metadata(await self._driver.ask(admin.read_get_metadata(request), messages.MetadataTold))
@@ -97,8 +93,6 @@ class ControllerServicer:
             self._driver.watches.close(watch)
             if watch.refusal is None:
                 self._on_watch_ended(watch)
-
-    # --- topics ---------------------------------------------------------------------------------------
 
     async def CreateTopics(self, request: pb.CreateTopicsRequest, context: Context) -> pb.CreateTopicsResponse:
         """Creates topics."""

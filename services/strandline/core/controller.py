@@ -135,8 +135,6 @@ class ControllerCore:
                     self._reports.forget_topic(topic_id)
         return effects
 
-    # --- the reign, time, suspicion -----------------------------------------------------------------------
-
     def _start(self, event: ControllerStarted) -> list[ControllerEffect]:
         """Begin a reign: the next controller epoch, and one full session for every node that had one (M59)."""
         if self._state is None:
@@ -198,8 +196,6 @@ class ControllerCore:
                 self._sessions.end(node_id)
         fence(draft, list(gone), "connection_refused", gone)
         return self._commit(draft)
-
-    # --- requests -----------------------------------------------------------------------------------------
 
     def _ask(self, event: RequestArrived) -> list[ControllerEffect]:
         if self._too_old is None and (why := self._why_too_old(event.request)):
@@ -271,8 +267,6 @@ class ControllerCore:
             case GetMetadata():
                 return lambda draft, _: self._tell(draft, request)
 
-    # --- nodes --------------------------------------------------------------------------------------------
-
     def _register(self, draft: Draft, request: RegisterNode, now_ms: int) -> NodeRegistered:
         answer = register(draft, self._sessions, request)
         if answer.refusal is None:
@@ -338,8 +332,6 @@ class ControllerCore:
             nodes.append(listed)
         header = draft.header
         return NodesListed(cluster_id=header.cluster_id, controller_epoch=header.controller_epoch, nodes=tuple(nodes))
-
-    # --- partitions and metadata --------------------------------------------------------------------------
 
     def _take_reports(self, draft: Draft, request: ReportReplicaLogs) -> ReplicaLogsReported:
         refusal = check_node_epoch(draft, request.node_id, request.node_epoch)

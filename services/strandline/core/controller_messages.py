@@ -48,9 +48,6 @@ class ElectionKind(StrEnum):
     UNCLEAN = "unclean"
 
 
-# --- requests ---------------------------------------------------------------------------------------
-
-
 class NewTopic(NamedTuple):
     """One topic to create. ``topic_id`` is drawn by the caller of the core; None counts mean the default."""
 
@@ -197,8 +194,6 @@ ControllerRequest = (
     | UnregisterNode
     | GetMetadata
 )
-
-# --- answers ----------------------------------------------------------------------------------------
 
 
 class CreatedTopic(NamedTuple):

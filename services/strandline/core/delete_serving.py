@@ -93,8 +93,6 @@ class DeleteServing:
             return UNSETTLED
         return hw if offset is None else _out_of_range(offset, hw)
 
-    # --- what ends the waiting ----------------------------------------------------------------------
-
     def moved(self, leader: LeaderReplica, out: list[Effect]) -> None:
         """A replica told its log start, or the ISR changed: perhaps a deletion is complete."""
         for request_id in tuple(self._by_partition.get(leader.log.tp, ())):

@@ -53,8 +53,6 @@ class Draft:
         self._reasons: dict[TopicPartition, _Reason] = {}
         self._emits: list[Emit] = []
 
-    # --- reading ------------------------------------------------------------------------------------
-
     def node(self, node_id: NodeId) -> NodeRecord | None:
         """One node."""
         if node_id in self._removed:
@@ -152,8 +150,6 @@ class Draft:
         before = self.base.partition(tp)
         return LeaderEpoch(before.leader_epoch + 1 if before else 0)
 
-    # --- writing ------------------------------------------------------------------------------------
-
     def put_node(self, record: NodeRecord) -> None:
         """Add or replace a node."""
         self._nodes[record.image.node_id] = record
@@ -207,8 +203,6 @@ class Draft:
     def emit(self, event_type: str, tp: TopicPartition | None, **fields: object) -> None:
         """Let something leave the house as data, after the transaction is durable."""
         self._emits.append(Emit(event_type, tp, fields))
-
-    # --- the end of the step --------------------------------------------------------------------------
 
     def finish(self) -> tuple[ClusterState, list[ControllerEffect]]:
         """The state after this step, and what must be made durable, published and reported for it."""

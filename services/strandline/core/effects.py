@@ -36,8 +36,6 @@ from strandline.core.types import (
 )
 from strandline.core.values import value
 
-# --- files: performed at once, in order ------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
@@ -170,9 +168,6 @@ class SaveMetadata:
     image: MetadataImage
 
 
-# --- asynchronous: each ends in exactly one event ---------------------------------------------------
-
-
 @value
 class Flush:
     """Make what was appended up to now durable. Ends in `LogFlushed`; at most one per log is under way."""
@@ -235,9 +230,6 @@ class RefreshMetadata:
     """Open the metadata watch anew: the controller is another incarnation than this node knew."""
 
 
-# --- answers to callers -----------------------------------------------------------------------------
-
-
 @value
 class AnswerProduce:
     """Complete a produce call."""
@@ -289,9 +281,6 @@ class AnswerCall:
     request_id: int
     call: str
     answers: tuple[PartitionAnswer, ...]
-
-
-# --- state as data ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,6 @@ from strandline.core.types import (
 )
 from strandline.core.values import value
 
-# --- time, identity, metadata -----------------------------------------------------------------------
-
 
 @value
 class Ticked:
@@ -60,9 +58,6 @@ class MetadataArrived:
 
     now_ms: int
     image: MetadataImage
-
-
-# --- the log -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +112,6 @@ class RetentionFound:
     now_ms: int
     tp: TopicPartition
     offset: Offset
-
-
-# --- callers -----------------------------------------------------------------------------------------
 
 
 @value
@@ -205,9 +197,6 @@ class DeleteRecordsAsked:
     request_id: int
     timeout_ms: int
     partitions: tuple[DeletePartition, ...]
-
-
-# --- answers from peers ---------------------------------------------------------------------------
 
 
 @value

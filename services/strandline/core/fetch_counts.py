@@ -1,6 +1,6 @@
 """Counts how each follower of a led partition fetches, for one row per follower in every `COUNT_MS`.
 
-Decides nothing about replication.
+Replication does not depend on it.
 """
 
 from __future__ import annotations

@@ -39,8 +39,6 @@ class FetchServing:
         self.parked = ParkedFetches()
         self.expired_total = 0
 
-    # --- arrival ------------------------------------------------------------------------------------
-
     def arrived(self, event: FetchArrived, out: list[Effect]) -> None:
         """Count the fetch, then answer it or park it."""
         request = event.request
@@ -84,8 +82,6 @@ class FetchServing:
         changed = leader.observe_fetch(part, replica, now_ms)
         self._acknowledged(leader, replica.node_id, changed, now_ms, out)
         return result._replace(high_watermark=leader.log.hw) if self._updated_hw else result
-
-    # --- looking at one partition ---------------------------------------------------------------
 
     def _look(
         self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, *, fresh: bool
@@ -191,8 +187,6 @@ class FetchServing:
             )
         return None
 
-    # --- parking and waking -------------------------------------------------------------------------
-
     def _ready(self, fetch: ParkedFetch, results: Iterable[FetchResult]) -> list[FetchResult]:
         """What of ``results`` is to be answered now: nothing, or all of a call, or a stream's ripe part (M22)."""
         found = list(results)
@@ -263,8 +257,6 @@ class FetchServing:
             return None
         leader_epoch = self._state.images[result.tp].leader_epoch
         return News(leader_epoch, result.high_watermark, result.log_start_offset)
-
-    # --- going away -----------------------------------------------------------------------------------
 
     def forget(self, stream_id: int, tps: tuple[TopicPartition, ...], out: list[Effect]) -> None:
         """These partitions of a stream are named again or no longer wanted; fetches left empty are closed."""

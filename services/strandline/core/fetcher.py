@@ -48,8 +48,6 @@ class Fetcher:
         self._candidates: dict[TopicPartition, None] = {}
         self._backing_off: dict[TopicPartition, None] = {}
 
-    # --- asking -----------------------------------------------------------------------------------
-
     def consider(self, tp: TopicPartition) -> None:
         """Something changed for this partition; look at the end of the step whether it can be asked for."""
         self._candidates[tp] = None
@@ -122,8 +120,6 @@ class Fetcher:
         self._candidates.pop(follower.log.tp, None)
         self._backing_off.pop(follower.log.tp, None)
 
-    # --- answers ------------------------------------------------------------------------------------
-
     def fetched(self, event: FetchAnswered, out: list[Effect]) -> None:
         """Hand out a fetch answer; each partition counts only if this is the question it has under way."""
         asked = [(a, self._asker(a.tp, event.correlation_id, FetchState.FETCHING)) for a in event.partitions]
@@ -182,8 +178,6 @@ class Fetcher:
         if follower is None or follower.outstanding != correlation_id or follower.state is not state:
             return None
         return follower
-
-    # --- time ---------------------------------------------------------------------------------------
 
     def ticked(self, now_ms: int) -> None:
         """Whoever backed off long enough may be asked for again."""

@@ -102,8 +102,6 @@ class FollowerReplica:
             and self.log.is_settled
         )
 
-    # --- answers ----------------------------------------------------------------------------------
-
     def on_epoch_end(self, answer: EpochEndAnswer, now_ms: int, out: list[Effect]) -> None:
         """The leader said where the asked epoch ended on it (M38), or refused to say."""
         assert self.state is FetchState.TRUNCATING, self.state
@@ -218,8 +216,6 @@ class FollowerReplica:
         self.retry_at_ms = now_ms + self.backoff_ms
         self.backoff_ms = min(2 * self.backoff_ms, self._timings.replica_fetch_backoff_max_ms)
 
-    # --- refusals ---------------------------------------------------------------------------------
-
     def _fetch_refused(self, answer: FetchedPartition, now_ms: int, out: list[Effect]) -> None:
         assert answer.error is not None
         if answer.error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -253,8 +249,6 @@ class FollowerReplica:
     def _heard(self) -> None:
         self.outstanding = None
         self.backoff_ms = self._timings.replica_fetch_backoff_ms
-
-    # --- cutting ----------------------------------------------------------------------------------
 
     def _diverged(self, diverging: EpochEnd, now_ms: int, out: list[Effect]) -> None:
         # An unsettled cut needs no question here: the next fetch carries the epoch that is left (T30).

@@ -100,8 +100,6 @@ class LeaderReplica:
     def _followers_of(self, image: PartitionImage) -> list[NodeId]:
         return [n for n in (*image.replicas, *image.observers) if n != self.node_id]
 
-    # --- metadata of the same leader epoch ------------------------------------------------------
-
     def update(self, image: PartitionImage, now_ms: int) -> bool:
         """Take over a newer partition epoch; follower state stays (T26). Returns whether anything ended.
 
@@ -117,8 +115,6 @@ class LeaderReplica:
             self.retry_isr_at_ms = now_ms
         self._take_followers(image, now_ms)
         return newer
-
-    # --- fetches ----------------------------------------------------------------------------------
 
     def check_replica(self, fetch: FetchPartition, replica: ReplicaState) -> Refusal | None:
         """Whether this replica may fetch here at all: assigned, and of the incarnation that the metadata names."""
@@ -218,8 +214,6 @@ class LeaderReplica:
         follower.log_start_offset = fetch.log_start_offset
         return follower.fetched(fetch.fetch_offset, self.log.leo, replica.node_epoch, now_ms)
 
-    # --- the high watermark -----------------------------------------------------------------------
-
     def maybe_raise_hw(self, now_ms: int) -> bool:
         """Move the HW as far as everybody counted has the log (M6, M16). Returns whether it rose."""
         offset = high_watermark.candidate(
@@ -256,8 +250,6 @@ class LeaderReplica:
         """Whether the HW has reached the start of this epoch, so that "latest" may be answered (KIP-207)."""
         return self.log.hw >= self.epoch_start_offset
 
-    # --- deletions --------------------------------------------------------------------------------
-
     @property
     def low_watermark(self) -> Offset | None:
         """The lowest log start among this leader and everybody who may be a member of the ISR (M19); None if one of
@@ -284,8 +276,6 @@ class LeaderReplica:
     def _has_deleted(self, follower: FollowerProgress) -> bool:
         """Whether this follower holds nothing of what was deleted for good."""
         return (follower.log_start_offset or 0) >= self.log_start_floor
-
-    # --- the ISR ----------------------------------------------------------------------------------
 
     def maybe_expand(self, node_id: NodeId, now_ms: int) -> ProposedIsr | None:
         """Propose to add a follower, or to prove one that is a member, if its last fetch of this epoch allows it (M44,

@@ -27,8 +27,6 @@ from strandline.core.types import (
     TopicPartition,
 )
 
-# --- who asks -------------------------------------------------------------------------------------
-
 
 class ReplicaState(NamedTuple):
     """The asking replica and its incarnation (KIP-903); absent on a request means: a client asks."""
@@ -58,9 +56,6 @@ class PartitionAnswer(Protocol):
         ...
 
 
-# --- produce --------------------------------------------------------------------------------------
-
-
 class ProducePartition(NamedTuple):
     """One partition's part of a produce request: exactly one record batch, as opaque bytes.
 
@@ -87,9 +82,6 @@ class ProduceResult(NamedTuple):
     def outcome(self) -> Outcome | None:
         """NOT_APPENDED or MAY_APPEAR for an error, None for success (P2)."""
         return self.refusal.outcome if self.refusal else None
-
-
-# --- fetch ----------------------------------------------------------------------------------------
 
 
 class FetchPartition(NamedTuple):
@@ -171,9 +163,6 @@ class FetchedPartition(NamedTuple):
         return self.error is None and self.diverging is None and self.corrupt is None
 
 
-# --- OffsetForLeaderEpoch, ListOffsets ------------------------------------------------------------
-
-
 class EpochEndQuestion(NamedTuple):
     """Asks where ``leader_epoch`` ended (None asks for an undefined epoch, answered undefined)."""
 
@@ -228,9 +217,6 @@ class OffsetAnswer(NamedTuple):
     lookup: OffsetLookup | None = None
 
 
-# --- DeleteRecords --------------------------------------------------------------------------------
-
-
 class DeletePartition(NamedTuple):
     """Asks to delete the records of one partition below ``offset``; None: below the high watermark."""
 
@@ -245,9 +231,6 @@ class DeletedPartition(NamedTuple):
     tp: TopicPartition
     low_watermark: Offset | None = None
     refusal: Refusal | None = None
-
-
-# --- AlterPartition -------------------------------------------------------------------------------
 
 
 class IsrMember(NamedTuple):
@@ -302,9 +285,6 @@ class AlterPartitionAnswer:
     partitions: tuple[IsrDecision, ...] = ()
     last_sequence: int | None = None
     """The sequence that the next attempt must exceed, where the request's own did not (M71)."""
-
-
-# --- metadata -------------------------------------------------------------------------------------
 
 
 class Endpoint(NamedTuple):
@@ -395,9 +375,6 @@ class MetadataImage:
     to_node_epoch: NodeEpoch | None = None
     position: PositionProof | None = None
     """The proof that this position was sent to that process; None to a client (M72)."""
-
-
-# --- registration and heartbeat -------------------------------------------------------------------
 
 
 class EpochsSeen(NamedTuple):
@@ -511,9 +488,6 @@ class HeartbeatAnswer:
     heartbeat_interval_ms: int = 2000
     controller_wall_us: int | None = None
     """Set by whoever answers, for the core has no time of day."""
-
-
-# --- what can be asked to be seen -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,8 +170,6 @@ class NodeCore:
         """One replica as it sees itself; None if this node has no log of it."""
         return replica_view(self.state, tp)
 
-    # --- appends and acknowledgements ---------------------------------------------------------------
-
     def _produce_arrived(self, event: ProduceArrived, out: list[Effect]) -> None:
         grown: dict[TopicPartition, Offset] = {}
         self._produce.arrived(event, grown, out)
@@ -246,8 +244,6 @@ class NodeCore:
         self._fetches.call_gone(event.request_id)
         self._deletions.call_gone(event.request_id)
 
-    # --- the ISR --------------------------------------------------------------------------------------
-
     def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
         for tp in self._isr.answered(event, out):
             leader = self.state.leaders[tp]
@@ -260,8 +256,6 @@ class NodeCore:
         self._deletions.moved(leader, out)
         if leader.is_under_min_isr:
             self._checkpoint_now = True
-
-    # --- metadata -------------------------------------------------------------------------------------
 
     def _registered(self, event: Registered, _: list[Effect]) -> None:
         state = self.state
@@ -362,8 +356,6 @@ class NodeCore:
         self._fetcher.consider(tp)
         self.state.unreported[tp] = None
 
-    # --- the log --------------------------------------------------------------------------------------
-
     def _log_truncated(self, event: LogTruncated, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
         if log is not None:
@@ -386,8 +378,6 @@ class NodeCore:
             if not self._fsync:
                 out.append(Flush(log.tp))
         self._save_high_watermarks(out, durable=True)
-
-    # --- time -----------------------------------------------------------------------------------------
 
     def _ticked(self, event: Ticked, out: list[Effect]) -> None:
         now_ms = event.now_ms

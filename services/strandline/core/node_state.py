@@ -74,8 +74,6 @@ class NodeState:
             yield number
             number += 1
 
-    # --- refusals that every request shares --------------------------------------------------------
-
     def hint(self, tp: TopicPartition) -> LeaderHint | None:
         """The leader this node knows of, for a caller that asked the wrong one."""
         image = self.images.get(tp)

@@ -130,8 +130,6 @@ class ProduceServing:
             refusal = Refusal(refusal.code, refusal.message, _NOT_APPENDED)
         return ProduceResult(part.tp, refusal=refusal)
 
-    # --- what ends the waiting ----------------------------------------------------------------------
-
     def hw_rose(self, leader: LeaderReplica, out: list[Effect]) -> None:
         """Acknowledge acks=all up to the HW; below min ISR it counts as appended, not acknowledged (M47)."""
         calls = self.purgatory.reached(leader.log.tp, Acks.ALL, leader.log.hw)

@@ -47,9 +47,6 @@ def _answer(draft: Draft, record: NodeRecord) -> NodeRegistered:
     )
 
 
-# --- refusals -------------------------------------------------------------------------------------------
-
-
 def _refuse(draft: Draft, before: NodeRecord | None, alive: bool, request: RegisterNode) -> Refusal | None:
     return (
         _other_rules(draft, request)
@@ -118,9 +115,6 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
         f"feature levels {request.feature_min}-{request.feature_max} of node {request.node_id} do not overlap "
         f"{low}-{high} of the controller and the live nodes; run a release that speaks one of these",
     )
-
-
-# --- admission ------------------------------------------------------------------------------------------
 
 
 def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: RegisterNode) -> NodeRecord:

@@ -89,8 +89,6 @@ class ReplicaLog:
         """Whether the LEO may be reported to a leader: it is durable (M54), and no cut is under way."""
         return not self.cutting and (not self.fsync or self.durable.point == self.leo)
 
-    # --- growing --------------------------------------------------------------------------------
-
     def append_as_leader(self, header: BatchHeader, payload: object, epoch: LeaderEpoch, out: list[Effect]) -> Offset:
         """Append one batch at the LEO and return its base offset."""
         latest = self.epochs.latest_epoch
@@ -149,8 +147,6 @@ class ReplicaLog:
         if self.fsync and self.durable.maybe_issue(self.leo):
             out.append(Flush(self.tp))
 
-    # --- shrinking ------------------------------------------------------------------------------
-
     def truncate(self, offset: Offset, out: list[Effect]) -> None:
         """Cut to ``offset``; at or beyond the LEO only phantom epochs go (M41)."""
         if offset < self.leo:
@@ -207,8 +203,6 @@ class ReplicaLog:
         if self.epochs.truncate_from_start(target):
             self._save_epochs(out)
         self.assert_sane()
-
-    # --- the high watermark -----------------------------------------------------------------------
 
     def raise_hw(self, candidate: Offset) -> bool:
         """A leader's HW never goes back (M6). Returns whether it rose."""

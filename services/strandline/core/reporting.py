@@ -64,8 +64,6 @@ class Reporting:
     def _samples(self) -> bool:
         return self._min_ms > 0
 
-    # --- reigns -----------------------------------------------------------------------------------
-
     def leads(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
         """A reign began."""
         self._led[leader.log.tp] = _Led(leader, now_ms)
@@ -83,8 +81,6 @@ class Reporting:
         led = self._led.pop(leader.log.tp, None)
         if led is not None:
             self._tell(leader, led.advances.rest(), out)
-
-    # --- the HW -----------------------------------------------------------------------------------
 
     def appended(self, leader: LeaderReplica, now_ms: int) -> None:
         """Records were appended up to the log end."""
@@ -115,8 +111,6 @@ class Reporting:
     def _tell(self, leader: LeaderReplica, advance: Advance | None, out: list[Effect]) -> None:
         if advance is not None:
             out.append(Emit("HW_ADVANCE", leader.log.tp, advance | leader_epochs(leader)))
-
-    # --- the ISR ----------------------------------------------------------------------------------
 
     def isr_changed(self, leader: LeaderReplica, now_ms: int, out: list[Effect], *, initiator: str) -> None:
         """The committed ISR may have changed: what this leader alone knows of those that left or joined."""
@@ -149,8 +143,6 @@ class Reporting:
             return "controlled_shutdown"
         return "node_fenced" if any(node is None or node.fenced for node in nodes) else None
 
-    # --- fetches ----------------------------------------------------------------------------------
-
     def fetched(self, leader: LeaderReplica, replica: NodeId, now_ms: int) -> None:
         """A replica's fetch was counted."""
         led = self._led.get(leader.log.tp) if self._samples else None
@@ -171,8 +163,6 @@ class Reporting:
             before, after = leader.log.sizes.bytes_before(start), leader.log.sizes.bytes_before(end)
             if before is not None and after is not None:
                 led.fetches.sent(replica, max(0, after - before))
-
-    # --- time -------------------------------------------------------------------------------------
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
         """Tell what is due."""

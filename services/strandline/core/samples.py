@@ -1,6 +1,6 @@
 """What a sample of a partition says: the leader's look at every replica, the follower's look at itself.
 
-Decides nothing and changes nothing; `reporting` decides when.
+It changes nothing; `reporting` decides when.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The full state of every partition as the controller keeps it, in rows.
 
-Decides nothing; whoever knows the time of day asks for it at the start of each hour and at his own start.
+The shell, which knows the time of day, asks for it at its start and at the start of each hour.
 """
 
 from __future__ import annotations

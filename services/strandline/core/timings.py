@@ -1,4 +1,4 @@
-"""Decides nothing: the durations and bounds by which a data node's core lives, with their defaults.
+"""Durations and bounds of a data node's core, with their defaults.
 
 Kafka's names and defaults where Kafka has them; ours where we differ.
 """

@@ -39,8 +39,6 @@ from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPart
 Assignments = tuple[tuple[int, tuple[NodeId, ...]], ...]
 """Partition index and its nodes, the preferred leader first."""
 
-# --- creation -------------------------------------------------------------------------------------------
-
 
 def create_topics(draft: Draft, timings: ControllerTimings, request: CreateTopics) -> TopicsCreated:
     """Create each topic or say why not; one refused topic does not keep the others from being created."""
@@ -141,9 +139,6 @@ def _new_partition(
     return replace(partition, leader=elected.leader if elected else None)
 
 
-# --- deletion, description ------------------------------------------------------------------------------
-
-
 def delete_topics(draft: Draft, request: DeleteTopics) -> TopicsChanged:
     """Delete each topic that is there."""
     return TopicsChanged(topics=tuple(_delete(draft, ref) for ref in request.topics))
@@ -172,9 +167,6 @@ def _describe(draft: Draft, ref: TopicRef) -> DescribedTopic:
     if isinstance(found, Refusal):
         return DescribedTopic(ref, found)
     return DescribedTopic(ref, None, found)
-
-
-# --- growth ---------------------------------------------------------------------------------------------
 
 
 def create_partitions(draft: Draft, timings: ControllerTimings, request: CreatePartitions) -> TopicsChanged:
@@ -224,9 +216,6 @@ def _replicas_of_growth(
     if not isinstance(replicas, Refusal) and len(replicas[0]) != factor:
         return _bad_assignment(f"assignments must have {factor} nodes, as the topic's other partitions")
     return replicas
-
-
-# --- settings -------------------------------------------------------------------------------------------
 
 
 def alter_configs(draft: Draft, request: AlterTopicConfigs) -> TopicsChanged:

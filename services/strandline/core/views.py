@@ -1,6 +1,6 @@
 """What can be asked to be seen of a data node: pictures for DescribePartitions and DescribeReplicas.
 
-Decides nothing and changes nothing.
+It changes nothing.
 """
 
 from __future__ import annotations

@@ -117,8 +117,6 @@ def _batch(shape: Shape, numbered: list[tuple[int, Taken]], topic_name: TopicNam
     return pa.RecordBatch.from_pydict(arrays)
 
 
-# --- shapes -------------------------------------------------------------------------------------------
-
 _Of = Callable[[Sequence[_Values], list[int]], pa.Array]
 """Makes a column of a shape's values (one sequence for each field) and the offsets between the two clocks."""
 

@@ -92,8 +92,6 @@ class FileExport:
         self._folder = ""
         self.stats = OutletStats()
 
-    # --- rows in --------------------------------------------------------------------------------------
-
     def write(self, run: Run) -> None:
         """Add events to the open files; an hour's end closes one."""
         for hour, part in run.by_hour():
@@ -118,8 +116,6 @@ class FileExport:
             opened.spooled.add(run)
         opened.last_seq = run.seqs[-1]
         self._count_waiting()
-
-    # --- files out ------------------------------------------------------------------------------------
 
     def tend(self, mono_us: int) -> list[Lost]:
         """End the files that are due, place what waits, give up what does not fit. Returns what was given up."""
@@ -223,8 +219,6 @@ class FileExport:
         if not stats.is_failing:
             stats.is_failing = True
             self._said(f"export to {self._destination} fails, the node goes on without it: {error}")
-
-    # --- what does not fit ----------------------------------------------------------------------------
 
     def _make_room(self) -> None:
         while sum(len(file.content) for file in self._ready) > self._limits.waiting_bytes:

@@ -1,4 +1,4 @@
-"""Decides nothing: FollowerService's calls become events of the core, and its answers messages.
+"""FollowerService: its calls become events of the core, and the core's answers messages.
 
 Invariant: a consumer reads here only what this replica knows to be committed; the core sees to it.
 """

@@ -142,8 +142,6 @@ class LeaderLinks:
             await stream.close()
         await self._channels.close()
 
-    # --- fetches -------------------------------------------------------------------------------------
-
     def send_fetch(self, effect: SendFetch) -> None:
         """Put a fetch on the leader's stream."""
         message = fetch_stream_message(
@@ -194,8 +192,6 @@ class LeaderLinks:
         if stream is not None:
             self._ask(stream.close())
         self.fetch_failed(leader, None, f"whoever answers at {endpoint} is not node {leader}")
-
-    # --- questions -----------------------------------------------------------------------------------
 
     def send_epoch_ends(self, effect: SendEpochEnds) -> None:
         """Ask where epochs ended."""

@@ -1,4 +1,4 @@
-"""Decides nothing: LeaderService's calls become events of the core, and its answers messages.
+"""LeaderService: its calls become events of the core, and the core's answers messages.
 
 Invariant: a handler holds no state and takes no decision of the protocol; who may lead and what is committed
 is the core's alone.

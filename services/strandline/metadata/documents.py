@@ -65,9 +65,6 @@ def _unsealed(text: str) -> str:
     return body
 
 
-# --- header -----------------------------------------------------------------------------------------
-
-
 def write_header(header: ClusterHeader) -> dict[str, object]:
     """The parts of the state that are one of a kind."""
     return {
@@ -115,9 +112,6 @@ def read_rules(document: dict[str, Any]) -> Rules:
         isr_join=IsrJoin(document["isr_join"]),
         durability=Durability(document["durability"]),
     )
-
-
-# --- nodes ------------------------------------------------------------------------------------------
 
 
 def write_node(record: NodeRecord) -> dict[str, object]:
@@ -178,9 +172,6 @@ def read_removed_node(document: dict[str, Any]) -> RemovedNode:
 
 def _endpoint(pair: list[Any] | None) -> Endpoint | None:
     return None if pair is None else Endpoint(str(pair[0]), int(pair[1]))
-
-
-# --- topics and partitions --------------------------------------------------------------------------
 
 
 def write_topic(record: TopicRecord) -> dict[str, object]:

@@ -120,8 +120,6 @@ class SqliteStore:
         except (sqlite3.Error, OSError, OverflowError, documents.DamagedDocument) as error:
             raise StoreFailed(f"metadata store {self._path}: {error}") from error
 
-    # --- in the store's thread ------------------------------------------------------------------------
-
     @property
     def _db(self) -> sqlite3.Connection:
         assert self._connection is not None, "the store is not open"

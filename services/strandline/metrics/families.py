@@ -73,8 +73,6 @@ def _seconds(name: str, text: str, roles: tuple[Role, ...] = _NODE, **more: str 
     return Family(name=name, kind=Kind.HISTOGRAM, help=text, roles=roles, unit="s", **more)  # type: ignore[arg-type]
 
 
-# --- a data node: what it leads and follows -----------------------------------------------------------
-
 PARTITIONS = _gauge("partitions", "Logs on this node, whatever its part in them.", kafka=_MANAGER + "PartitionCount")
 LED = _gauge("leader_partitions", "Partitions that this node leads.", kafka=_MANAGER + "LeaderCount")
 UNDER_REPLICATED = _gauge(
@@ -100,8 +98,6 @@ FAILED_PARTITIONS = _gauge(
 REFUSED_CUTS = _gauge("refused_cuts", "Of these, partitions whose leader lacks committed records that this node holds.")
 READY = _gauge("ready", "1 if the node is registered, unfenced and in sync wherever it is assigned, else 0.")
 NODE_EPOCH = _gauge("node_epoch", "Epoch of this process's registration.", kafka="BrokerEpoch in the metadata log")
-
-# --- the ISR --------------------------------------------------------------------------------------------
 
 ISR_SHRINKS = _counter(
     "isr_shrinks_total",
@@ -132,8 +128,6 @@ REPLICA_LAG_SECONDS = _gauge(
     kafka="what replica.lag.time.max.ms is compared with",
 )
 
-# --- the high watermark ---------------------------------------------------------------------------------
-
 HW_LAG_RECORDS = _gauge(
     "hw_lag_records",
     "Records above the HW, in the led partition with most of them.",
@@ -155,8 +149,6 @@ CUTS_AT_UNKNOWN_HW = _counter(
     "truncations_own_hw_unknown_total",
     "Cuts by a replica that did not know its own HW since it started: only other replicas can tell what they cost.",
 )
-
-# --- what waits, and how long it took -------------------------------------------------------------------
 
 PURGATORY_SIZE = _gauge(
     "purgatory_size",
@@ -211,8 +203,6 @@ REFUSALS = _counter(
 LOG_BYTES = _gauge("log_bytes", "Size of all logs of this node.", unit="bytes", kafka=_LOG + "Size")
 DISK_FREE = _gauge("disk_free_bytes", "Free space where the data directory lies.", _BOTH, unit="bytes")
 
-# --- one partition: only with metrics_per_partition ------------------------------------------------------
-
 LOG_END_OFFSET = _gauge(
     "log_end_offset",
     "LEO of the log on this node, exclusive.",
@@ -258,8 +248,6 @@ PARTITION_ISR = _gauge(
     kafka="kafka.cluster:type=Partition,name=InSyncReplicasCount",
     per_partition=True,
 )
-
-# --- metadata, and the controller -------------------------------------------------------------------------
 
 METADATA_OFFSET = _gauge(
     "metadata_offset",
@@ -346,16 +334,12 @@ METADATA_COMMIT = _seconds(
 )
 WATCHERS = _gauge("metadata_watchers", "Nodes and clients that watch metadata now.", _CONTROL)
 
-# --- analytics, console ------------------------------------------------------------------------------------
-
 QUESTIONS_WAITING = _gauge(
     "analytics_questions_waiting", "Questions that wait for the one computed.", (Role.ANALYTICS,)
 )
 QUESTIONS = _counter(
     "analytics_questions_total", "Questions that ended, by how.", (Role.ANALYTICS,), labels=("outcome",)
 )
-
-# --- the export ----------------------------------------------------------------------------------------------
 
 EXPORT = (
     _counter("export_events_total", "State events that found room.", _BOTH),

@@ -59,8 +59,6 @@ class NodeCounts:
             "TRUNCATION": self._log_cut,
         }
 
-    # --- as it happens --------------------------------------------------------------------------------
-
     def around(self, table: Mapping[type[object], Perform]) -> dict[type[object], Perform]:
         """The same performers, counted."""
         return {
@@ -119,8 +117,6 @@ class NodeCounts:
         self._truncated += fields["from_leo"] - fields["to_leo"]
         self._committed_cut += fields["committed_cut"] or 0
         self._cuts_at_unknown_hw += fields["committed_cut"] is None
-
-    # --- at a scrape ----------------------------------------------------------------------------------
 
     def figures(self) -> Iterator[Figure]:
         """As they stand."""

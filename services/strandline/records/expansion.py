@@ -72,9 +72,6 @@ class _Sum:
             raise _NotSaid
 
 
-# --- snappy: every block begins with its size -------------------------------------------------------------
-
-
 def _snappy(body: memoryview) -> Expansion:
     if body[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         size = _varint(body, 0)
@@ -99,9 +96,6 @@ def _varint(body: memoryview, position: int) -> int:
         if not byte & 0x80:
             return value
     raise _NotSaid
-
-
-# --- lz4 and zstd: frames of blocks, whose size may stand in front ----------------------------------------
 
 
 def _lz4(body: memoryview) -> Expansion:

@@ -1,4 +1,4 @@
-"""Decides nothing of a log: one data directory's logs, as the performers know them, by topic id and partition.
+"""The logs of one data directory, by topic id and partition.
 
 Invariant: a log is opened once per process and only under its own topic id; a log that lies in another's
 place is closed before it is set aside (M63).
@@ -42,8 +42,6 @@ class DirectoryLogs:
         self._configs: dict[str, Mapping[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
         self._found: dict[TopicPartition, OpenedLog] = {}
-
-    # --- start and stop ------------------------------------------------------------------------------
 
     def stored_metadata(self) -> MetadataImage | None:
         """The newest metadata an earlier life kept, and with it the settings of its topics."""
@@ -107,8 +105,6 @@ class DirectoryLogs:
 
     def _settings(self, topic_id: str) -> LogSettings:
         return log_settings(self._configs.get(topic_id, {}), self._defaults)
-
-    # --- runtime.ports.Logs --------------------------------------------------------------------------
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
         """The log of a partition, recovered at start or opened or made now."""
@@ -228,8 +224,6 @@ class DirectoryLogs:
             # Calls that look up several times outlive the step in which they came.
             return lambda: OffsetAnswer(answer.tp, refusal=_GONE)
         return look_up(log, answer)
-
-    # --- runtime.host.LogSizes -----------------------------------------------------------------------
 
     def held(self) -> Iterable[TopicPartition]:
         """Every partition with an open log that the core knows."""

@@ -95,8 +95,6 @@ class ReplicaNode:
         self._servers: list[grpc.aio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    # --- start ---------------------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Recover, register, serve.
 
@@ -316,8 +314,6 @@ class ReplicaNode:
             except StorageFailed as error:
                 line = f"{line}; and the unclean mark could not be set: {error}"
         self._stop_process(code, line)
-
-    # --- stop ----------------------------------------------------------------------------------------
 
     async def shut_down(self) -> ExitCode:
         """Hand leadership over, make everything durable, mark the directory clean."""

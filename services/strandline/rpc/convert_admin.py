@@ -77,9 +77,6 @@ def _configs(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(given))
 
 
-# --- topics ---------------------------------------------------------------------------------------------
-
-
 def read_create_topics(message: pb.CreateTopicsRequest, draw_id: Callable[[], str]) -> CreateTopics:
     """Topics to create, each with a fresh id."""
     return CreateTopics(
@@ -178,9 +175,6 @@ def _results(results: Iterable[TopicResult]) -> list[pb.TopicResult]:
     return messages
 
 
-# --- elections, producers -------------------------------------------------------------------------------
-
-
 def read_elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
     """Elections to hold."""
     is_unclean = message.election_type == pb.ELECTION_TYPE_UNCLEAN
@@ -223,9 +217,6 @@ def write_producer_id(answer: ProducerIdGiven) -> pb.InitProducerIdResponse:
     message = pb.InitProducerIdResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
     write_error(message, answer.refusal)
     return message
-
-
-# --- nodes, metadata ------------------------------------------------------------------------------------
 
 
 def read_list_nodes(message: pb.ListNodesRequest) -> ListNodes:

@@ -46,8 +46,6 @@ _HOST = re.compile(r"[a-zA-Z0-9._:%-]{1,253}")
 """Names, IPv4 and IPv6 with a zone; underscores too, which container networks put into names."""
 _MOST_CHARACTERS = 255
 
-# --- registration ---------------------------------------------------------------------------------------
-
 
 def write_registration(request: RegisterNode) -> pb.RegisterNodeRequest:
     """A registration as the node sends it."""
@@ -168,9 +166,6 @@ def read_registered(message: pb.RegisterNodeResponse) -> NodeRegistered:
     )
 
 
-# --- heartbeat ------------------------------------------------------------------------------------------
-
-
 def write_heartbeat(request: Heartbeat) -> pb.HeartbeatRequest:
     """A node's sign of life."""
     has_metadata = request.metadata_offset != NO_METADATA
@@ -248,9 +243,6 @@ def read_heartbeat_answer(message: pb.HeartbeatResponse) -> HeartbeatAnswer:
         heartbeat_interval_ms=message.heartbeat_interval_ms,
         controller_wall_us=message.controller_wall_us if message.HasField("controller_wall_us") else None,
     )
-
-
-# --- AlterPartition -------------------------------------------------------------------------------------
 
 
 def write_alter_partition(request: AlterPartitionRequest) -> pb.AlterPartitionRequest:

@@ -27,8 +27,6 @@ MAX_TIMEOUT_MS = 600_000
 HIGH_WATERMARK = -1
 """Kafka's offset that stands for the high watermark."""
 
-# --- as the server reads and answers ----------------------------------------------------------------
-
 
 def read_deletions(message: pb.DeleteRecordsRequest, topics: Topics) -> tuple[int, Asked[DeletePartition]]:
     """How long to wait in ms, and what to delete.
@@ -70,9 +68,6 @@ def deletions_response(
         for lost in vain:
             write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
-
-
-# --- as a client asks and reads ---------------------------------------------------------------------
 
 
 def delete_records_request(

@@ -61,8 +61,6 @@ _ISR_JOIN_BACK: dict[int, IsrJoin] = {int(number): value for value, number in _I
 _DURABILITY_BACK: dict[int, Durability] = {int(number): value for value, number in _DURABILITY.items()}
 _ROLE_BACK: dict[int, Role] = {int(number): value for value, number in _ROLE.items()}
 
-# --- rules, roles, endpoints --------------------------------------------------------------------------
-
 
 def write_rules(rules: Rules) -> metadata_pb2.Rules:
     """The four settings as numbers."""
@@ -121,9 +119,6 @@ def read_endpoint(message: partition_pb2.Endpoint) -> Endpoint:
     return Endpoint(message.host, message.port)
 
 
-# --- nodes --------------------------------------------------------------------------------------------
-
-
 def write_node(node: NodeImage) -> metadata_pb2.NodeMetadata:
     """One node, whole."""
     return metadata_pb2.NodeMetadata(
@@ -150,9 +145,6 @@ def read_node(message: metadata_pb2.NodeMetadata) -> NodeImage:
         fenced=message.fenced,
         shutting_down=message.shutting_down,
     )
-
-
-# --- topics -------------------------------------------------------------------------------------------
 
 
 def write_partition(partition: PartitionImage) -> metadata_pb2.PartitionMetadata:
@@ -226,9 +218,6 @@ def read_topic(message: metadata_pb2.TopicMetadata) -> TopicImage:
         configs=tuple(sorted(message.configs.items())),
         partitions=tuple(read_partition(message.topic_id, partition) for partition in message.partitions),
     )
-
-
-# --- the whole state, or a change of it ---------------------------------------------------------------
 
 
 def write_image(image: MetadataImage) -> metadata_pb2.ClusterMetadata:

@@ -31,8 +31,6 @@ from strandline.rpc.addressing import (
 from strandline.rpc.convert_errors import read_error, write_error
 from strandline.v1 import leader_service_pb2 as pb
 
-# --- as the server reads and answers ----------------------------------------------------------------
-
 
 def read_asker(message: pb.OffsetForLeaderEpochRequest | pb.ListOffsetsRequest, topics: Topics) -> ReplicaState | None:
     """Who asks; None for a client.
@@ -129,9 +127,6 @@ def offsets_response(
         for lost in vain:
             write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
-
-
-# --- as a follower or a client asks and reads -------------------------------------------------------
 
 
 def epoch_ends_request(

@@ -92,8 +92,6 @@ class Driver:
             sentence = f"{type(error).__name__}: {sentence} (at {_origin(error)})"
         self._stop(code, sentence)
 
-    # --- callers -------------------------------------------------------------------------------------
-
     async def ask(self, build: Callable[[int, int], Event], answer_type: type[_Answer], named: int = 1) -> _Answer:
         """Step the event that ``build(now_ms, request_id)`` makes, and wait for its one answer.
 
@@ -134,8 +132,6 @@ class Driver:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-
-    # --- time ----------------------------------------------------------------------------------------
 
     async def tick_forever(self, every_ms: int = 50) -> None:
         """Step `Ticked` until cancelled: deadlines come due by it."""

@@ -95,8 +95,6 @@ class Performers:
             want.Halt: self._halt,
         }
 
-    # --- files ---------------------------------------------------------------------------------------
-
     def _open(self, effect: want.OpenLog) -> Event:
         found = self._logs.open(effect.tp, effect.topic)
         return LogOpened(self._clock(), effect.tp, *found)
@@ -114,8 +112,6 @@ class Performers:
     def _apply_retention(self, effect: want.ApplyRetention) -> Event | None:
         offset = self._logs.expired(effect.tp, effect.high_watermark)
         return RetentionFound(self._clock(), effect.tp, offset) if offset is not None else None
-
-    # --- answers -------------------------------------------------------------------------------------
 
     def _answer_fetch(self, effect: want.AnswerFetch) -> Event | None:
         room = self._calls.room_bytes(effect.request_id, effect.max_bytes)

@@ -96,8 +96,6 @@ class Session:
         self._watching: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
 
-    # --- registration --------------------------------------------------------------------------------
-
     async def register(self, request: RegisterNode) -> NodeRegistered:
         """Register, waiting out every failure that may pass; then tell the core who it is.
 
@@ -139,8 +137,6 @@ class Session:
     def _node_epoch(self) -> NodeEpoch:
         assert self._host.node_epoch is not None, "only a registered node speaks in its own name"
         return self._host.node_epoch
-
-    # --- heartbeats ----------------------------------------------------------------------------------
 
     async def beat_forever(self) -> None:
         """Send heartbeats until cancelled."""
@@ -245,8 +241,6 @@ class Session:
         except TimeoutError:
             return
 
-    # --- metadata ------------------------------------------------------------------------------------
-
     async def watch_forever(self) -> None:
         """Follow the metadata until cancelled, over any number of connections."""
         backoff = self._backoff()
@@ -297,8 +291,6 @@ class Session:
         if self._watching is not None:
             self._watching.cancel()
 
-    # --- AlterPartition ------------------------------------------------------------------------------
-
     def alter_partition(self, effect: SendAlterPartition) -> None:
         """Propose ISRs; ends in exactly one event."""
         self._spawn(self._alter(effect))
@@ -314,8 +306,6 @@ class Session:
                 return
             answer = AlterPartitionAnswer(refusal=error.refusal)
         driver.step(AlterPartitionAnswered(driver.clock(), sequence, answer))
-
-    # --- reports of logs -----------------------------------------------------------------------------
 
     def report_logs(self, effect: SendReplicaLogs) -> None:
         """Report logs to the controller; ends in exactly one event."""

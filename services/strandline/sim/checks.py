@@ -59,8 +59,6 @@ class Checks:
         """The hash of everything committed below ``offset``."""
         return self.of(tp).hash_below(offset)
 
-    # --- after a step ---------------------------------------------------------------------------------
-
     def after_step(self, process: Process) -> None:
         """Whatever this step moved is compared with what was committed."""
         hws = process.hws
@@ -115,8 +113,6 @@ class Checks:
         if len(isr.committed) >= leader.image.min_isr and not isr.maximal >= electable:
             raise Broken("I6", f"leader {process.node_id} counts {sorted(isr.maximal)}, electable: {sorted(electable)}")
 
-    # --- members of the ISR ---------------------------------------------------------------------------
-
     def members_complete(self, tp: TopicPartition) -> None:
         """I4, I5: whoever could be elected has everything that was ever below a leader's HW."""
         image = self.metadata.partitions.get(tp)
@@ -161,8 +157,6 @@ class Checks:
             if not any(machine.log(tp).hash_at(committed.end) == wanted for machine in self._world.machines.values()):
                 raise Broken("I16", f"what was committed below {committed.end} is in no log", offset=committed.end - 1)
 
-    # --- files ----------------------------------------------------------------------------------------
-
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
         """I0, I2: batches from index ``first`` on are new in this log."""
         names, headers = self._names, log.headers
@@ -200,8 +194,6 @@ class Checks:
         file = process.disk.logs[tp]
         # One above the log end was saved before this log lost records; recovery reported that (M58).
         process.saved[tp] = min(file.hw_cached, file.leo)
-
-    # --- answers --------------------------------------------------------------------------------------
 
     def answered_produce(self, process: Process, effect: AnswerProduce) -> None:
         """I12: an acknowledgement of acks=all is of what is committed, by a leader with enough in-sync replicas."""
@@ -291,8 +283,6 @@ class Checks:
             if refusal is not None:
                 self._world.coverage.saw(f"alter refused: {refusal.code.name}")
 
-    # --- what the cores report ------------------------------------------------------------------------
-
     def emitted(self, process: Process, emit: Emit) -> None:
         """A node reported a decision."""
         kind = emit.event_type
@@ -329,8 +319,6 @@ class Checks:
             what = f"the new leader {process.node_id} has log start {start}, deleted was below {deleted_below}"
             raise Broken("I27", what, offset=start)
         self._deleted_below[tp] = start
-
-    # --- comings and goings ---------------------------------------------------------------------------
 
     def registered(self, process: Process, node_epoch: NodeEpoch) -> None:
         """A process was given its node epoch. I15: after an unclean stop it has lost its places by then."""

@@ -116,8 +116,6 @@ class Producer(Client):
         self._sent.append(batch)
         self._send(batch)
 
-    # --- one attempt ----------------------------------------------------------------------------------
-
     def _send(self, batch: Batch) -> None:
         if not batch.open:
             return
@@ -173,8 +171,6 @@ class Producer(Client):
 
     def _again(self, batch: Batch) -> None:
         self.world.timeline.after(self.draw.between(*BACKOFF_US), self._send, batch)
-
-    # --- the end --------------------------------------------------------------------------------------
 
     def _give_up(self, batch: Batch) -> None:
         """No more attempts; what comes after it in the sequence cannot be appended any more either."""

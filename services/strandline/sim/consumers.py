@@ -101,8 +101,6 @@ class Consumer(Client):
         payload: Any = found.payload
         return tuple(payload) if found.batches else ()
 
-    # --- where does it end? ---------------------------------------------------------------------------
-
     def _ask_latest(self) -> None:
         leader = self.leader()
         if leader is None:

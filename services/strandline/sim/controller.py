@@ -85,8 +85,6 @@ class Controller:
             self._older.append(before)
         self.world.checks.committed_state(state)
 
-    # --- a store that goes back in time ---------------------------------------------------------------
-
     def roll_back(self, pick: int) -> bool:
         """Put a backup in the store's place, while nobody runs on it."""
         if self.is_old or not self._older:
@@ -118,8 +116,6 @@ class Controller:
         self.world.coverage.saw("controller stopped serving")
         self.world.note("ctl", f"serves no more: {reason}")
         self.world.timeline.after(self.draw.between(50_000, 400_000), self.recover)
-
-    # --- what the network calls -----------------------------------------------------------------------
 
     def serve(self, request: ControllerRequest, call: Call) -> None:
         """A request arrived."""
@@ -179,8 +175,6 @@ class ControllerProcess:
             self.world.timeline.after(TICK_US, self._tick)
             self.step(ControllerTicked(self.now_ms))
 
-    # --- in -------------------------------------------------------------------------------------------
-
     def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
         """Step a request; ``reply`` takes its answer or refusal, after the commit in front of it."""
         self._next_request += 1
@@ -214,8 +208,6 @@ class ControllerProcess:
         """Move leadership to a member of the ISR, as an operator's tool would."""
         self.take(self.core.elect(tp, node_id))
 
-    # --- commits --------------------------------------------------------------------------------------
-
     def _begin_commit(self) -> None:
         if self.committing or not self._pending:
             return
@@ -235,8 +227,6 @@ class ControllerProcess:
         effects, self.committing = self.committing, []
         self._perform(effects)
         self._begin_commit()
-
-    # --- out ------------------------------------------------------------------------------------------
 
     def _perform(self, effects: list[ControllerEffect]) -> None:
         for effect in effects:

@@ -61,8 +61,6 @@ class Deeds(Digest):
         if self.first is not None:
             self.deeds.append(Deed(what, int(node), **more))
 
-    # --- what nodes were told ---------------------------------------------------------------------------
-
     def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
         """Keep what this core was told, if it is about the partition."""
         node = process.node_id
@@ -107,14 +105,10 @@ class Deeds(Digest):
                 kind = "all" if event.acks is Acks.ALL else "1"
                 self._did("produce", node, kind=kind, number=effect.header.record_count)
 
-    # --- what befell machines ---------------------------------------------------------------------------
-
     def befell(self, machine: Machine, what: str) -> None:
         """Keep what befell a machine."""
         number = machine.log(self._tp).leo if what == "power-off" else 0
         self._did(what, machine.node_id, number=number)
-
-    # --- what the controller decided --------------------------------------------------------------------
 
     def decided(self, state: ClusterState) -> None:
         """Keep what somebody made the controller decide: sessions, elections, proposals, settings."""

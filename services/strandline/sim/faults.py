@@ -100,8 +100,6 @@ class Faults:
         mute, deaf = [(one, other) for other in others], [(other, one) for other in others]
         return {"cut": mute + deaf, "mute": mute, "deaf": deaf}[world.shape.outcast_kind]
 
-    # --- choosing -------------------------------------------------------------------------------------
-
     def _machine(self, pick: int) -> Machine:
         """A node; every other time the leader of some partition, where faults hurt most."""
         world = self._world
@@ -120,8 +118,6 @@ class Faults:
 
     def _say(self, text: str) -> None:
         self._world.note("--", text)
-
-    # --- machines -------------------------------------------------------------------------------------
 
     def _kill(self, fault: Fault) -> bool:
         machine = self._machine(fault.pick)
@@ -217,8 +213,6 @@ class Faults:
         self._greedy.begin(fault, tp)
         return True
 
-    # --- durable records that are lost ------------------------------------------------------------------
-
     def _lost_tail(self, fault: Fault) -> bool:
         """A process is killed, and the ends of its logs are gone, durable or not."""
         machine = self._machine(fault.pick)
@@ -276,8 +270,6 @@ class Faults:
     def _draw_of(self, fault: Fault) -> Draw:
         """Keyed by the fault: a plan with one fault less draws the same for the others."""
         return Draw(self._world.shape.seed, Purpose.FAULT, fault.at_us)
-
-    # --- network --------------------------------------------------------------------------------------
 
     def _cut(self, fault: Fault, links: list[Link], text: str) -> bool:
         self._say(f"cut {text} for {fault.duration_us // 1000} ms")
@@ -347,8 +339,6 @@ class Faults:
 
         self._later(fault, undo)
         return True
-
-    # --- the controller -------------------------------------------------------------------------------
 
     def _controller_kill(self, fault: Fault) -> bool:
         self._say("kill -9 controller")

@@ -36,8 +36,6 @@ class Links:
         # Leaders that were given up: what is sent to them fails when the pause is over.
         self._pausing: set[NodeId] = set()
 
-    # --- fetches --------------------------------------------------------------------------------------
-
     def send_fetch(self, effect: want.SendFetch) -> None:
         """Put a fetch on the leader's stream."""
         stream = self._stream_to(effect.leader)
@@ -88,8 +86,6 @@ class Links:
         process = self._process
         process.world.coverage.saw("stream broken")
         process.step(events.FetchFailed(process.now_ms, leader, None, "the stream broke"))
-
-    # --- questions ------------------------------------------------------------------------------------
 
     def send_epoch_ends(self, effect: want.SendEpochEnds) -> None:
         """Ask where epochs ended."""

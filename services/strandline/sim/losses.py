@@ -71,8 +71,6 @@ class Losses:
         is_another_process = self._world.checks.metadata.node_epochs.get(node_id, 0) > lost_in_epoch
         return is_another_process and node_id not in image.unproven
 
-    # --- losing ---------------------------------------------------------------------------------------
-
     def lose_tails(self, machine: Machine, draw: Draw) -> bool:
         """Every log of a machine that is down loses its end, from any batch on. Returns whether any record went."""
         lost = 0

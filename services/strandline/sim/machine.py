@@ -57,8 +57,6 @@ class Machine:
         """How long the next commit takes."""
         return self.draw.between(*self.world.shape.fsync_us) + self.slow_fsync_us
 
-    # --- start and stop -------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Boot, recover the disk, register."""
         if self.running is None:
@@ -158,8 +156,6 @@ class Machine:
         self.world.coverage.saw("clean stop")
         self.kill()
         self.world.timeline.after(self.draw.between(20_000, 600_000), self.start)
-
-    # --- pauses ---------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """SIGSTOP: nothing runs, everything waits."""

@@ -82,8 +82,6 @@ class Network:
         self.parties: dict[int, Party] = {}
         self.broken_streams = 0
 
-    # --- links ----------------------------------------------------------------------------------------
-
     def cut(self, links: list[Link]) -> None:
         """Let nothing pass any more in these directions; several cuts of a link add up."""
         for link in links:
@@ -134,8 +132,6 @@ class Network:
         low, high = self._delay_us
         delay_us = low + self.draw(source, target).next() % (high - low + 1)
         return delay_us + self.clogged_us.get((source, target), 0) if self.clogged_us else delay_us
-
-    # --- calls ----------------------------------------------------------------------------------------
 
     def call(
         self,
@@ -197,8 +193,6 @@ class Network:
         if call.open:
             call.open = False
             call.asker.hand(call.done, None)
-
-    # --- streams --------------------------------------------------------------------------------------
 
     def open_stream(
         self,

@@ -60,8 +60,6 @@ class Process:
         self.saved: dict[TopicPartition, int] = {}
         self._perform: dict[type[Any], Callable[[Any], events.Event | None]] = self._performers()
 
-    # --- time and control -----------------------------------------------------------------------------
-
     @property
     def now_ms(self) -> int:
         """This process's own clock."""
@@ -90,8 +88,6 @@ class Process:
             return
         self.world.timeline.after(self.machine.clock.world_us(TICK_MS), self._tick)
         self.step(events.Ticked(self.now_ms))
-
-    # --- the core -------------------------------------------------------------------------------------
 
     def step(self, event: events.Event) -> None:
         """Let an event happen, with all that follows from it; then everything is checked."""
@@ -169,8 +165,6 @@ class Process:
         sink = self._sinks.pop(request_id, None) if done else self._sinks.get(request_id)
         if sink is not None:
             sink(answer, done)
-
-    # --- performing: files ----------------------------------------------------------------------------
 
     def _performers(self) -> dict[type[Any], Callable[[Any], events.Event | None]]:
         return {
@@ -285,8 +279,6 @@ class Process:
 
     def _tell_flushed(self, tp: TopicPartition, issued: int) -> None:
         self.step(events.LogFlushed(self.now_ms, tp, Offset(issued)))
-
-    # --- performing: answers --------------------------------------------------------------------------
 
     def _answer_produce(self, effect: want.AnswerProduce) -> None:
         self.world.checks.answered_produce(self, effect)

@@ -50,8 +50,6 @@ class Session:
         self._incarnation_id = f"life-{process.node_id}-{process.life}"
         self._known_incarnations: tuple[str, ...] = ()
 
-    # --- registration ---------------------------------------------------------------------------------
-
     def register(self) -> None:
         """Write this process down, then ask for a node epoch until there is one."""
         self._known_incarnations = self._process.disk.begin_incarnation(self._incarnation_id)
@@ -106,8 +104,6 @@ class Session:
         self._beat()
         self._open_watch()
 
-    # --- heartbeats -----------------------------------------------------------------------------------
-
     def _beat(self) -> None:
         process = self._process
         state = process.core.state
@@ -139,8 +135,6 @@ class Session:
         self._world.coverage.saw(f"heartbeat refused: {refusal.code.name}")
         if refusal.code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.INCONSISTENT_CLUSTER_ID):
             self._process.machine.halted(str(refusal))
-
-    # --- metadata -------------------------------------------------------------------------------------
 
     def _open_watch(self) -> None:
         process = self._process
@@ -194,8 +188,6 @@ class Session:
             self._world.network.close(watch, by_opener=True)
             self._later(self._open_watch)
 
-    # --- AlterPartition -------------------------------------------------------------------------------
-
     def alter_partition(self, effect: SendAlterPartition) -> None:
         """Propose ISRs; ends in exactly one event."""
         request = effect.request
@@ -228,8 +220,6 @@ class Session:
         self._world.checks.alter_answered(answer)
         process.step(events.AlterPartitionAnswered(process.now_ms, sequence, answer))
 
-    # --- reports of logs ------------------------------------------------------------------------------
-
     def report_logs(self, effect: SendReplicaLogs) -> None:
         """Report logs to the controller; ends in exactly one event."""
         self._ask(effect.request, partial(self._reported, effect.report_id), copies=True)
@@ -239,8 +229,6 @@ class Session:
         refusal = answer.refusal if isinstance(answer, ReplicaLogsReported) else answer or _NO_ANSWER
         self._world.coverage.saw("logs reported" if refusal is None else f"report refused: {refusal.code.name}")
         process.step(events.ReplicaLogsAnswered(process.now_ms, report_id, refusal))
-
-    # --- asking ---------------------------------------------------------------------------------------
 
     def _ask(self, request: Any, done: Any, *, copies: bool = False, extra_us: int = 0, copy_us: int = 0) -> None:
         controller = self._world.controller

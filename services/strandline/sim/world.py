@@ -132,8 +132,6 @@ class World:
         self.consumers: list[Consumer] = []
         self._ends: dict[TopicPartition, int] = {}
 
-    # --- setting out ----------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Start everything, make the topic, plan the faults."""
         self.controller.start()
@@ -177,8 +175,6 @@ class World:
     def outcast(self) -> NodeId | None:
         """The node that is left broken at the end (L8)."""
         return None if self.shape.outcast is None else NodeId(self.shape.outcast)
-
-    # --- what parts ask of each other -----------------------------------------------------------------
 
     def process_at(self, node: int) -> Process:
         """The process that runs on a node; asked only when a message has just arrived there."""

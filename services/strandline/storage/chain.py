@@ -63,8 +63,6 @@ class SegmentChain:
         """Where the active segment ends."""
         return self._segments[-1].next_offset
 
-    # --- growing and shrinking -----------------------------------------------------------------------
-
     def add(self, base_offset: Offset) -> None:
         """Begin a new active segment.
 
@@ -106,8 +104,6 @@ class SegmentChain:
     def _remove(self, segment: Segment) -> None:
         segment.remove()
         self.unsynced.removed(segment)
-
-    # --- finding -------------------------------------------------------------------------------------
 
     def holding(self, offset: Offset) -> Segment:
         """The segment whose range holds ``offset``: the first one below them all, the active one above."""

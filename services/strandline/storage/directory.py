@@ -114,8 +114,6 @@ class DataDirectory:
             _mark_unclean(path, f"{checkpoints.reconciled_epochs.path.name} is damaged; it was durable")
         return cls(path, identity, checkpoints, stopped_cleanly, LowSpaceMark(path, low_space_bytes), lock_fd)
 
-    # --- identity and marks --------------------------------------------------------------------------
-
     def adopt_cluster(self, cluster_id: str) -> None:
         """Bind the directory to the cluster its node has met; for ever.
 
@@ -165,8 +163,6 @@ class DataDirectory:
     def disk_nearly_full(self, now_ms: int) -> bool:
         """Whether produce must be refused before ENOSPC; ``now_ms`` is monotonic."""
         return self.space.disk_nearly_full(now_ms)
-
-    # --- logs ----------------------------------------------------------------------------------------
 
     def log_names(self) -> list[LogName]:
         """Topic and partition of every log in the directory."""

@@ -134,8 +134,6 @@ class Log:
         topic, partition = self.name
         return f"<Log {topic}-{partition} start={self.log_start_offset} leo={self.leo} segments={len(self._segments)}>"
 
-    # --- what it is ----------------------------------------------------------------------------------
-
     @property
     def leo(self) -> Offset:
         """The offset the next record gets (M3)."""
@@ -160,8 +158,6 @@ class Log:
     def segments(self) -> Sequence[Segment]:
         """All segments in order; the last is active."""
         return tuple(self._segments)
-
-    # --- append --------------------------------------------------------------------------------------
 
     def append(
         self, batches: Sequence[Batch | tuple[BatchHeader, memoryview]], base_offset: Offset, leader_epoch: LeaderEpoch
@@ -233,8 +229,6 @@ class Log:
         segment.append(buffers, batches)
         self._segments.unsynced.wrote(segment)
 
-    # --- durability ----------------------------------------------------------------------------------
-
     def issue_flush(self) -> FlushToken:
         """A commit over everything appended, rolled, created and removed up to now (M55)."""
         return self._segments.unsynced.issue(self.leo)
@@ -259,8 +253,6 @@ class Log:
         for segment in self._segments:
             segment.close()
         self._segments.unsynced.close()
-
-    # --- read ----------------------------------------------------------------------------------------
 
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool = True) -> bytes:
         """Whole batches from the one that holds ``start``; ``b""`` if none ends at or below ``end``.
@@ -306,8 +298,6 @@ class Log:
     def bytes_between(self, start: Offset, end: Offset) -> int:
         """Bytes of the batches from the one that holds ``start`` up to, not including, the one that holds ``end``."""
         return self._segments.bytes_between(start, end)
-
-    # --- cut and expire ------------------------------------------------------------------------------
 
     def truncate_to(self, offset: Offset, *, durable: bool | None = None) -> Offset:
         """Cut the log so that it ends at ``offset``, or at the start of the batch that holds it. Returns the LEO.
@@ -411,8 +401,6 @@ class Log:
             self._segments.drop_below(self._log_start_offset)
         else:
             self._segments.restart(self._log_start_offset)
-
-    # --- what else is kept beside the log -------------------------------------------------------------
 
     def save_epochs(self, entries: Sequence[EpochEntry], *, durable: bool | None = None) -> None:
         """Write ``leader-epoch-checkpoint`` (M36).

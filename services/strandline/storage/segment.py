@@ -73,8 +73,6 @@ class Segment:
     def __repr__(self) -> str:
         return f"<Segment {self.base_offset}..{self.next_offset} {self.size_bytes} bytes>"
 
-    # --- writing -----------------------------------------------------------------------------------
-
     def append(self, buffers: Sequence[Buffer], batches: Sequence[BatchHeader]) -> None:
         """Write stamped batches behind the last one; ``batches`` are their headers.
 
@@ -140,8 +138,6 @@ class Segment:
         """
         remove(self.path.with_suffix(".index"))
         remove(self.path.with_suffix(".timeindex"))
-
-    # --- learning what a file holds ----------------------------------------------------------------
 
     def resume(self, trusted_below: Offset) -> bool:
         """Take over the index files as far as they lie below ``trusted_below``; `replay` learns the rest.
@@ -228,8 +224,6 @@ class Segment:
         self._since_index_bytes += size_bytes
         self.size_bytes += size_bytes
         self.next_offset = next_offset
-
-    # --- finding and reading -----------------------------------------------------------------------
 
     def first_timestamp_ms(self) -> int | None:
         """Maximal timestamp of the first batch, from which `roll` by time counts; ``None`` while empty."""

@@ -74,8 +74,6 @@ class _Walk:
         self.order = count()
         self.term = (0, 0, 0)  # commit, LEO at it, floor of the HW
 
-    # --- the course of events --------------------------------------------------------------------------
-
     def run(self) -> None:
         """From the creation of the topic to the end of the day."""
         for outage in self.nodes.outages:
@@ -185,8 +183,6 @@ class _Walk:
     def leads(self) -> bool:
         return self.leader >= 0 and self.leader not in self.dead and self.leader not in self.down
 
-    # --- what the controller commits -------------------------------------------------------------------
-
     def propose(self, now: int, isr: list[int]) -> int | None:
         """The leader's proposal and its answer. When it was committed; None if it was not."""
         self.requests += 1
@@ -267,8 +263,6 @@ class _Walk:
             self.requests = 0
             self.by_node(self.leader, active, "EPOCH_START", start_offset=start, hw=hw, new_isr=self.isr)
 
-    # --- the log ---------------------------------------------------------------------------------------
-
     def leo(self, at: int) -> int:
         commit, start, _ = self.term
         return start + (self.rate * (at - commit) // 1_000_000_000 if self.leader >= 0 else 0)
@@ -295,8 +289,6 @@ class _Walk:
         if self.frozen_at is not None and now > self.frozen_at:
             self.history.freezes.append((self.partition, self.frozen_at, now))
         self.frozen_at = None
-
-    # --- what is told ----------------------------------------------------------------------------------
 
     def note_state(self, now: int, blocker: int = -1) -> None:
         bits = sum(1 << slot for slot, r in enumerate(self.replicas) if r in self.isr)

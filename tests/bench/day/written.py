@@ -91,9 +91,6 @@ def _within(columns: Columns, shape: Shape) -> Columns:
     return {name: values[keep] for name, values in columns.items()}
 
 
-# --- tables ---------------------------------------------------------------------------------------------
-
-
 def _told(rows: list[Row], told: Columns, chosen: np.ndarray, shape: Shape) -> Iterator[pa.Table]:
     """Transitions: rows by type."""
     finished = []
@@ -152,9 +149,6 @@ def _enveloped(table: pa.Table, shape: Shape) -> pa.Table:
     n = table.num_rows
     table = table.append_column("schema_version", pa.repeat(pa.scalar(SCHEMA_VERSION, pa.int32()), n))
     return table.append_column("cluster_id", pa.repeat(shape.cluster_id, n))
-
-
-# --- files ----------------------------------------------------------------------------------------------
 
 
 def _write(root: Path, shape: Shape, dataset: str, hour: int, rows: pa.Table, *, compacted: bool, doubled: bool) -> int:

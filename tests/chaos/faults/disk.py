@@ -118,8 +118,6 @@ class Disk:
             self._process = None
         shutil.rmtree(self._state, ignore_errors=True)
 
-    # --- faults --------------------------------------------------------------------------------------
-
     def cut_power(self, pids: Iterable[int] = (), *, seed: int | None = None) -> PowerCut:
         """Power goes: drops what was not synced, kills the processes that used the disk, then power is back.
 
@@ -152,8 +150,6 @@ class Disk:
         """No rules, no limit."""
         self._order("heal")
 
-    # --- what it saw ---------------------------------------------------------------------------------
-
     @property
     def counts(self) -> dict[str, int]:
         """How often what happened, by name."""
@@ -181,8 +177,6 @@ class Disk:
     def unsynced(self) -> dict[str, int]:
         """Bytes that no finished sync covers, by path."""
         return dict(self._order("report")["unsynced"])
-
-    # --- talking to it -------------------------------------------------------------------------------
 
     @property
     def _control(self) -> Path:

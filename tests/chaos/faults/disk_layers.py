@@ -49,8 +49,6 @@ class StoredFile:
         weakref.finalize(self, os.close, self._fd)
         self._layers = [Layer(size_before=0)]
 
-    # --- changing and reading ------------------------------------------------------------------------
-
     def read(self, size: int, offset: int) -> bytes:
         """Bytes as a process sees them, durable or not."""
         return os.pread(self._fd, size, offset)
@@ -77,8 +75,6 @@ class StoredFile:
         for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
             if page not in before:
                 before[page] = os.pread(self._fd, PAGE_BYTES, page * PAGE_BYTES)
-
-    # --- syncing -------------------------------------------------------------------------------------
 
     @property
     def unsynced_bytes(self) -> int:
@@ -111,8 +107,6 @@ class StoredFile:
         if issued in self._layers:
             for layer in self._layers[: self._layers.index(issued)]:
                 layer.lost = True
-
-    # --- losing power --------------------------------------------------------------------------------
 
     def undo(self, draw: random.Random | None = None) -> int:
         """Takes back what no sync covered; with ``draw`` a part of it survives, as on a disk. Returns bytes dropped.

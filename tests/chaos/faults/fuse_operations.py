@@ -47,8 +47,6 @@ class FaultyDisk:
         self._cuts = 0
         self._cut_s = 0.0
 
-    # --- the switch and the rules --------------------------------------------------------------------
-
     def cut_power(self, seed: int | None = None) -> Dropped:
         """Power goes: unsynced bytes and names are dropped at once (with a seed: a drawn part survives)."""
         with self._power:
@@ -82,8 +80,6 @@ class FaultyDisk:
         self._power.wait_for(lambda: not self._is_cut)
         if self._cuts != cuts:
             raise _error(errno.EIO)
-
-    # --- files ---------------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int) -> int:
         with self._lock:
@@ -161,8 +157,6 @@ class FaultyDisk:
             raise _error(errno.ENOSPC)
         return wanted - short
 
-    # --- folders and names ---------------------------------------------------------------------------
-
     def mkdir(self, path: str, mode: int) -> None:
         with self._lock:
             self._pass("create", path)
@@ -207,8 +201,6 @@ class FaultyDisk:
             self._pass("fsync", name)
             folder.finish_sync(issued)
             self.counts["folder fsyncs"] += 1
-
-    # --- attributes ----------------------------------------------------------------------------------
 
     def getattr(self, path: str | None, handle: int | None = None) -> dict[str, Any]:
         with self._lock:

@@ -102,8 +102,6 @@ class Cluster:
         """Where a node said it serves, last."""
         return read_address(self.nodes[node_id].directory)
 
-    # --- life ----------------------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Starts the controller, then all nodes; returns when each serves."""
         await self.start_controller()

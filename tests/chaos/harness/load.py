@@ -148,8 +148,6 @@ class Load:
         lines = (self.directory / f"{name}.log").read_text(errors="replace").strip().splitlines()
         return " | ".join(lines[-3:])
 
-    # --- what is seen while it runs ------------------------------------------------------------------
-
     async def _watch(self) -> None:
         while True:
             self.look()
@@ -212,8 +210,6 @@ class Load:
             told = {index: len(times) for index, times in self.acks_since(began_s, clients=clients).items()}
             assert loop.time() < began_s + timeout_s, f"not within {timeout_s:g} s: {count} acks each; got {told}"
             await asyncio.sleep(_LOOK_EVERY_S)
-
-    # --- the end -------------------------------------------------------------------------------------
 
     async def stop_producing(self) -> None:
         """Ends all producers; returns when every send has ended."""

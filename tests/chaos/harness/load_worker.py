@@ -132,8 +132,6 @@ class Worker:
             work.append(self._ask_ends())
         return work
 
-    # --- producers -----------------------------------------------------------------------------------
-
     async def _produce(self, client: str, *, topic: str, acks: int, pause_s: float) -> None:
         """Sends numbered values round robin; ends when told to, after what it sent has ended."""
         async with Producer(
@@ -175,8 +173,6 @@ class Worker:
             self.history.sent(value, SendOutcome.DEFINITE if failed.is_definite else SendOutcome.INDEFINITE)
         else:
             self.history.sent(value, SendOutcome.OK, lies.offset)
-
-    # --- consumers -----------------------------------------------------------------------------------
 
     async def _tail(self, name: str, ends: dict[str, list[int]] | None = None) -> None:
         """Reads every partition from its first record to ``ends``, or to the end that is known at last."""

@@ -64,8 +64,6 @@ class Run:
     _begun: list[Fault] = field(default_factory=list)
     _began_s: float = field(default_factory=time.monotonic)
 
-    # --- faults --------------------------------------------------------------------------------------
-
     async def begin(self, fault: Fault) -> None:
         """Puts a fault in force until `end`, or until the run ends."""
         self.note(f"begin  {fault.described()}")
@@ -100,8 +98,6 @@ class Run:
             if not self.cluster.service(node_id).running:
                 await self.cluster.start_node(node_id)
                 self.healed_s = time.monotonic()
-
-    # --- what happens --------------------------------------------------------------------------------
 
     def note(self, sentence: str) -> None:
         """One line of the story."""

@@ -98,9 +98,6 @@ def replaced(name: str, uid: str, timeout_s: float = 240.0) -> Any:
     return until(look, f"a new {name} is ready", timeout_s)
 
 
-# --- (a) to (e): any cluster ------------------------------------------------------------------------------------
-
-
 def delete_leader(test: Test) -> Outcome:
     """(a) `kubectl delete pod` of a leader."""
     name = pod_of(partitions()[0]["leader"])
@@ -199,9 +196,6 @@ def two_owners(test: Test) -> Outcome:
 def _last_line(name: str) -> str:
     said = in_namespace("logs", name, "--previous", "--tail=1").strip()
     return re.sub(r"/\S*/", "", said)[:160]
-
-
-# --- (f), (g): a cluster of our own -------------------------------------------------------------------------------
 
 
 def lose_machine(test: Test) -> Outcome:

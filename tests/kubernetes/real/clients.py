@@ -102,8 +102,6 @@ class Clients:
             if "ended" in said:
                 raise Failed(f"the clients ended before they said '{word}'")
 
-    # --- what is seen while they run -----------------------------------------------------------------
-
     def now_s(self) -> float:
         """The newest moment of the clients' clock that has arrived here."""
         self._look()
@@ -151,8 +149,6 @@ class Clients:
         """How many records were acknowledged so far."""
         self._look()
         return sum(map(len, self._acks.values()))
-
-    # --- the end -------------------------------------------------------------------------------------
 
     def finish(self) -> list[Anomaly]:
         """Ends the load, reads everything once more, and judges the history."""

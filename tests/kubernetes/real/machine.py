@@ -89,8 +89,6 @@ class OwnCluster:
             raise Failed(f"{SCRIPT.name} {' '.join(words)} ended with {done.returncode}")
         return done.stdout
 
-    # --- faults --------------------------------------------------------------------------------------
-
     def stop_kubelet(self, node: str) -> None:
         """SIGSTOP: the node stops talking to Kubernetes; its pods run on."""
         index = int(node.removeprefix("node"))

@@ -99,9 +99,6 @@ def _survivor(mutant: Mutant, found: Mapping[str, Examined]) -> str:
     return f"{mutant.number} ({mutant.name}) survives all layers"
 
 
-# --- documents ------------------------------------------------------------------------------------------
-
-
 def write(rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
     """Write both documents. A mutant that is not among ``rows`` keeps what was found of it before."""
     kept = {row["number"]: row for row in _read()["mutants"]} | {row["number"]: {**row, "run": facts} for row in rows}

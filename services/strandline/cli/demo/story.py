@@ -80,8 +80,6 @@ class Story:
             self.screen.refresh()
             await self._stop()
 
-    # --- before the load ------------------------------------------------------------------------
-
     async def _start(self) -> None:
         from strandline.cli.processes import ServiceDied
 
@@ -106,8 +104,6 @@ class Story:
                 configs={"min.insync.replicas": "2"},
             )
         self.screen.tell("topic", f"{TOPIC}: {self.corpus.partitions} partitions, 3 replicas each, min ISR 2")
-
-    # --- the load and what happens to it -----------------------------------------------------------
 
     async def _replicate(self, watch: ClusterWatch) -> None:
         watch.begin()
@@ -211,8 +207,6 @@ class Story:
             async with asyncio.timeout(SETTLE_TIMEOUT_MS / 1000):
                 while not all(_settled(copies) for copies in await copies_of(watch.cluster, TOPIC)):
                     await asyncio.sleep(_REFRESH_S)
-
-    # --- all along ------------------------------------------------------------------------------------
 
     def _all_in_sync(self, watch: ClusterWatch) -> bool:
         partitions = watch.partitions

@@ -185,9 +185,6 @@ def forget() -> None:
         each.cache_clear()
 
 
-# --- between the searched state and the controller's ----------------------------------------------------
-
-
 def _outcomes(
     partition: Partition, statuses: Statuses, reports: Reports, decide: Callable[[Draft], None]
 ) -> frozenset[Partition]:

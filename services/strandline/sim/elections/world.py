@@ -207,9 +207,6 @@ def is_stuck(state: State) -> bool:
     )
 
 
-# --- one state for all that differ in names only ---------------------------------------------------------
-
-
 def canonical(state: State) -> State:
     """The state that stands for all that differ from it in the numbers of replicas, or in what can no longer matter.
 

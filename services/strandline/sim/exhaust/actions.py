@@ -60,8 +60,6 @@ class Actions:
         self._proposed: dict[tuple[Local, Image], tuple[Image, Local]] = {}
         self._controlled: dict[Image, list[tuple[str, int, Image]]] = {}
 
-    # --- one node -----------------------------------------------------------------------------------------
-
     def learn(self, local: Local, image: Image) -> Local:
         """Metadata arrives."""
         return self._take(local, self._bench.metadata(local, image))
@@ -88,8 +86,6 @@ class Actions:
             return self._bench.run(core, local, *events)  # type: ignore[arg-type]
         except AssertionError as error:
             raise AssertionBroken(str(error)) from error
-
-    # --- a follower and whom it asks ----------------------------------------------------------------------
 
     def trips(self, asker: Local, asked: Local) -> list[Trip]:
         """The follower's next question reaches the node it follows, and the answer comes or does not."""
@@ -144,8 +140,6 @@ class Actions:
             known = self._heard[asker, answer] = self._run(core, asker, named)[0]
         return known
 
-    # --- a leader and the controller ----------------------------------------------------------------------
-
     def propose(self, local: Local, now: Image) -> tuple[Image, Local]:
         """The leader's proposal reaches the controller: the state then, and the leader that got the answer."""
         known = self._proposed.get((local, now))
@@ -162,8 +156,6 @@ class Actions:
 
     def _decided(self, core: object, local: Local, sequence: int, answer: AlterPartitionAnswer) -> Local:
         return self._run(core, local, AlterPartitionAnswered(NOW_MS, sequence, answer))[0]
-
-    # --- the controller alone -----------------------------------------------------------------------------
 
     def control(self, now: Image) -> list[tuple[str, int, Image]]:
         """What the controller can do on its own: elect or fence, whom, and its state then."""

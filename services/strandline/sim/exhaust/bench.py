@@ -81,8 +81,6 @@ class Bench:
         self.nodes = node_images(replicas)
         self.steps = 0
 
-    # --- in ---------------------------------------------------------------------------------------------
-
     def core(self, local: Local) -> NodeCore:
         """The production core that stands where ``local`` says."""
         core = NodeCore(node_id=NodeId(local.node_id), rules=self.variant.rules, timings=TIMINGS)
@@ -169,8 +167,6 @@ class Bench:
         )
         return MetadataArrived(NOW_MS, told)
 
-    # --- one step ---------------------------------------------------------------------------------------
-
     def run(self, core: NodeCore, local: Local, *events: Event) -> tuple[Local, list[Effect]]:
         """Step ``core`` (which stands at ``local``) through events; where it stands then, and what it asked for."""
         disk, wanted, queue = list(local.log), list[Effect](), list(events)
@@ -215,8 +211,6 @@ class Bench:
         out: list[Effect] = []
         core._isr.maybe_send(NOW_MS, out)
         return next((e.request for e in out if isinstance(e, SendAlterPartition)), None)
-
-    # --- out --------------------------------------------------------------------------------------------
 
     def read(self, core: NodeCore, disk: tuple[Rec, ...]) -> Local:
         """Where ``core`` stands, with the records its log holds."""

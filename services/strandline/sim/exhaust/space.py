@@ -88,8 +88,6 @@ class Space:
                 self._ask(cluster, data, nodes, n, local.follows, None, out)
         return out
 
-    # --- the controller, and who hears of it --------------------------------------------------------------
-
     def _controls(self, cluster_id: int) -> list[tuple[Step, int]]:
         known = self._controlled.get(cluster_id)
         if known is None:
@@ -134,8 +132,6 @@ class Space:
             lesson = None if learned is None else (step, learned, _asks_first(self.locals.values[learned]))
             self._lesson_of[key] = lesson
         return self._lesson_of[key]
-
-    # --- leaders ------------------------------------------------------------------------------------------
 
     def _lead(self, cluster: int, data: int, nodes: State, n: int, part: Leading, out: Successors) -> None:
         written, committed = self.data.values[data]
@@ -196,8 +192,6 @@ class Space:
             known = self._proposed[key] = (altered, self.locals.id_of(leader))
         return known
 
-    # --- followers ----------------------------------------------------------------------------------------
-
     def _ask(
         self, cluster: int, data: int, nodes: State, n: int, leader: int, learned: Step | None, out: Successors
     ) -> None:
@@ -235,8 +229,6 @@ class Space:
                 if trip.asker != asker or trip.leader != asked
             ]
         return known
-
-    # --- canonical states ---------------------------------------------------------------------------------
 
     def _settled(self, cluster: int, data: int, nodes: State) -> State:
         """A state after metadata or the controller moved."""

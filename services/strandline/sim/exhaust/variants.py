@@ -53,9 +53,6 @@ class Variant:
             override(core, tp)
 
 
-# --- what can be taken away ---------------------------------------------------------------------------
-
-
 class FetchOfAnyEpoch(FetchServing):
     """Serves and counts a replica's Fetch whatever leader epoch it names (KIP-320's first try)."""
 

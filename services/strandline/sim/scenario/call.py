@@ -42,8 +42,6 @@ class Call:
             else:
                 self.words.append(word)
 
-    # --- positions ------------------------------------------------------------------------------------
-
     @property
     def end(self) -> int:
         """The column behind the last word."""
@@ -67,8 +65,6 @@ class Call:
         if len(self.words) > count:
             known = ", ".join(f"{name}=" for name in sorted(self.options)) or "no option"
             raise self.wrong(self.words[count], f"nothing more (the line gives {known})")
-
-    # --- kinds of words -------------------------------------------------------------------------------
 
     def node(self, word: Word) -> Actor:
         """A node that was named."""
@@ -169,8 +165,6 @@ class Call:
                 raise self.wrong(word, what)
             found.append((Word(left, word.column), Word(right, word.column + len(left) + 1)))
         return found
-
-    # --- options --------------------------------------------------------------------------------------
 
     def integer_option(self, name: str, default: int) -> int:
         """An option that is a number."""

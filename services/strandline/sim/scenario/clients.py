@@ -76,8 +76,6 @@ class Clients:
         """The id behind a producer's name."""
         return self._producers.setdefault(name, len(self._producers) + 1)
 
-    # --- asking ---------------------------------------------------------------------------------------
-
     def produce(
         self, actor: Actor, header: BatchHeader, values: tuple[str, ...], *, label: str, acks: Acks, timeout_ms: int
     ) -> Call:
@@ -132,8 +130,6 @@ class Clients:
         request_id = self._stage.request_id()
         self.calls[call.label] = self._open[request_id] = call
         return call, request_id
-
-    # --- answers --------------------------------------------------------------------------------------
 
     def produced(self, request_id: int, result: ProduceResult) -> None:
         """A produce was answered."""

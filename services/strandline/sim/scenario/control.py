@@ -81,8 +81,6 @@ class Control:
         # Every metadata message ever sent to a node, for tellers of late deliveries.
         self.told: dict[str, list[MetadataImage]] = {}
 
-    # --- the process ----------------------------------------------------------------------------------
-
     @property
     def _stored(self) -> ClusterState | None:
         return self._store[-1] if self._store else None
@@ -133,8 +131,6 @@ class Control:
         assert self.core is not None, "a verb made sure that the controller runs"
         return self.core
 
-    # --- steps ----------------------------------------------------------------------------------------
-
     def step(self, event: ControllerEvent) -> None:
         """One event for the controller."""
         self._stage.observers.trace(CONTROLLER, event)
@@ -181,8 +177,6 @@ class Control:
             raise CallRefused(answer)
         assert isinstance(answer, kind)
         return answer
-
-    # --- nodes ----------------------------------------------------------------------------------------
 
     def register(self, actor: Actor) -> events.Registered | None:
         """Register a process that begins. None, and a line, if it was refused or cannot reach the controller."""
@@ -271,8 +265,6 @@ class Control:
                 self.beat(actor)
         self.step(ControllerTicked(stage.now_ms))
 
-    # --- metadata -------------------------------------------------------------------------------------
-
     def watch(self, actor: Actor) -> None:
         """Open a node's watch; its snapshot goes out first."""
         if self.core is None or actor.core is None:
@@ -322,8 +314,6 @@ class Control:
         """A node's process ended, and its watch with it."""
         self._watchers.pop(actor.name, None)
 
-    # --- reports of logs ------------------------------------------------------------------------------
-
     def report(self, actor: Actor, request: ReportReplicaLogs) -> Refusal | None:
         """Let the controller hear what a node's log holds, at once. Returns why it did not."""
         if self._is_cut_off(actor):
@@ -334,8 +324,6 @@ class Control:
             return self.ask(request, ReplicaLogsReported).refusal
         except CallRefused as error:
             return error.refusal
-
-    # --- AlterPartition -------------------------------------------------------------------------------
 
     def propose(self, actor: Actor, request: AlterPartitionRequest) -> None:
         """Put a leader's proposal on the wire."""

@@ -54,9 +54,6 @@ def _nothing(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Eve
     return []
 
 
-# --- files --------------------------------------------------------------------------------------------
-
-
 def _open(stage: Stage, actor: Actor, effect: want.OpenLog) -> list[events.Event]:
     log = actor.log
     start, leo, hw = Offset(log.log_start), Offset(log.leo), Offset(log.hw_cached)
@@ -135,9 +132,6 @@ def _flush(stage: Stage, actor: Actor, effect: want.Flush) -> list[events.Event]
     return [events.LogFlushed(stage.now_ms, effect.tp, Offset(issued))]
 
 
-# --- questions of nodes -------------------------------------------------------------------------------
-
-
 def _send_fetch(stage: Stage, actor: Actor, effect: want.SendFetch) -> list[events.Event]:
     failed = events.FetchFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
     request_id = _ask(stage, actor, effect, failed)
@@ -193,9 +187,6 @@ def _send(stage: Stage, request_id: int, kind: str, text: str, arrived: events.E
 
     stage.send(Envelope(Link(asked.asker, asked.leader), kind, text, arrive, asked.fail))
     return []
-
-
-# --- answers of leaders -------------------------------------------------------------------------------
 
 
 def _answer_fetch(stage: Stage, actor: Actor, effect: want.AnswerFetch) -> list[events.Event]:
@@ -285,9 +276,6 @@ def _answer_call(stage: Stage, actor: Actor, effect: want.AnswerCall) -> list[ev
     assert isinstance(answer, DeletedPartition)
     stage.clients.deleted(effect.request_id, answer)
     return []
-
-
-# --- the rest -----------------------------------------------------------------------------------------
 
 
 def _send_alter(stage: Stage, actor: Actor, effect: want.SendAlterPartition) -> list[events.Event]:

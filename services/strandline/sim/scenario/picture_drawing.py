@@ -38,9 +38,6 @@ def draw(frame: Frame, where: Layout, progress: float = 1.0) -> list[Line]:
     return canvas.lines()
 
 
-# --- the controller and the ruler -------------------------------------------------------------------------
-
-
 def _draw_controller(canvas: Canvas, frame: Frame, where: Layout) -> None:
     canvas.put(1, 0, _badge(CONTROLLER, where), "controller")
     x = 1 + where.names
@@ -80,9 +77,6 @@ def _differs(frame: Frame, offset: int) -> bool:
     """Whether two nodes have different records at an offset."""
     found = {(c.epoch, c.value) for lane in frame.lanes for c in lane.cells if c.offset == offset}
     return len(found) > 1
-
-
-# --- lanes ------------------------------------------------------------------------------------------------
 
 
 def _draw_lane(canvas: Canvas, lane: Lane, where: Layout, first: int, y: int) -> None:
@@ -145,9 +139,6 @@ def _draw_sent(canvas: Canvas, frame: Frame, where: Layout, y: int) -> None:
             canvas.put(x, y, text, "bad" if sent is not None and sent.is_lost else style)
             x += len(text) + 1
         x += 2
-
-
-# --- words ------------------------------------------------------------------------------------------------
 
 
 LEGEND = "filled: below the high watermark ┃   ×: cut, or acknowledged and in no log   ≠: two logs differ"

@@ -66,8 +66,6 @@ class Camera:
         # A message on its way, kept until it is known whether its arrival can be seen; and the lines told by then.
         self._pending: tuple[Frame, int] | None = None
 
-    # --- commands -------------------------------------------------------------------------------------
-
     def begin(self, command: Command) -> None:
         """A command is about to be carried out."""
         self._command, self._shown, self._taken, self._pending = command, 0, 0, None
@@ -85,8 +83,6 @@ class Camera:
 
     def _is_set(self) -> bool:
         return self.stage.control.partition() is not None
-
-    # --- moments --------------------------------------------------------------------------------------
 
     def _moment(self, moment: Moment, envelope: Envelope | None) -> None:
         if not self.frames:
@@ -117,8 +113,6 @@ class Camera:
         self.frames.append(replace(frame, lanes=lanes, controller_changed=changed))
         self._shown = len(self.stage.lines) if told is None else told
         self._taken += 1
-
-    # --- looking --------------------------------------------------------------------------------------
 
     def _look(self, *flights: Flight) -> Frame:
         stage = self.stage

@@ -1,4 +1,4 @@
-"""Decides nothing: what a scenario's records are made of, and how logs are written down.
+"""What a scenario's records are made of, and how logs are written down.
 
 A record is one word. ``m1@0`` is the record m1 written in leader epoch 0. A batch is a tuple of such words.
 """

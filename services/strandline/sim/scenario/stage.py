@@ -85,8 +85,6 @@ class Stage:
         self._sights: dict[str, Sight] = {}
         self._requests = 0
 
-    # --- telling --------------------------------------------------------------------------------------
-
     def tell(self, line: str) -> None:
         """Print a line of output."""
         self.lines.append(line)
@@ -116,8 +114,6 @@ class Stage:
     def running(self) -> list[Actor]:
         """Every node whose process lives, in the order in which they were named."""
         return [actor for actor in self.actors.values() if actor.is_running]
-
-    # --- steps ----------------------------------------------------------------------------------------
 
     def step(self, actor: Actor, event: events.Event) -> None:
         """One event for one node, and all that follows from it at once."""
@@ -170,8 +166,6 @@ class Stage:
             self.observers.moment(Moment.TICKED, None)
             if settle:
                 self.settle()
-
-    # --- processes and disks --------------------------------------------------------------------------
 
     def add(self, name: str, timings: NodeTimings, *, observer: bool) -> Actor:
         """A new node, without a process yet."""
@@ -230,8 +224,6 @@ class Stage:
         actor.issued_leo = None
         actor.log.end_flush()
         self.step(actor, events.LogFlushed(self.now_ms, TP, Offset(issued)))
-
-    # --- the wire -------------------------------------------------------------------------------------
 
     def send(self, envelope: Envelope) -> None:
         """Put a message on the wire."""

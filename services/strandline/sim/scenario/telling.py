@@ -36,9 +36,6 @@ def number(value: int | None) -> str:
     return NOBODY if value is None else str(value)
 
 
-# --- messages -----------------------------------------------------------------------------------------
-
-
 def fetch_text(part: FetchPartition) -> str:
     """What a fetch says of itself."""
     words = [f"fetch offset={part.fetch_offset}"]
@@ -133,9 +130,6 @@ def partition_in(image: MetadataImage) -> PartitionImage | None:
     return next((p for topic in image.topics for p in topic.partitions if p.tp == TP), None)
 
 
-# --- callers ------------------------------------------------------------------------------------------
-
-
 def produced_text(result: ProduceResult) -> str:
     """How a produce ended."""
     if result.refusal is None:
@@ -153,9 +147,6 @@ def deleted_text(answer: DeletedPartition) -> str:
 def refused_text(refusal: Refusal) -> str:
     """A refusal by its name."""
     return f"refused {refusal.code.name}"
-
-
-# --- a node -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

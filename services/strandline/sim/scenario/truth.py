@@ -74,8 +74,6 @@ class Truth:
         self.broken.setdefault(invariant, how)
         lines.append(f"!! {invariant} is broken: {how}")
 
-    # --- when to look ---------------------------------------------------------------------------------
-
     def truncating(self, actor: Actor, offset: int, lines: list[str]) -> None:
         """I11: a log is about to lose everything from ``offset`` on."""
         for record in records_of(actor.log, offset):
@@ -107,8 +105,6 @@ class Truth:
             if found != known:
                 how = f"{leader.name} commits {_shown(found)} at offset {offset}, where {_shown(known)} was committed"
                 self.breaks("I10", leader.name, how, lines)
-
-    # --- the properties -------------------------------------------------------------------------------
 
     def _one_leader(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
         for r in replicas:

@@ -1,4 +1,4 @@
-"""Decides nothing: what a verb is."""
+"""A verb of the scenario language: its name, its arguments and what it does."""
 
 from __future__ import annotations
 

@@ -96,9 +96,6 @@ def unfence(call: Call) -> None:
     call.stage.control.beat(actor)
 
 
-# --- metadata -----------------------------------------------------------------------------------------
-
-
 def metadata_to(call: Call) -> None:
     """`metadata-to`: let waiting metadata arrive: all of it in order, or only that of one epoch or version."""
     stage = call.stage
