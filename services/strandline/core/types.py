@@ -1,8 +1,7 @@
 """The words of the field, as types: offsets, epochs, ids, and the values that travel between rooms.
 
-Invariant: every offset is exclusive ("LEO" and "HW" name the next offset), and absence is ``None``. Kafka's -1 stays in
-two places: the fields of `BatchHeader` that a producer left unset, which are copied from the batch as they are, and a
-diverging epoch that a leader's answer left out.
+Invariant: every offset is exclusive ("LEO" and "HW" name the next offset), and absence is ``None``, never -1. Kafka's
+-1 exists only on the wire.
 """
 
 from __future__ import annotations
