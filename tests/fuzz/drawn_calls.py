@@ -13,7 +13,7 @@ import grpc
 from drawn_messages import Words, drawn
 from draws import Draws
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from strandline.core.errors import ErrorCode
@@ -26,8 +26,10 @@ DOCUMENTED = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-"""What `rpc.status` maps refusals to. DEADLINE_EXCEEDED is missing on purpose: drawn requests ask for short waits."""
+"""What `rpc.status` maps refusals to. DEADLINE_EXCEEDED is missing on purpose: short waits are answered."""
 DEADLINE_S = 10.0
+SHORT_S = 1.0
+"""Deadline of a request that asks the node to wait longer than `DEADLINE_S`; only there it may pass."""
 _STREAM_MESSAGES = 4
 
 
@@ -38,14 +40,20 @@ async def call_anything(draws: Draws, channel: Any, service: ServiceDescriptor, 
         AssertionError: the answer is not a documented one.
     """
     method = draws.choice(service.methods)
+    count = draws.integer(1, _STREAM_MESSAGES) if method.client_streaming else 1
+    requests = [_request(draws, method, words) for _ in range(count)]
+    may_wait = any(_asks_to_wait(method, request) for request in requests)
+    deadline_s = SHORT_S if may_wait else DEADLINE_S
     try:
         if method.client_streaming:
-            await _converse(draws, channel, method, words)
+            await _converse(channel, method, requests, deadline_s)
         elif method.server_streaming:
-            await _listen(draws, channel, method, words)
+            await _listen(channel, method, requests[0], deadline_s)
         else:
-            check_answer(await _unary(channel, method)(_request(draws, method, words), timeout=DEADLINE_S))
+            check_answer(await _unary(channel, method)(requests[0], timeout=deadline_s))
     except grpc.aio.AioRpcError as error:
+        if may_wait and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return str(method.name)
         if error.code() not in DOCUMENTED:
             raise AssertionError(f"{method.name}: {error.code()}: {error.details()}") from error
     return str(method.name)
@@ -84,11 +92,23 @@ def _unary(channel: Any, method: MethodDescriptor) -> Any:
     )
 
 
-async def _listen(draws: Draws, channel: Any, method: MethodDescriptor, words: Words) -> None:
+def _asks_to_wait(method: MethodDescriptor, request: bytes) -> bool:
+    """Whether the node may rightly wait beyond any deadline here: it is told to, or by default."""
+    try:
+        message: Any = GetMessageClass(method.input_type).FromString(request)
+    except DecodeError:
+        return False
+    names = method.input_type.fields_by_name
+    if "timeout_ms" in names and (not message.HasField("timeout_ms") or message.timeout_ms > 1_000 * SHORT_S):
+        return True
+    return "max_wait_ms" in names and message.max_wait_ms > 1_000 * SHORT_S
+
+
+async def _listen(channel: Any, method: MethodDescriptor, request: bytes, deadline_s: float) -> None:
     """The first message of a stream of answers."""
     stream = channel.unary_stream(
         _path(method), request_serializer=bytes, response_deserializer=GetMessageClass(method.output_type).FromString
-    )(_request(draws, method, words), timeout=DEADLINE_S)
+    )(request, timeout=deadline_s)
     try:
         if (answer := await stream.read()) is not grpc.aio.EOF:
             check_answer(answer)
@@ -96,14 +116,14 @@ async def _listen(draws: Draws, channel: Any, method: MethodDescriptor, words: W
         stream.cancel()
 
 
-async def _converse(draws: Draws, channel: Any, method: MethodDescriptor, words: Words) -> None:
+async def _converse(channel: Any, method: MethodDescriptor, requests: list[bytes], deadline_s: float) -> None:
     """A few messages on a stream, then its end: every answer that comes is a documented one."""
     stream = channel.stream_stream(
         _path(method), request_serializer=bytes, response_deserializer=GetMessageClass(method.output_type).FromString
-    )(timeout=DEADLINE_S)
+    )(timeout=deadline_s)
     try:
-        for _ in range(draws.integer(1, _STREAM_MESSAGES)):
-            await stream.write(_request(draws, method, words))
+        for request in requests:
+            await stream.write(request)
         await stream.done_writing()
         while (answer := await stream.read()) is not grpc.aio.EOF:
             check_answer(answer)
