@@ -27,6 +27,7 @@ from running_controller import (
     stub_of,
 )
 
+from strandline.controller import tasks
 from strandline.controller.process import ControllerProcess
 from strandline.controller.recover import main as recover
 from strandline.controller.servicer import SERVICE
@@ -400,6 +401,34 @@ async def test_nodes_that_die_together_are_fenced_together(tmp_path: Path) -> No
         ]
         for watch in watches:
             process.prober.suspect(watch)
+        change = await next_change(watching)
+        watching.cancel()
+
+    assert {node.node_id: node.fenced for node in change.metadata.nodes} == {1: True, 2: True}
+
+
+async def test_a_node_that_is_found_gone_a_moment_later_is_fenced_with_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first waits although nobody else is looked at yet: connections break one after the other (M64)."""
+    monkeypatch.setattr(tasks, "_GATHER_S", 0.5)
+    closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = closed.sockets[0].getsockname()[1]
+    closed.close()
+    await closed.wait_closed()
+    async with controller(tmp_path, session_timeout_ms=60_000) as process, stub_of(process) as stub:
+        for node_id in (1, 2, 3):
+            await join(stub, node_id, port=port)
+        watching = stub.WatchMetadata(pb.WatchMetadataRequest())
+        await next_change(watching)
+        header = process.driver.core.state.header
+        first, second = [
+            await process.driver.watch(WatchMetadata(cluster_id=header.cluster_id, node_id=n, node_epoch=NodeEpoch(n)))
+            for n in (NodeId(1), NodeId(2))
+        ]
+        process.prober.suspect(first)
+        await asyncio.wait_for(asyncio.gather(*process.prober._looking.values()), DEADLINE_S)
+        process.prober.suspect(second)
         change = await next_change(watching)
         watching.cancel()
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce, values_of
 
 from strandline.cli.node_self import Incarnation, running_node
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.types import Truncation
+from strandline.replica.logs import METADATA_NAME
 from strandline.rpc.channels import open_channel, parse_endpoint, target
+from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.incarnation import started_ticks
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
@@ -172,6 +176,23 @@ async def test_a_final_refusal_ends_the_process(tmp_path: Path) -> None:
 
     assert code == ExitCode.REFUSED
     assert "this is cluster x" in lines.splitlines()[-1]
+
+
+async def test_a_directory_of_historic_rules_is_refused(tmp_path: Path) -> None:
+    """What was written under a rule that loses acknowledged records is not served; the line has the remedy."""
+    stored = tmp_path / "n" / METADATA_NAME
+    async with a_controller() as controller:
+        async with started(controller, tmp_path / "n") as node, _stub(controller, node):
+            node.process.send_signal(signal.SIGTERM)
+            await node.ended()
+        image = image_from_bytes(stored.read_bytes())
+        assert image is not None
+        stored.write_bytes(image_to_bytes(replace(image, rules=replace(image.rules, truncation=Truncation.KIP_101))))
+        async with started(controller, tmp_path / "n") as node:
+            code, lines = await node.ended()
+
+    assert code == ExitCode.REFUSED
+    assert "truncation=kip-101" in lines and "copy the records into a new cluster" in lines
 
 
 async def test_a_wrong_setting_is_named(tmp_path: Path) -> None:

@@ -357,6 +357,16 @@ async def test_a_restart_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     assert values_of(answer) == ["a", "b", "c"]
 
 
+async def test_what_was_acknowledged_needs_no_look_after_a_crash(tmp_path: Path) -> None:
+    """M55: the recovery point follows each commit, so recovery begins behind what was acknowledged durably."""
+    async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
+        before = node.directory.checkpoints.recovery_points.get((TOPIC, 0))
+        await stub.Produce(produce(batch("a", "b")), timeout=5)
+        after = node.directory.checkpoints.recovery_points.get((TOPIC, 0))
+
+    assert (before or 0, after) == (0, 2)
+
+
 async def test_both_views_of_a_partition_agree(tmp_path: Path) -> None:
     """DescribePartitions and DescribeReplicas of the only replica say the same offsets."""
     async with (
