@@ -22,11 +22,11 @@ from strandline.core.durability import loss_warning
 from strandline.core.effects import Emit
 from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
-from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, PartitionImage, RegisterNode
+from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.node import NodeCore
 from strandline.core.samples import leader_snapshot
 from strandline.core.truncation import historic_fault
-from strandline.core.types import Durability, NodeEpoch, NodeId, TopicPartition
+from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
 from strandline.follower.servicer import SERVICE as FOLLOWER_SERVICE
@@ -79,8 +79,6 @@ class ReplicaNode:
         self.settings = settings
         self.directory = directory
         self._stop_process = stop
-        # The partitions as the newest metadata has them, to say what changed (`role_lines`).
-        self._known: dict[TopicPartition, PartitionImage] = {}
         self.logs = DirectoryLogs(
             directory,
             LogSettings(segment_bytes=settings.segment_bytes, durable=settings.durability is Durability.FSYNC),
@@ -165,7 +163,6 @@ class ReplicaNode:
             self.host,
             stop=self._stop,
             backoff=Backoff,
-            on_image=self._learn,
             oldest_sync_ms=self.flusher.oldest_ms,
         )
         self.readiness = Readiness(
@@ -199,26 +196,22 @@ class ReplicaNode:
             alter_partition=self.session.alter_partition,
             report_logs=self.session.report_logs,
             refresh=self.session.refresh,
-            believe=self.session.believe,
+            believe=self._believe,
             ignore=self.session.ignore,
             look_up=self._lookups.begin,
         )
         self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names))
 
-    def _learn(self, image: MetadataImage) -> None:
-        if lines := list(following(self.host.node_id, self._known, image)):
-            # Told aside: a node that follows thousands of partitions anew has better things to do.
+    def _believe(self, image: MetadataImage) -> None:
+        """Take over what the core believed, before anything follows from it."""
+        # Compared with the directory, so before the session changes that.
+        if lines := list(following(self.host.node_id, self.host.topics.partition, image)):
+            # Logged in a thread: a node that follows thousands of partitions at once must not be held up by it.
             asyncio.get_running_loop().run_in_executor(None, tell_following, self.host.node_id, lines)
-        self._know(image)
+        self.session.believe(image)
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
         self.peers.drop_stale_channels()
-
-    def _know(self, image: MetadataImage) -> None:
-        gone = set(image.deleted_topic_ids)
-        if gone:
-            self._known = {tp: known for tp, known in self._known.items() if tp.topic_id not in gone}
-        self._known.update((partition.tp, partition) for topic in image.topics for partition in topic.partitions)
 
     def _tell_state(self) -> None:
         for leader in self._core.state.leaders.values():

@@ -7,7 +7,7 @@ Invariant: nothing is told of an image that is older than what the node knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import structlog
 
@@ -24,12 +24,15 @@ def tell_following(node_id: NodeId, lines: Iterable[Mapping[str, object]]) -> No
 
 
 def following(
-    node_id: NodeId, known: Mapping[TopicPartition, PartitionImage], image: MetadataImage
+    node_id: NodeId, known: Callable[[TopicPartition], PartitionImage | None], image: MetadataImage
 ) -> Iterator[dict[str, object]]:
-    """The fields of one line for each partition that ``node_id`` follows anew, or waits to follow."""
+    """The fields of one line for each partition that ``node_id`` begins to follow, or waits to follow.
+
+    ``known``: a partition as the metadata before this image had it.
+    """
     for topic in image.topics:
         for now in topic.partitions:
-            before = known.get(now.tp)
+            before = known(now.tp)
             if before is not None and now.leader_epoch <= before.leader_epoch:
                 continue
             if now.leader != node_id and node_id in (*now.replicas, *now.observers):

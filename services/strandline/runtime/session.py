@@ -60,10 +60,7 @@ _NOTHING_KNOWN = frozenset(
 
 
 class Session:
-    """One process's membership.
-
-    ``stop`` ends the process; ``on_image`` is given each image that the core believed, before anything follows from it.
-    """
+    """One process's membership. ``stop`` ends the process."""
 
     def __init__(
         self,
@@ -72,14 +69,12 @@ class Session:
         *,
         stop: Callable[[ExitCode, str], NoReturn],
         backoff: Callable[[], Backoff],
-        on_image: Callable[[MetadataImage], None] = lambda _: None,
         oldest_sync_ms: Callable[[int, int], int] = lambda _now_ms, _longest_look_ms: 0,
     ) -> None:
         self._controller = controller
         self._host = host
         self._stop = stop
         self._backoff = backoff
-        self._on_image = on_image
         self._oldest_sync_ms = oldest_sync_ms
         self._cluster_id = ""
         self.session_timeout_ms = 9_000
@@ -278,7 +273,6 @@ class Session:
         self._position = later_of(self._position, image.position)
         is_first = self._host.topics.metadata_offset < 0
         self._host.topics.apply(image)
-        self._on_image(image)
         if is_first or self.is_fenced:
             self._beat_now.set()
 

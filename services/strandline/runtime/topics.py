@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.messages import Endpoint, MetadataImage, NodeImage, TopicImage
-from strandline.core.types import NodeId
+from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.types import NodeId, TopicPartition
 
 
 class TopicDirectory:
@@ -67,6 +67,14 @@ class TopicDirectory:
         """The topic's name, empty if unknown."""
         topic = self._topics.get(topic_id)
         return topic.name if topic is not None else ""
+
+    def partition(self, tp: TopicPartition) -> PartitionImage | None:
+        """A partition as the newest metadata has it; None if it names none."""
+        topic = self._topics.get(tp.topic_id)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        # A topic comes whole, with its partitions by index.
+        return topic.partitions[tp.partition]
 
     def configs_of(self, topic_id: str) -> Mapping[str, str]:
         """The topic's own settings."""
