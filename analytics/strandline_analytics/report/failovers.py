@@ -4,7 +4,7 @@ leader's first word.
 Times are the controller's: fence and decision are its own events, and the new leader's word is put into its time by
 the offset that it measured, within ``clock_err_us``.
 
-Invariant: a failover is told only with the last three moments; a change without a fence, a planned one, is none. Where
+Invariant: a failover is reported only with the last three moments; a planned change has no fence and is none. Where
 nobody could be elected at once, the old leader is the one that was lost before.
 """
 

@@ -5,7 +5,7 @@ that it declared, and the end of the leader's term (STATISTICS.md#conventions). 
 lost, the first sign of a later leader ends it: its EPOCH_START, or its first look. Beyond that the state is unknown:
 nothing is interpolated and nothing carried forward without limit.
 
-All of it is told in the controller's time, like the terms: a leader whose clock is fast would lose its last looks
+Every time is the controller's, like those of the terms: a leader whose clock is fast would lose its last looks
 otherwise, which are those that a cut is measured by.
 
 Invariant: a sample at or after the end of its term is a zombie's. It is counted and never used.
@@ -36,7 +36,7 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: Data
 
     ``PLACE`` numbers the partition (`silver.places`).
     ``t`` of a row is corrected along its emitter's sequence. ``is_leader`` marks the row of the leader itself, which
-    stands for the look as a whole. ``is_double`` marks a further copy of an event; only the last is used. A look from
+    represents the whole look. ``is_double`` marks a further copy of an event; only the last is used. A look from
     before the commit of its own epoch, told by a clock that nobody measured, counts from that commit on.
 
     Args:

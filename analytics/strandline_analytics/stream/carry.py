@@ -56,7 +56,7 @@ class Carry:
     held: Held | None = None
     terms: Terms = field(default_factory=lambda: Terms({}))
     last_looks: dict[Series, LastLook] = field(default_factory=dict)
-    # Whoever looks later than the first look of a later leader is not believed.
+    # A look that is later than the first look of a later leader is not believed.
     first_looks: dict[Leader, int] = field(default_factory=dict)
     moves: dict[int, Moves] = field(default_factory=dict)
     # The last advance of each reign: a stall may begin at it.

@@ -44,7 +44,7 @@ def leave(
     kept = Carry(
         start_us=start_us,
         held=held,
-        # Of these two the earliest counts, so it may be told again by the events that stay.
+        # Of these two the earliest counts, so events that stay may give it again.
         terms=replace(carry.terms.after(gone), taken_up=scene.terms.taken_up),
         first_looks=scene.first_looks,
         last_looks={series: LastLook(look.at, look.story) for series, look in lasts.items()},

@@ -4,8 +4,8 @@ A look holds to the next one of the same leader, three times the silence that it
 first sign of a later leader, whichever comes first. What is kept of all before is the last look of every series, for
 its end is not known yet.
 
-Times are those of the leader's own clock: what the controller measured of it is told of no partition and does not come
-here, so where a clock is off the batch, which corrects it, decides.
+Times are those of the leader's own clock. The controller's measurements name no partition and do not reach a stream's
+state, so where a clock is off, the batch, which corrects it, is right.
 
 Invariant: times of a series do not go back, also not from one fold to the next.
 """
@@ -50,7 +50,7 @@ class Look:
 
     @property
     def is_leader(self) -> bool:
-        """Whether it is the leader's look at itself, which stands for the look as a whole."""
+        """Whether it is the leader's look at itself, which represents the whole look."""
         return bool(self.story["replica_id"] == self.story["node_id"])
 
     @property

@@ -2,8 +2,8 @@
 
 Imports no Spark. Next steps lead to headings of docs/OPERATIONS.md.
 
-Invariant: a cause that is not known here is unplanned, and told by its name: whoever looks into nothing has lost a
-minute, and no record.
+Invariant: a cause that is not known here is unplanned, and shown by its name: looking into a harmless one costs a
+minute, and missing a harmful one costs records.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _leader_change(event: Event) -> str:
 
 
 def _why_elected(event: Event) -> str:
-    """The reason, where the export's word for it says little to whoever does not know the protocol."""
+    """The reason, where the cause's name alone explains little without knowing the protocol."""
     old = event.get("old_leader")
     whose = "the leader before" if old is None or old < 0 else f"node {old}"
     if event.cause == "unclean_recovery_timeout":

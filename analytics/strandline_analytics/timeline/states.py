@@ -4,7 +4,7 @@ The same step functions as `silver.control`, made from events that have left Spa
 a few partitions, never for figures.
 
 Invariant: before a hole in the partition epochs, and before the first row, the state is unknown and not guessed. Behind
-a change of a type that only a newer version knows it is unknown until the ISR is told anew.
+a change of a type that only a newer version knows, the state is unknown until a row names the ISR again.
 """
 
 from __future__ import annotations

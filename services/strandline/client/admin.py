@@ -261,7 +261,7 @@ class Admin:
     async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
         """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
 
-        ``offsets``: by partition the first offset to keep, at most the HW; LATEST (-1) stands for the HW. Leaders are
+        ``offsets``: by partition the first offset to keep, at most the HW; LATEST (-1) means the HW. Leaders are
         asked, again while a partition has none, for as long as this admin's ``timeout_ms``. Answers by partition, each
         with the refusal that kept it from being complete, if any: OFFSET_OUT_OF_RANGE (nothing was deleted),
         REQUEST_TIMED_OUT (the leader has deleted, an in-sync replica has not; ask again), NETWORK_EXCEPTION.

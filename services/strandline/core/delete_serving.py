@@ -1,7 +1,7 @@
 """Decides what DeleteRecords deletes, and when it is answered: when no clean election can bring the records back.
 
 Invariants: nothing is deleted above the high watermark (M10); a deletion is answered as complete only when every member
-of the maximal ISR has told a log start at or above it (C100, I27); how many calls wait is bounded, and each leaves
+of the maximal ISR has reported a log start at or above it (C100, I27); how many calls wait is bounded, and each leaves
 exactly once, by completion, its deadline, a change of leader or its caller's going away.
 """
 
@@ -94,7 +94,7 @@ class DeleteServing:
         return hw if offset is None else _out_of_range(offset, hw)
 
     def moved(self, leader: LeaderReplica, out: list[Effect]) -> None:
-        """A replica told its log start, or the ISR changed: perhaps a deletion is complete."""
+        """A replica reported its log start, or the ISR changed: perhaps a deletion is complete."""
         for request_id in tuple(self._by_partition.get(leader.log.tp, ())):
             call = self._waiting[request_id]
             self._try_complete(call, leader)
@@ -110,7 +110,7 @@ class DeleteServing:
             self._answer_if_complete(call, out)
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
-        """Release whoever waited too long, with the low watermark so far."""
+        """Answer the calls whose wait is over, with the low watermark so far."""
         for call in [call for call in self._waiting.values() if call.deadline_ms <= now_ms]:
             for tp in tuple(call.wanted):
                 self._settle(call, DeletedPartition(tp, self._state.leaders[tp].low_watermark, TIMED_OUT))
@@ -148,5 +148,5 @@ class DeleteServing:
 def _out_of_range(offset: Offset, hw: Offset) -> Refusal:
     return Refusal(
         ErrorCode.OFFSET_OUT_OF_RANGE,
-        f"offset {offset} must be 0 to {hw}, the high watermark; nothing was deleted; -1 stands for the high watermark",
+        f"offset {offset} must be 0 to {hw}, the high watermark; nothing was deleted; -1 means the high watermark",
     )

@@ -253,7 +253,7 @@ class LeaderReplica:
     @property
     def low_watermark(self) -> Offset | None:
         """The lowest log start among this leader and everybody who may be a member of the ISR (M19); None if one of
-        them has not told its own in this epoch."""
+        them has not reported its own in this epoch."""
         lowest = self.log.log_start_offset
         for node_id in self.isr.maximal - {self.node_id}:
             start = self.progress[node_id].log_start_offset

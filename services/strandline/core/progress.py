@@ -32,7 +32,7 @@ class FollowerProgress:
         # Incarnation whose log passed the divergence check in this leader epoch.
         self.reconciled_by: NodeEpoch | None = None
         self.remote_leo: Offset | None = None
-        # As the last counted fetch told it: durable on the follower. None before the first, or if it told none.
+        # From the last counted fetch: durable on the follower. None before the first, or if the fetch had none.
         self.log_start_offset: Offset | None = None
         self.last_fetch_ms: int | None = None
         self.last_fetch_leader_leo: Offset = Offset(0)

@@ -25,7 +25,7 @@ from strandline.v1 import leader_service_pb2 as pb
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 600_000
 HIGH_WATERMARK = -1
-"""Kafka's offset that stands for the high watermark."""
+"""Kafka's offset that means the high watermark."""
 
 
 def read_deletions(message: pb.DeleteRecordsRequest, topics: Topics) -> tuple[int, Asked[DeletePartition]]:

@@ -1172,7 +1172,7 @@ class DeleteRecordsPartition(_message.Message):
     partition_index: _builtins.int
     """Index of the partition."""
     offset: _builtins.int
-    """The first offset to keep, at most the high watermark; -1 stands for the high watermark, 0 deletes nothing."""
+    """The first offset to keep, at most the high watermark; -1 means the high watermark, 0 deletes nothing."""
     def __init__(
         self,
         *,
