@@ -7,7 +7,8 @@ on completion (D1, M23); a consumer never gets a record at or above the HW of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from strandline.core.effects import AnswerFetch, Effect
 from strandline.core.errors import ErrorCode, Refusal
@@ -18,34 +19,42 @@ from strandline.core.node_state import NodeState
 from strandline.core.parked_fetches import News, ParkedFetch, ParkedFetches
 from strandline.core.types import FetchHw, NodeId, Offset, TopicPartition
 
-Acknowledged = Callable[[LeaderReplica, NodeId, bool, int, list[Effect]], None]
-"""Called for each counted fetch: (leader, replica, remote LEO changed, now_ms, out)."""
 
-Refused = Callable[[TopicPartition, NodeId, ErrorCode], None]
-"""Called for each refused fetch of a replica."""
+class Counted(NamedTuple):
+    """A replica's fetch of one partition that counts as its acknowledgement."""
+
+    leader: LeaderReplica
+    replica: NodeId
+    leo_changed: bool
+
+
+class Received(NamedTuple):
+    """A fetch that was looked at and not answered yet."""
+
+    fetch: ParkedFetch
+    results: list[FetchResult]
+    counted: list[Counted]
 
 
 class FetchServing:
     """Fetch requests of one node, from replicas and consumers, on unary calls and on streams."""
 
-    def __init__(
-        self, state: NodeState, acknowledged: Acknowledged, refused: Refused = lambda _tp, _node_id, _code: None
-    ) -> None:
+    def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._acknowledged = acknowledged
-        self._replica_refused = refused
         self._updated_hw = state.rules.fetch_hw is FetchHw.UPDATED
         self._checked = state.truncation.checked
         self.parked = ParkedFetches()
         self.expired_total = 0
 
-    def arrived(self, event: FetchArrived, out: list[Effect]) -> None:
-        """Count the fetch, then answer it or park it."""
+    def received(self, event: FetchArrived, out: list[Effect]) -> Received:
+        """Look at a fetch and count it. What follows from counting comes before its answer, which is `answer`."""
         request = event.request
         if event.stream_id is not None:
             self.forget(event.stream_id, tuple(p.tp for p in request.partitions), out)
+        counted: list[Counted] = []
         results = [
-            self._receive(part, request.replica, event.at_follower, event.now_ms, out) for part in request.partitions
+            self._receive(part, request.replica, event.at_follower, event.now_ms, counted)
+            for part in request.partitions
         ]
         fetch = ParkedFetch(
             request_id=event.request_id,
@@ -58,7 +67,15 @@ class FetchServing:
             at_follower=event.at_follower,
             partitions={part.tp: part for part in request.partitions},
         )
-        if request.max_wait_ms <= 0 or not request.partitions:
+        return Received(fetch, results, counted)
+
+    def answer(self, received: Received, out: list[Effect]) -> None:
+        """Answer a fetch that was looked at, or park it."""
+        fetch, results, counted = received
+        if self._updated_hw and counted:
+            hw_of = {one.leader.log.tp: one.leader.log.hw for one in counted}
+            results = [r._replace(high_watermark=hw_of.get(r.tp, r.high_watermark)) for r in results]
+        if fetch.max_wait_ms <= 0 or not fetch.partitions:
             self._answer(fetch, results, out)
             return
         ready = self._ready(fetch, results)
@@ -68,20 +85,17 @@ class FetchServing:
             self.parked.park(fetch)
 
     def _receive(
-        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, out: list[Effect]
+        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, counted: list[Counted]
     ) -> FetchResult:
         """One partition on arrival: check, snapshot the HW, count, and say what could be given now."""
         result = self._look(part, replica, at_follower, fresh=True)
         leader = self._state.leaders.get(part.tp)
-        if replica is not None and result.refusal is not None:
-            self._replica_refused(part.tp, replica.node_id, result.refusal.code)
         if replica is None or leader is None or result.refusal is not None or result.diverging is not None:
             return result
         if leader.only_reconciles(replica):
             return result._replace(confirms_lineage=True)
-        changed = leader.observe_fetch(part, replica, now_ms)
-        self._acknowledged(leader, replica.node_id, changed, now_ms, out)
-        return result._replace(high_watermark=leader.log.hw) if self._updated_hw else result
+        counted.append(Counted(leader, replica.node_id, leader.observe_fetch(part, replica, now_ms)))
+        return result
 
     def _look(
         self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, *, fresh: bool

@@ -8,7 +8,7 @@ below its fetch offset is durable (M54).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from strandline.core.effects import Effect, SendEpochEnds, SendFetch, SendForget, SendListOffsets
 from strandline.core.events import (
@@ -34,15 +34,12 @@ from strandline.core.types import NodeId, TopicPartition
 ASK_AGAIN_AFTER_MS = 30_000
 """A question without an answer for so long is asked anew (Kafka: replica.socket.timeout.ms)."""
 
-HwMoved = Callable[[TopicPartition], None]
-
 
 class Fetcher:
     """Asks leaders on behalf of ``state.followers`` and hands each the answers to its own questions."""
 
-    def __init__(self, state: NodeState, hw_moved: HwMoved) -> None:
+    def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._hw_moved = hw_moved
         self._checked = state.truncation.checked
         # Partitions that may be ready to ask; everything else waits for an answer, a commit or a time.
         self._candidates: dict[TopicPartition, None] = {}
@@ -120,8 +117,12 @@ class Fetcher:
         self._candidates.pop(follower.log.tp, None)
         self._backing_off.pop(follower.log.tp, None)
 
-    def fetched(self, event: FetchAnswered, out: list[Effect]) -> None:
-        """Hand out a fetch answer; each partition counts only if this is the question it has under way."""
+    def fetched(self, event: FetchAnswered, out: list[Effect]) -> list[TopicPartition]:
+        """Hand out a fetch answer; each partition counts only if this is the question it has under way.
+
+        Returns the partitions whose HW moved.
+        """
+        moved: list[TopicPartition] = []
         asked = [(a, self._asker(a.tp, event.correlation_id, FetchState.FETCHING)) for a in event.partitions]
         # An answer without divergence is the leader's word that the logs agree; durable before the first append.
         self._reconcile(f for answer, f in asked if f is not None and answer.says_that_logs_agree)
@@ -130,8 +131,9 @@ class Fetcher:
             if follower is None:
                 continue
             if follower.on_fetched(answer, event.now_ms, out):
-                self._hw_moved(answer.tp)
+                moved.append(answer.tp)
             self._answered(follower)
+        return moved
 
     def fetch_failed(self, event: FetchFailed) -> None:
         """No answer; a broken stream fails every question that was under way on it."""

@@ -61,7 +61,7 @@ from strandline.core.produce_serving import ProduceServing
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.reporting import Reporting
 from strandline.core.timings import NodeTimings
-from strandline.core.types import Durability, NodeId, Offset, Rules, TopicPartition
+from strandline.core.types import Durability, NodeId, Rules, TopicPartition
 from strandline.core.views import partition_view, replica_view
 
 EXPAND_CHECK_INTERVAL_MS = 200
@@ -79,10 +79,10 @@ class NodeCore:
         self._fsync = rules.durability is Durability.FSYNC
         self._produce = ProduceServing(self.state)
         self._reports = Reporting(self.state)
-        self._fetches = FetchServing(self.state, self._acknowledged, self._reports.refused)
+        self._fetches = FetchServing(self.state)
         self._offsets = OffsetServing(self.state)
         self._deletions = DeleteServing(self.state)
-        self._fetcher = Fetcher(self.state, self._fetches.parked.wake_consumers)
+        self._fetcher = Fetcher(self.state)
         self._isr = IsrChannel(self.state)
         self._reporter = LogReporter(self.state)
         self._metadata = MetadataFollower(self.state, seen)
@@ -102,14 +102,14 @@ class NodeCore:
             LogRolled: self._log_rolled,
             RetentionFound: self._retention_found,
             ProduceArrived: self._produce_arrived,
-            FetchArrived: self._fetches.arrived,
+            FetchArrived: self._fetch_arrived,
             FetchForgotten: self._fetch_forgotten,
             FetchServed: self._fetch_served,
             CallGone: self._call_gone,
             EpochEndsAsked: self._offsets.epoch_ends,
             OffsetsAsked: self._offsets.offsets,
             DeleteRecordsAsked: self._deletions.asked,
-            FetchAnswered: self._fetcher.fetched,
+            FetchAnswered: self._fetch_answered,
             FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
             EpochEndsAnswered: self._fetcher.epoch_ends,
             EpochEndsFailed: lambda event, _: self._fetcher.question_failed(event),
@@ -171,8 +171,7 @@ class NodeCore:
         return replica_view(self.state, tp)
 
     def _produce_arrived(self, event: ProduceArrived, out: list[Effect]) -> None:
-        grown: dict[TopicPartition, Offset] = {}
-        self._produce.arrived(event, grown, out)
+        grown = self._produce.arrived(event, out)
         for tp, leo_before in grown.items():
             leader = self.state.leaders[tp]
             self._fetches.meet_append(leader, leo_before, event.now_ms)
@@ -202,6 +201,18 @@ class NodeCore:
             self._try_hw(leader, "flush", (leader.node_id,), event.now_ms, out)
         else:
             self._fetcher.consider(event.tp)
+
+    def _fetch_arrived(self, event: FetchArrived, out: list[Effect]) -> None:
+        received = self._fetches.received(event, out)
+        if event.request.replica is not None:
+            self._reports.refused(event.request.replica.node_id, received.results)
+        for leader, replica, leo_changed in received.counted:
+            self._acknowledged(leader, replica, leo_changed, event.now_ms, out)
+        self._fetches.answer(received, out)
+
+    def _fetch_answered(self, event: FetchAnswered, out: list[Effect]) -> None:
+        for tp in self._fetcher.fetched(event, out):
+            self._fetches.parked.wake_consumers(tp)
 
     def _acknowledged(
         self, leader: LeaderReplica, replica: NodeId, leo_changed: bool, now_ms: int, out: list[Effect]

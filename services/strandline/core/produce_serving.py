@@ -39,15 +39,16 @@ class ProduceServing:
         # Ends of the appends with acks=1 that are not durable yet, by partition, in order.
         self._unsettled: dict[TopicPartition, deque[Offset]] = {}
 
-    def arrived(self, event: ProduceArrived, grown: dict[TopicPartition, Offset], out: list[Effect]) -> None:
+    def arrived(self, event: ProduceArrived, out: list[Effect]) -> dict[TopicPartition, Offset]:
         """Append what may be appended; park what must wait.
 
-        ``grown`` receives, for each log that grew, its LEO before this request; the caller then raises
-        HWs and wakes fetches, so a call that is acknowledged at once leaves through `reached`.
+        Returns, for each log that grew, its LEO before this request; the caller then raises HWs and wakes
+        fetches, so a call that is acknowledged at once leaves through `reached`.
         """
+        grown: dict[TopicPartition, Offset] = {}
         if self.purgatory.is_full:
             out.append(AnswerProduce(event.request_id, tuple(self._refused(p, FULL) for p in event.partitions)))
-            return
+            return grown
         call = ParkedProduce(event.request_id, event.acks, event.now_ms + event.timeout_ms)
         required: dict[TopicPartition, Offset] = {}
         for index, part in enumerate(event.partitions):
@@ -62,6 +63,7 @@ class ProduceServing:
             self.purgatory.park(call, required)
         else:
             out.append(AnswerProduce(event.request_id, tuple(call.results)))
+        return grown
 
     def _append(
         self, part: ProducePartition, acks: Acks, grown: dict[TopicPartition, Offset], out: list[Effect]

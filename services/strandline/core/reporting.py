@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from strandline.core.effects import Effect, Emit
-from strandline.core.errors import ErrorCode
 from strandline.core.fetch_counts import COUNT_MS, FetchCounts
 from strandline.core.hw_advances import Advance, HwAdvances
 from strandline.core.leader import LeaderReplica
+from strandline.core.messages import FetchResult
 from strandline.core.node_state import NodeState
 from strandline.core.samples import leader_epochs, local_sample, look_of, member, replica_samples
 from strandline.core.types import NodeId, Offset, TopicPartition
@@ -149,11 +149,14 @@ class Reporting:
         if led is not None:
             led.fetches.fetched(replica, now_ms)
 
-    def refused(self, tp: TopicPartition, replica: NodeId, code: ErrorCode) -> None:
-        """A replica's fetch was refused."""
-        led = self._led.get(tp) if self._samples else None
-        if led is not None:
-            led.fetches.refused(replica, code)
+    def refused(self, replica: NodeId, results: Iterable[FetchResult]) -> None:
+        """A replica's fetch was looked at; what of it was refused is counted."""
+        if not self._samples:
+            return
+        for result in results:
+            led = self._led.get(result.tp)
+            if result.refusal is not None and led is not None:
+                led.fetches.refused(replica, result.refusal.code)
 
     def served(self, leader: LeaderReplica, replica: NodeId, end: Offset) -> None:
         """A replica was sent records up to ``end``."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.effects import Effect
-from strandline.core.fetch_serving import FetchServing
+from strandline.core.fetch_serving import Counted, FetchServing
 from strandline.core.messages import FetchPartition, FetchResult, ReplicaState
 
 
@@ -16,14 +15,13 @@ def _counts_it(
     replica: ReplicaState | None,
     at_follower: bool,
     now_ms: int,
-    out: list[Effect],
+    counted: list[Counted],
 ) -> FetchResult:
-    result: FetchResult = real(serving, part, replica, at_follower, now_ms, out)
+    result: FetchResult = real(serving, part, replica, at_follower, now_ms, counted)
     leader = serving._state.leaders.get(part.tp)
     if result.diverging is not None and replica is not None and leader is not None:
         real.differs()
-        changed = leader.observe_fetch(part, replica, now_ms)
-        serving._acknowledged(leader, replica.node_id, changed, now_ms, out)
+        counted.append(Counted(leader, replica.node_id, leader.observe_fetch(part, replica, now_ms)))
     return result
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from strandline.core.effects import Effect
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.fetch_serving import FetchServing
+from strandline.core.fetch_serving import Counted, FetchServing
 from strandline.core.leader import LeaderReplica
 from strandline.core.messages import FetchPartition, FetchResult, ReplicaState
 from strandline.core.node import NodeCore
@@ -67,11 +66,11 @@ class ServesAnyEpoch(FetchOfAnyEpoch):
     """Serves a replica's Fetch whatever leader epoch it names, but counts it only in its own."""
 
     def _receive(
-        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, out: list[Effect]
+        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, counted: list[Counted]
     ) -> FetchResult:
         if replica is not None and self._names_another_epoch(part):
             return self._look(part, replica, at_follower, fresh=True)
-        return super()._receive(part, replica, at_follower, now_ms, out)
+        return super()._receive(part, replica, at_follower, now_ms, counted)
 
     def _names_another_epoch(self, part: FetchPartition) -> bool:
         image = self._state.images.get(part.tp)
@@ -82,9 +81,9 @@ class CountsAnyEpoch(FetchServing):
     """Refuses a Fetch of another leader epoch, but takes its offset for the follower's LEO all the same."""
 
     def _receive(
-        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, out: list[Effect]
+        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, counted: list[Counted]
     ) -> FetchResult:
-        result = super()._receive(part, replica, at_follower, now_ms, out)
+        result = super()._receive(part, replica, at_follower, now_ms, counted)
         leader = self._state.leaders.get(part.tp)
         if replica is None or leader is None or result.refusal is None or result.refusal.code not in OTHER_EPOCH:
             return result
