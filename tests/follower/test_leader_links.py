@@ -32,6 +32,7 @@ from strandline.core.messages import (
     ReplicaState,
 )
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, Rules, TopicPartition
+from strandline.follower.dialing import DialledLeaders
 from strandline.follower.settings import FollowerSettings
 from strandline.follower.tasks import LeaderLinks
 from strandline.records.batch import stamp
@@ -104,7 +105,8 @@ async def linked(
         disk_nearly_full=lambda _: False,
         node_epoch=NodeEpoch(7),
     )
-    links = LeaderLinks(host, FollowerSettings(question_deadline_ms=500, reconnect_backoff_ms=1))
+    settings = FollowerSettings(question_deadline_ms=500, reconnect_backoff_ms=1)
+    links = LeaderLinks(host, DialledLeaders(host, settings), backoff=settings.backoff)
     try:
         yield links, core, server
     finally:

@@ -32,10 +32,9 @@ from strandline.core.messages import (
     ReportReplicaLogs,
 )
 from strandline.core.types import NodeEpoch, NodeId, Role, Rules
-from strandline.runtime import session as session_module
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.host import Host
-from strandline.runtime.session import Session
+from strandline.runtime.session import Session, SessionTimings
 from strandline.runtime.topics import TopicDirectory
 
 UNREACHABLE = Refusal(ErrorCode.NETWORK_EXCEPTION, "nobody there")
@@ -163,12 +162,11 @@ async def test_a_final_refusal_of_the_registration_ends_the_process() -> None:
     assert "levels 3-4" in ended.value.line
 
 
-async def test_a_node_id_that_stays_in_use_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_id_that_stays_in_use_ends_the_process() -> None:
     """A live process with another directory is waited for only as long as a dead one's session could last."""
-    monkeypatch.setattr(session_module, "_DUPLICATE_MS", -1)
     controller = FakeController()
     controller.registrations = [NodeRegistered(refusal=Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "in use"))]
-    session, _, _ = _session(controller)
+    session, _, _ = _session(controller, timings=SessionTimings(duplicate_ms=-1))
     with pytest.raises(ProcessEnded) as ended:
         await session.register(REQUEST)
 

@@ -7,14 +7,13 @@ while a commit is under way wait behind it and share the next one, so one fsync 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import structlog
 
 from strandline.controller.watches import Watch, Watches
-from strandline.core.controller import ControllerCore
 from strandline.core.controller_effects import (
     Answer,
     Commit,
@@ -27,16 +26,53 @@ from strandline.core.controller_effects import (
 )
 from strandline.core.controller_events import ControllerEvent, ControllerStarted, RequestArrived, WatchArrived
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
+from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.types import TopicPartition
-from strandline.metadata.store import MetadataStore, StoreFailed
+from strandline.metadata.store import StoreFailed
 from strandline.runtime.clock import Clock
 from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.ports import Log
 
-_log = structlog.get_logger("strandline.controller")
+_log: Log = structlog.get_logger("strandline.controller")
 
 _Answer = TypeVar("_Answer")
 Stop = Callable[[ExitCode, str], NoReturn]
+
+
+class Core(Protocol):
+    """The controller's core: `core.controller.ControllerCore`, or one that is watched."""
+
+    @property
+    def state(self) -> ClusterState:
+        """What is decided so far."""
+        ...
+
+    @property
+    def serves(self) -> bool:
+        """Whether this reign may serve at all."""
+        ...
+
+    @property
+    def unproven_claims(self) -> int:
+        """Claims of a newer position that carried no proof."""
+        ...
+
+    def step(self, event: ControllerEvent) -> list[ControllerEffect]:
+        """Decides; what it wants done comes back."""
+        ...
+
+
+class Store(Protocol):
+    """What the driver needs of a `metadata.store.MetadataStore`."""
+
+    async def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Make transactions durable, in order and together.
+
+        Raises:
+            StoreFailed: when that is not certain.
+        """
+        ...
 
 
 class Sink(Protocol):
@@ -51,23 +87,32 @@ class ControllerDriver:
     """The one owner of the core and of the store."""
 
     def __init__(
-        self, core: ControllerCore, store: MetadataStore, *, clock: Clock, sink: Sink, watches: Watches, stop: Stop
+        self,
+        core: Core,
+        store: Store,
+        *,
+        clock: Clock,
+        sink: Sink,
+        watches: Watches[Any],
+        stop: Stop,
+        log: Log = _log,
     ) -> None:
         self.core = core
         self.clock = clock
         self.watches = watches
-        self.on_stop_serving: Callable[[], None] = lambda: None
+        self.on_stop_serving: Callable[[str], None] = lambda _reason: None
         self.on_refusal: Callable[[str, Refusal], None] = lambda _answer, _refusal: None
         self._store = store
         self._sink = sink
         self._stop = stop
+        self._log = log
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._ids = count(1)
         self._pending: list[ControllerEffect] = []
         self._work = asyncio.Event()
         self._performing = False
 
-    def begin(self, core: ControllerCore, started: ControllerStarted) -> None:
+    def begin(self, core: Core, started: ControllerStarted) -> None:
         """Go on with another core, whose reign begins here; what was asked of the last one was refused."""
         self.core = core
         self.step(started)
@@ -78,7 +123,11 @@ class ControllerDriver:
             effects = self.core.step(event)
         except AssertionError as error:
             self._stop(ExitCode.INVARIANT_BROKEN, f"the controller's core broke an invariant: {error!r}")
-        if self._pending or self._performing or any(isinstance(effect, Commit) for effect in effects):
+        self.take(effects)
+
+    def take(self, effects: list[ControllerEffect]) -> None:
+        """Perform effects now, or behind the commit that is in front of them."""
+        if self._pending or self._performing or any(type(effect) is Commit for effect in effects):
             self._pending += effects
             self._work.set()
             return
@@ -94,7 +143,7 @@ class ControllerDriver:
         assert isinstance(answer, kind), f"{type(answer)} is no answer to {type(request)}"
         return answer
 
-    async def watch(self, request: WatchMetadata) -> Watch:
+    async def watch(self, request: WatchMetadata) -> Watch[Any]:
         """Open a watch; the caller closes it.
 
         Raises:
@@ -175,6 +224,6 @@ class ControllerDriver:
             future.set_result(self.watches.open(effect))
 
     def _stop_serving(self, effect: StopServing) -> None:
-        _log.error("serving no more", reason=effect.reason)
+        self._log.error("controller stopped serving", reason=effect.reason)
         self.watches.end_all(Refusal(ErrorCode.NOT_CONTROLLER, effect.reason))
-        self.on_stop_serving()
+        self.on_stop_serving(effect.reason)

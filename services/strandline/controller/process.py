@@ -40,6 +40,7 @@ from strandline.export.sink import EventSink
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
 from strandline.rpc.channels import parse_endpoint, target
+from strandline.rpc.convert_metadata import write_image
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.identity import CallerRole
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
@@ -117,10 +118,10 @@ class ControllerProcess:
             self._store,
             clock=monotonic_ms,
             sink=CountedSink(self.sink, self._seen.counts),
-            watches=Watches(settings.watch_backlog),
+            watches=Watches(settings.watch_backlog, write_image),
             stop=self._stop_process,
         )
-        self.driver.on_stop_serving = self._store_in_doubt.set
+        self.driver.on_stop_serving = lambda _reason: self._store_in_doubt.set()
         self.driver.on_refusal = self._seen.refused
         self.prober = Prober(self.driver, settings.probe_deadline_ms)
         servicer = ControllerServicer(

@@ -20,6 +20,7 @@ from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, Node
 from strandline.rpc import convert_admin as admin
 from strandline.rpc import convert_controller as convert
 from strandline.rpc import convert_reports as reports
+from strandline.rpc.convert_metadata import write_watch_news
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
@@ -32,7 +33,11 @@ class ControllerServicer:
     """ControllerService of one controller. ``on_watch_ended`` hears of every watch that its peer ended."""
 
     def __init__(
-        self, driver: ControllerDriver, *, alive_every_ms: int, on_watch_ended: Callable[[Watch], None] = lambda _: None
+        self,
+        driver: ControllerDriver,
+        *,
+        alive_every_ms: int,
+        on_watch_ended: Callable[[Watch[Any]], None] = lambda _: None,
     ) -> None:
         self._driver = driver
         self._alive_every_ms = alive_every_ms
@@ -88,7 +93,15 @@ class ControllerServicer:
         watch = await self._driver.watch(admin.read_watch(request))
         try:
             while True:
-                await context.write(await watch.next_message(self._alive_every_ms))
+                news = await watch.next_news(self._alive_every_ms)
+                await context.write(
+                    write_watch_news(
+                        news.metadata,
+                        is_snapshot=news.is_snapshot,
+                        to_node_epoch=news.node_epoch,
+                        position=news.position,
+                    )
+                )
         finally:
             self._driver.watches.close(watch)
             if watch.refusal is None:

@@ -51,7 +51,7 @@ class Prober:
         self._reporting: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def suspect(self, watch: Watch) -> None:
+    def suspect(self, watch: Watch[Any]) -> None:
         """A watch ended: look, unless a look at this node is under way."""
         if self._closed or watch.node_id is None or watch.node_epoch is None or watch.node_id in self._looking:
             return

@@ -1,34 +1,48 @@
-"""Decides who hears of metadata changes, and what becomes of a watcher that cannot keep up.
+"""The watches on metadata: what each watcher is sent, and what becomes of one that cannot keep up.
 
 Invariant: a watcher gets one snapshot and then every change behind it, in order and without a gap, each
-addressed to its own node epoch (TR15), or its stream ends and says why; nobody's slowness holds others up.
+addressed to its own node epoch (TR15), or its stream ends with a reason; a slow watcher delays no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 from strandline.core.controller_effects import OpenWatch, Publish
 from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.messages import MetadataImage, PositionProof
 from strandline.core.types import NodeEpoch, NodeId
-from strandline.rpc.convert_metadata import write_image, write_watch_answer
-from strandline.v1 import controller_service_pb2 as pb
+
+_Metadata = TypeVar("_Metadata")
 
 
-class Watch:
+class WatchNews(NamedTuple, Generic[_Metadata]):
+    """One message to a watcher."""
+
+    metadata: _Metadata | None
+    """The snapshot or the change, encoded; None is a sign of life."""
+    is_snapshot: bool
+    node_epoch: NodeEpoch | None
+    position: PositionProof | None
+
+
+class Watch(Generic[_Metadata]):
     """One watcher's queue of messages, bounded."""
 
-    def __init__(self, opened: OpenWatch, backlog: int) -> None:
+    def __init__(self, opened: OpenWatch, backlog: int, encode: Callable[[MetadataImage], _Metadata]) -> None:
         self.node_id: NodeId | None = opened.node_id
         self.node_epoch: NodeEpoch | None = opened.node_epoch
         self._backlog = backlog
-        self._waiting: deque[pb.WatchMetadataResponse] = deque()
+        self._waiting: deque[WatchNews[_Metadata]] = deque()
         self._news = asyncio.Event()
         self.refusal: Refusal | None = None
-        self.put(write_watch_answer(opened.snapshot, opened.node_epoch))
+        snapshot = opened.snapshot
+        self.put(WatchNews(encode(snapshot), snapshot.is_snapshot, self.node_epoch, snapshot.position))
 
-    def put(self, message: pb.WatchMetadataResponse) -> None:
+    def put(self, message: WatchNews[_Metadata]) -> None:
         """Add a message; one too many ends the watch, and the watcher comes back for a snapshot."""
         if len(self._waiting) >= self._backlog:
             behind = f"the watcher is {self._backlog} changes behind; reconnect for a snapshot"
@@ -43,7 +57,7 @@ class Watch:
             self.refusal = refusal
         self._news.set()
 
-    async def next_message(self, alive_every_ms: int) -> pb.WatchMetadataResponse:
+    async def next_news(self, alive_every_ms: int) -> WatchNews[_Metadata]:
         """The next message; after ``alive_every_ms`` without one, a sign of life.
 
         Raises:
@@ -57,43 +71,43 @@ class Watch:
                 async with asyncio.timeout(alive_every_ms / 1000):
                     await self._news.wait()
             except TimeoutError:
-                return write_watch_answer(None, self.node_epoch)
+                return WatchNews(None, False, self.node_epoch, None)
         raise Refused.of(self.refusal)
 
 
-class Watches:
-    """Every open watch."""
+class Watches(Generic[_Metadata]):
+    """Every open watch. ``encode`` makes of metadata what all of its watchers are sent."""
 
-    def __init__(self, backlog: int) -> None:
+    def __init__(self, backlog: int, encode: Callable[[MetadataImage], _Metadata]) -> None:
         self._backlog = backlog
-        self._open: set[Watch] = set()
+        self._encode = encode
+        # A dict, because it keeps the order in which they were opened.
+        self._open: dict[Watch[_Metadata], None] = {}
 
-    def open(self, opened: OpenWatch) -> Watch:
+    def open(self, opened: OpenWatch) -> Watch[_Metadata]:
         """Begin a watch with its snapshot."""
-        watch = Watch(opened, self._backlog)
-        self._open.add(watch)
+        watch = Watch(opened, self._backlog, self._encode)
+        self._open[watch] = None
         return watch
 
-    def close(self, watch: Watch) -> None:
+    def close(self, watch: Watch[_Metadata]) -> None:
         """The watcher is gone."""
-        self._open.discard(watch)
+        self._open.pop(watch, None)
 
     def publish(self, change: Publish) -> None:
-        """Send a change to everybody, encoded once; end the watches of superseded processes."""
-        current = {node.node_id: node.node_epoch for node in change.image.nodes}
-        metadata = write_image(change.image)
+        """Send a change to every watcher, encoded once; end the watches of superseded processes."""
+        image = change.image
+        current = {node.node_id: node.node_epoch for node in image.nodes}
+        metadata = self._encode(image)
         for watch in self._open:
-            if watch.node_id in change.image.removed_node_ids:
+            if watch.node_id in image.removed_node_ids:
                 watch.end(Refusal(ErrorCode.STALE_BROKER_EPOCH, f"node {watch.node_id} was removed from the cluster"))
                 continue
             if watch.node_id in current and watch.node_epoch != current[watch.node_id]:
                 watch.end(Refusal(ErrorCode.STALE_BROKER_EPOCH, f"a newer process registered as node {watch.node_id}"))
                 continue
             position = change.position_for(watch.node_id, watch.node_epoch)
-            message = pb.WatchMetadataResponse(
-                node_epoch=watch.node_epoch, metadata=metadata, position_mac=position.mac if position else None
-            )
-            watch.put(message)
+            watch.put(WatchNews(metadata, image.is_snapshot, watch.node_epoch, position))
 
     def end_all(self, refusal: Refusal) -> None:
         """End every watch."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from strandline.rpc.channels import Backoff
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSettings:
@@ -19,3 +21,7 @@ class FollowerSettings:
     ping_every_ms: int = 2_000
     ping_timeout_ms: int = 2_000
     """A leader that does not answer a ping for so long is given up, though its kernel still acks TCP."""
+
+    def backoff(self) -> Backoff:
+        """The waits between one stream to a leader and the next."""
+        return Backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms)

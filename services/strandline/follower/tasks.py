@@ -1,20 +1,20 @@
-"""Decides how this node's questions reach leaders: one long-lived stream per leader for fetches, calls for the rest.
+"""This node's questions to leaders: one long-lived stream per leader for fetches, calls for the rest.
 
 Invariant: every question ends in exactly one event. A broken stream fails all that was asked on it with one
 `FetchFailed`, whatever had been sent; nothing is asked twice here, the core asks again.
+
+How a leader is reached is behind `runtime.ports.Leaders`, so that the simulator runs these very tasks.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, cast
-
-import grpc
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets
-from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.events import (
     EpochEndsAnswered,
     EpochEndsFailed,
@@ -23,38 +23,9 @@ from strandline.core.events import (
     OffsetsAnswered,
     OffsetsFailed,
 )
-from strandline.core.messages import Endpoint, ReplicaState
-from strandline.core.types import BatchHeader, NodeId, TopicPartition
-from strandline.follower.settings import FollowerSettings
-from strandline.records.batch import check_replicated, parse_header
-from strandline.rpc.channels import Backoff, Channels, call
-from strandline.rpc.convert_errors import read_error
-from strandline.rpc.convert_fetch_asking import fetch_stream_message, forget_message, read_fetched
-from strandline.rpc.convert_offsets import (
-    epoch_ends_request,
-    list_offsets_request,
-    read_epoch_ends,
-    read_offsets,
-)
-from strandline.rpc.limits import Keepalive
-from strandline.rpc.status import refusal_of
-from strandline.rpc.tls import Tls
+from strandline.core.types import NodeId, TopicPartition
 from strandline.runtime.host import Host
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
-from strandline.v1 import partition_pb2
-
-_Stream = Any
-"""A FetchStream call in progress; its stub types nothing of read and write."""
-
-
-def split_fetched(payload: memoryview) -> Sequence[BatchHeader]:
-    """Headers of fetched bytes whose CRCs hold and whose offsets are dense; where they begin is the core's check.
-
-    Raises:
-        Refused: CORRUPT_MESSAGE.
-    """
-    return [batch.header for batch in check_replicated(payload, parse_header(payload).base_offset)]
+from strandline.runtime.ports import Backoff, FetchReply, Leaders
 
 
 class LeaderStream:
@@ -63,14 +34,13 @@ class LeaderStream:
     def __init__(self, leader: NodeId, owner: LeaderLinks) -> None:
         self._leader = leader
         self._owner = owner
-        self._settings = owner.settings
-        self._outgoing: deque[pb.FetchStreamRequest] = deque()
+        self._outgoing: deque[SendFetch | SendForget] = deque()
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(owner.done)
 
-    def send(self, message: pb.FetchStreamRequest) -> None:
-        """Put a message on the stream; if it breaks before an answer, the core hears `FetchFailed`."""
+    def send(self, message: SendFetch | SendForget) -> None:
+        """Put a message on the stream; if it breaks before an answer, the core gets `FetchFailed`."""
         self._outgoing.append(message)
         self._wake.set()
 
@@ -80,7 +50,7 @@ class LeaderStream:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        backoff = Backoff(self._settings.reconnect_backoff_ms, self._settings.reconnect_backoff_max_ms)
+        backoff = self._owner.backoff()
         while True:
             await self._wake.wait()
             reason = await self._converse(backoff)
@@ -90,28 +60,28 @@ class LeaderStream:
             await asyncio.sleep(backoff.next_s())
 
     async def _converse(self, backoff: Backoff) -> str:
-        """Dial, talk until the stream breaks, and say why it did."""
-        endpoint = self._owner.host.topics.internal_endpoint_of(self._leader)
-        if endpoint is None:
-            return f"no address of node {self._leader} is known"
-        stream: _Stream = self._owner.stub(endpoint).FetchStream()
-        writer = asyncio.get_running_loop().create_task(self._write(stream))
+        """Dial and talk until the stream breaks; returns why it did."""
         try:
-            while (answer := await stream.read()) is not grpc.aio.EOF:
+            stream = self._owner.leaders.open_stream(self._leader)
+        except Refused as error:
+            return str(error.refusal)
+        writer = asyncio.get_running_loop().create_task(self._write(stream.write))
+        try:
+            while (reply := await stream.read()) is not None:
                 backoff.reset()
-                self._owner.fetched(self._leader, answer)
+                self._owner.fetched(self._leader, reply)
             return "the leader ended the stream"
-        except grpc.aio.AioRpcError as error:
-            return str(refusal_of(error))
+        except Refused as error:
+            return str(error.refusal)
         finally:
             writer.cancel()
             stream.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    async def _write(self, stream: _Stream) -> None:
+    async def _write(self, write: Callable[[SendFetch | SendForget], Coroutine[Any, Any, None]]) -> None:
         while True:
             while self._outgoing:
-                await stream.write(self._outgoing.popleft())
+                await write(self._outgoing.popleft())
             self._wake.clear()
             await self._wake.wait()
 
@@ -119,18 +89,13 @@ class LeaderStream:
 class LeaderLinks:
     """Everything this node asks of leaders (`runtime.ports.Peers`)."""
 
-    def __init__(self, host: Host, settings: FollowerSettings | None = None, *, tls: Tls | None = None) -> None:
-        self.host = host
-        self.settings = settings or FollowerSettings()
-        keepalive = Keepalive(ping_every_ms=self.settings.ping_every_ms, ping_timeout_ms=self.settings.ping_timeout_ms)
-        self._channels = Channels(keepalive=keepalive, tls=tls)
+    def __init__(self, host: Host, leaders: Leaders, *, backoff: Callable[[], Backoff]) -> None:
+        self.leaders = leaders
+        self.backoff = backoff
+        self._driver = host.driver
         self._streams: dict[NodeId, LeaderStream] = {}
         self._questions: set[asyncio.Task[None]] = set()
         self._closed = False
-
-    def stub(self, endpoint: Endpoint) -> Any:
-        """LeaderService at an address."""
-        return pb_grpc.LeaderServiceStub(cast(Any, self._channels.to(endpoint)))
 
     async def close(self) -> None:
         """End all streams and questions; no event comes of them any more."""
@@ -140,58 +105,47 @@ class LeaderLinks:
         await asyncio.gather(*self._questions, return_exceptions=True)
         for stream in self._streams.values():
             await stream.close()
-        await self._channels.close()
+        await self.leaders.close()
 
     def send_fetch(self, effect: SendFetch) -> None:
         """Put a fetch on the leader's stream."""
-        message = fetch_stream_message(
-            effect.request, cluster_id=self._cluster_id, correlation_id=effect.correlation_id
-        )
-        self._stream_to(effect.leader).send(message)
+        stream = self._streams.get(effect.leader)
+        if stream is None:
+            stream = self._streams[effect.leader] = LeaderStream(effect.leader, self)
+        stream.send(effect)
 
     def send_forget(self, effect: SendForget) -> None:
         """End parked fetches on the leader's stream, if there is one."""
         if effect.leader in self._streams:
-            message = forget_message(effect.partitions, cluster_id=self._cluster_id, correlation_id=0)
-            self._streams[effect.leader].send(message)
+            self._streams[effect.leader].send(effect)
 
-    def _stream_to(self, leader: NodeId) -> LeaderStream:
-        stream = self._streams.get(leader)
-        if stream is None:
-            stream = self._streams[leader] = LeaderStream(leader, self)
-        return stream
-
-    def fetched(self, leader: NodeId, answer: pb.FetchStreamResponse) -> None:
+    def fetched(self, leader: NodeId, reply: FetchReply) -> None:
         """A message came on a leader's stream."""
-        refusal = read_error(answer)
-        if refusal is not None:
-            self.fetch_failed(leader, answer.correlation_id, str(refusal))
+        if reply.refusal is not None:
+            self.fetch_failed(leader, reply.correlation_id, str(reply.refusal))
             return
-        partitions = read_fetched(answer.responses, split_fetched)
-        driver = self.host.driver
-        driver.step(FetchAnswered(driver.clock(), leader, answer.correlation_id, partitions))
-        if any(_is_another(leader, row) for topic in answer.responses for row in topic.partitions):
-            self._dial_anew(leader)
+        driver = self._driver
+        driver.step(FetchAnswered(driver.clock(), leader, reply.correlation_id, reply.partitions))
+        if reply.is_another:
+            self._dial_again(leader)
 
     def fetch_failed(self, leader: NodeId, correlation_id: int | None, reason: str) -> None:
         """A fetch, or all of a stream, has no answer."""
         if not self._closed:
-            driver = self.host.driver
+            driver = self._driver
             driver.step(FetchFailed(driver.clock(), leader, correlation_id, reason))
 
-    def _dial_anew(self, leader: NodeId) -> None:
-        """Leave whoever answers in a leader's place: the next question asks anew whom the leader's name stands for.
+    def _dial_again(self, leader: NodeId) -> None:
+        """Leave the node that answers in a leader's place, and look its address up again for the next question.
 
-        A process that is started again may get another address, and somebody else its old one. A connection that was
-        made in between works, to the wrong node, so nothing but this would ever ask for the name again.
+        A process that is started again may get another address, and another process its old one. A connection that
+        was made in between works, to the wrong node, so nothing but this would ever resolve the name again.
         """
-        endpoint = self.host.topics.internal_endpoint_of(leader)
-        if endpoint is not None:
-            self._channels.renew(endpoint, grace_s=self.settings.question_deadline_ms / 1000)
+        self.leaders.renew(leader)
         stream = self._streams.pop(leader, None)
         if stream is not None:
             self._ask(stream.close())
-        self.fetch_failed(leader, None, f"whoever answers at {endpoint} is not node {leader}")
+        self.fetch_failed(leader, None, f"the process that answers at the address of node {leader} is another node")
 
     def send_epoch_ends(self, effect: SendEpochEnds) -> None:
         """Ask where epochs ended."""
@@ -210,69 +164,38 @@ class LeaderLinks:
         """A task ended; only a bug ends one by an exception, and then the process ends with it."""
         self._questions.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.host.driver.fail(error)
+            self._driver.fail(error)
 
-    def drop_stale_channels(self) -> None:
-        """Close channels to addresses that no node has any more; they would dial for ever."""
-        stale = self._channels.endpoints - self.host.topics.internal_endpoints()
-        if stale:
-            self._ask(self._channels.drop(stale))
+    def drop_stale(self) -> None:
+        """Close connections to addresses that no node has any more; they would dial without end."""
+        work = self.leaders.drop_stale()
+        if work is not None:
+            self._ask(work)
 
     async def _epoch_ends(self, effect: SendEpochEnds) -> None:
-        request = epoch_ends_request(effect.questions, cluster_id=self._cluster_id, replica=self._identity)
-        driver = self.host.driver
-        response = await self._call(effect.leader, "OffsetForLeaderEpoch", request)
-        if isinstance(response, Refusal):
-            driver.step(EpochEndsFailed(driver.clock(), effect.leader, effect.correlation_id, str(response)))
+        driver = self._driver
+        try:
+            answers = await self.leaders.epoch_ends(effect)
+        except Refused as error:
+            driver.step(EpochEndsFailed(driver.clock(), effect.leader, effect.correlation_id, str(error.refusal)))
             return
-        answers = read_epoch_ends(response)
         driver.step(EpochEndsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
-        # The question names the epoch: who knows that one, and leads at none, is not the node that leads at it.
+        # The question names the epoch: a node that knows that epoch and leads in none is not the leader of it.
         if any(each.refusal is not None and each.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER for each in answers):
-            self._dial_anew(effect.leader)
+            self._dial_again(effect.leader)
 
     async def _list_offsets(self, effect: SendListOffsets) -> None:
-        request = list_offsets_request(effect.questions, cluster_id=self._cluster_id, replica=self._identity)
-        driver = self.host.driver
-        response = await self._call(effect.leader, "ListOffsets", request)
-        if not isinstance(response, Refusal):
-            answers = read_offsets(response)
-            if _same_order([answer.tp for answer in answers], [question.tp for question in effect.questions]):
-                driver.step(OffsetsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
-                return
-        reason = str(response) if isinstance(response, Refusal) else "the answers do not match the questions"
-        driver.step(OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
-
-    async def _call(self, leader: NodeId, method: str, request: Any) -> Any:
-        """The leader's answer, or the refusal that stands for its absence."""
-        endpoint = self.host.topics.internal_endpoint_of(leader)
-        if endpoint is None:
-            return Refusal(ErrorCode.NETWORK_EXCEPTION, f"no address of node {leader} is known")
+        driver = self._driver
         try:
-            stub_method: Callable[..., Any] = getattr(self.stub(endpoint), method)
-            return await call(stub_method, request, deadline_ms=self.settings.question_deadline_ms)
+            answers = await self.leaders.list_offsets(effect)
         except Refused as error:
-            return error.refusal
-
-    @property
-    def _cluster_id(self) -> str:
-        cluster_id = self.host.topics.cluster_id
-        assert cluster_id is not None, "a leader is asked only after metadata has named it"
-        return cluster_id
-
-    @property
-    def _identity(self) -> ReplicaState:
-        assert self.host.node_epoch is not None, "a leader is asked only after registration"
-        return ReplicaState(self.host.node_id, self.host.node_epoch)
-
-
-def _is_another(asked: NodeId, row: partition_pb2.FetchPartitionResponse) -> bool:
-    """Whether an answer gives its sender away: it does not lead, and names as leader the very node that was asked."""
-    return (
-        int(row.error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        and row.current_leader.HasField("leader_id")
-        and row.current_leader.leader_id == asked
-    )
+            driver.step(OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, str(error.refusal)))
+            return
+        if _same_order([answer.tp for answer in answers], [question.tp for question in effect.questions]):
+            driver.step(OffsetsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
+            return
+        reason = "the answers do not match the questions"
+        driver.step(OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
 
 
 def _same_order(answered: list[TopicPartition], asked: list[TopicPartition]) -> bool:

@@ -29,6 +29,7 @@ from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
+from strandline.follower.dialing import DialledLeaders
 from strandline.follower.servicer import SERVICE as FOLLOWER_SERVICE
 from strandline.follower.servicer import FollowerServicer
 from strandline.follower.settings import FollowerSettings
@@ -171,11 +172,8 @@ class ReplicaNode:
             metadata_offset=lambda: self.host.topics.metadata_offset,
             is_fenced=lambda: self.session.is_fenced,
         )
-        self.peers = LeaderLinks(
-            self.host,
-            FollowerSettings(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms),
-            tls=self._tls,
-        )
+        dialled = FollowerSettings(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
+        self.peers = LeaderLinks(self.host, DialledLeaders(self.host, dialled, tls=self._tls), backoff=dialled.backoff)
         self.sink = EventSink(
             self.directory.path,
             {"node_id": settings.node_id},
@@ -211,7 +209,7 @@ class ReplicaNode:
         self.session.believe(image)
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
-        self.peers.drop_stale_channels()
+        self.peers.drop_stale()
 
     def _tell_state(self) -> None:
         for leader in self._core.state.leaders.values():

@@ -264,13 +264,27 @@ def read_image(
 def write_watch_answer(
     image: MetadataImage | None, to_node_epoch: NodeEpoch | None
 ) -> controller_service_pb2.WatchMetadataResponse:
-    """One message of the watch; without an image it only says that the controller lives."""
-    message = controller_service_pb2.WatchMetadataResponse(node_epoch=to_node_epoch)
-    if image is not None:
-        message.is_snapshot = image.is_snapshot
-        message.metadata.CopyFrom(write_image(image))
-        if image.position is not None:
-            message.position_mac = image.position.mac
+    """One message of the watch; without an image it is a sign of life."""
+    if image is None:
+        return write_watch_news(None, is_snapshot=False, to_node_epoch=to_node_epoch, position=None)
+    return write_watch_news(
+        write_image(image), is_snapshot=image.is_snapshot, to_node_epoch=to_node_epoch, position=image.position
+    )
+
+
+def write_watch_news(
+    metadata: metadata_pb2.ClusterMetadata | None,
+    *,
+    is_snapshot: bool,
+    to_node_epoch: NodeEpoch | None,
+    position: PositionProof | None,
+) -> controller_service_pb2.WatchMetadataResponse:
+    """One message of the watch around metadata that was written for every watcher."""
+    message = controller_service_pb2.WatchMetadataResponse(node_epoch=to_node_epoch, metadata=metadata)
+    if is_snapshot:
+        message.is_snapshot = True
+    if position is not None:
+        message.position_mac = position.mac
     return message
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 Clock = Callable[[], int]
 """Returns ms."""
@@ -30,3 +31,13 @@ def mono_us() -> int:
 def wall_us() -> int:
     """Microseconds since 1970, UTC."""
     return time.time_ns() // 1_000
+
+
+class Clocks(NamedTuple):
+    """What shows a process its time in microseconds; the simulator gives each of its processes other ones."""
+
+    mono_us: Callable[[], int]
+    wall_us: Callable[[], int]
+
+
+SYSTEM_CLOCKS = Clocks(mono_us, wall_us)

@@ -6,8 +6,8 @@ fakes exactly what a node performs against a disk.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from strandline.core.effects import (
     AdvanceLogStart,
@@ -20,10 +20,13 @@ from strandline.core.effects import (
     SendForget,
     SendListOffsets,
 )
+from strandline.core.errors import Refusal
 from strandline.core.events import Event
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
+    EpochEndAnswer,
+    FetchedPartition,
     Heartbeat,
     HeartbeatAnswer,
     MetadataImage,
@@ -193,6 +196,76 @@ class Peers(Protocol):
         ...
 
 
+class FetchReply(NamedTuple):
+    """One answer on a FetchStream: partitions, or why the whole message was refused."""
+
+    correlation_id: int
+    partitions: tuple[FetchedPartition, ...]
+    refusal: Refusal | None = None
+    is_another: bool = False
+    """Whether the process that answers is not the node that was dialled."""
+
+
+class FetchConversation(Protocol):
+    """One FetchStream in progress."""
+
+    async def write(self, message: SendFetch | SendForget) -> None:
+        """Send a fetch, or the end of parked ones."""
+        ...
+
+    async def read(self) -> FetchReply | None:
+        """The next answer; None when the leader ended the stream.
+
+        Raises:
+            Refused: the stream broke.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """End the stream."""
+        ...
+
+
+class Leaders(Protocol):
+    """How a follower reaches leaders."""
+
+    def open_stream(self, leader: NodeId) -> FetchConversation:
+        """Begin a FetchStream.
+
+        Raises:
+            Refused: the leader cannot be dialled.
+        """
+        ...
+
+    async def epoch_ends(self, effect: SendEpochEnds) -> tuple[EpochEndAnswer, ...]:
+        """Ask where epochs ended.
+
+        Raises:
+            Refused: the leader's refusal, or the one that stands for its absence.
+        """
+        ...
+
+    async def list_offsets(self, effect: SendListOffsets) -> tuple[OffsetAnswer, ...]:
+        """Ask for the leader's first and last offset.
+
+        Raises:
+            Refused: as `epoch_ends`.
+        """
+        ...
+
+    def renew(self, leader: NodeId) -> None:
+        """Look the leader's address up again when it is next dialled."""
+        ...
+
+    def drop_stale(self) -> Coroutine[Any, Any, None] | None:
+        """The work of closing connections to addresses that no node has any more; None if there is none."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
 class Controller(Protocol):
     """The controller, at whichever bootstrap address answers.
 
@@ -239,4 +312,20 @@ class Reporter(Protocol):
 
     def emit(self, effect: Emit) -> None:
         """Take one event."""
+        ...
+
+
+class Log(Protocol):
+    """Where a process logs: an event, and what belongs to it by name."""
+
+    def info(self, event: str, **fields: Any) -> object:
+        """Something an operator may want to read later."""
+        ...
+
+    def warning(self, event: str, **fields: Any) -> object:
+        """Something is wrong that may pass."""
+        ...
+
+    def error(self, event: str, **fields: Any) -> object:
+        """Something is wrong that an operator must look at."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import structlog
 
@@ -33,20 +33,32 @@ from strandline.core.messages import (
 )
 from strandline.core.position_proof import later_of
 from strandline.core.types import NodeEpoch
-from strandline.runtime.clock import mono_us, wall_us
+from strandline.runtime.clock import SYSTEM_CLOCKS, Clocks
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.host import Host
-from strandline.runtime.ports import Backoff, Controller
+from strandline.runtime.ports import Backoff, Controller, Log
 
-_log = structlog.get_logger("strandline.session")
+_log: Log = structlog.get_logger("strandline.session")
 
-_FIRST_INTERVAL_MS = 500
-_FAREWELL_INTERVAL_MS = 100
-_SHORTEST_DEADLINE_MS = 500
-_DUPLICATE_MS = 60_000
-"""How long the session of a dead process with another directory is waited out; beyond it that process lives."""
 _WATCH_SILENCE_SESSIONS = 3
-"""A watch that says nothing for so many session time-outs is opened anew."""
+"""A watch that brings nothing for so many session time-outs is opened again."""
+
+
+class SessionTimings(NamedTuple):
+    """Durations in ms. The simulator shortens them with all others of its world."""
+
+    first_interval_ms: int = 500
+    """Between heartbeats until the controller has said how often it wants them."""
+    farewell_interval_ms: int = 100
+    shortest_deadline_ms: int = 500
+    """A heartbeat waits this long for its answer, however short the interval is."""
+    duplicate_ms: int = 60_000
+    """How long the session of a dead process with another directory is waited out; beyond it that process lives."""
+    session_timeout_ms: int = 9_000
+    """Until the controller has said what it is."""
+
+
+USUAL_TIMINGS = SessionTimings()
 
 _NOTHING_KNOWN = frozenset(
     {
@@ -70,16 +82,22 @@ class Session:
         stop: Callable[[ExitCode, str], NoReturn],
         backoff: Callable[[], Backoff],
         oldest_sync_ms: Callable[[int, int], int] = lambda _now_ms, _longest_look_ms: 0,
+        clocks: Clocks = SYSTEM_CLOCKS,
+        timings: SessionTimings = USUAL_TIMINGS,
+        log: Log = _log,
     ) -> None:
         self._controller = controller
         self._host = host
         self._stop = stop
         self._backoff = backoff
         self._oldest_sync_ms = oldest_sync_ms
+        self._clocks = clocks
+        self._timings = timings
+        self._log = log
         self._cluster_id = ""
-        self.session_timeout_ms = 9_000
+        self.session_timeout_ms = timings.session_timeout_ms
         self.is_fenced = True
-        self._interval_ms = _FIRST_INTERVAL_MS
+        self._interval_ms = timings.first_interval_ms
         self._beat_now = asyncio.Event()
         self._want_shut_down = False
         self._may_stop = asyncio.Event()
@@ -98,18 +116,20 @@ class Session:
         """
         backoff = self._backoff()
         last_said = ""
-        began_us = mono_us()
+        began_us = self._clocks.mono_us()
         while True:
             answer = await self._try_to_register(request)
             if answer.refusal is None:
                 break
             refusal = answer.refusal
             is_duplicate = refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-            if not refusal.retriable or (is_duplicate and mono_us() - began_us > 1_000 * _DUPLICATE_MS):
+            if not refusal.retriable or (
+                is_duplicate and self._clocks.mono_us() - began_us > 1_000 * self._timings.duplicate_ms
+            ):
                 self._stop(ExitCode.REFUSED, f"the controller refuses node {request.node_id}: {refusal}")
             if str(refusal) != last_said:
                 last_said = str(refusal)
-                _log.warning("registration waits", reason=last_said)
+                self._log.warning("registration waits", reason=last_said)
             await asyncio.sleep(backoff.next_s())
         return answer
 
@@ -155,7 +175,11 @@ class Session:
 
     @property
     def _wait_ms(self) -> int:
-        return _FAREWELL_INTERVAL_MS if self._want_shut_down else self._interval_ms
+        return self._timings.farewell_interval_ms if self._want_shut_down else self._interval_ms
+
+    @property
+    def _deadline_ms(self) -> int:
+        return max(self._interval_ms, self._timings.shortest_deadline_ms)
 
     async def _beat(self) -> HeartbeatAnswer | None:
         heartbeat = Heartbeat(
@@ -168,16 +192,16 @@ class Session:
             clock_err_us=self._clock_err_us,
             position=self._position,
         )
-        began_us, began_mono_us = wall_us(), mono_us()
+        began_us, began_mono_us = self._clocks.wall_us(), self._clocks.mono_us()
         try:
-            answer = await self._controller.heartbeat(heartbeat, max(self._interval_ms, _SHORTEST_DEADLINE_MS))
-            self._compare_clocks(answer, began_us, mono_us() - began_mono_us)
+            answer = await self._controller.heartbeat(heartbeat, self._deadline_ms)
+            self._compare_clocks(answer, began_us, self._clocks.mono_us() - began_mono_us)
         except Refused as error:
             self._check(error.refusal)
             return None
         if answer.refusal is not None:
             self._check(answer.refusal)
-            _log.warning("heartbeat refused", reason=str(answer.refusal))
+            self._log.warning("heartbeat refused", reason=str(answer.refusal))
             return None
         return answer
 
@@ -192,7 +216,7 @@ class Session:
         self._interval_ms = answer.heartbeat_interval_ms or self._interval_ms
         if answer.is_fenced != self.is_fenced:
             self.is_fenced = answer.is_fenced
-            _log.info("fenced" if answer.is_fenced else "unfenced", node_epoch=self._node_epoch)
+            self._log.info("fenced" if answer.is_fenced else "unfenced", node_epoch=self._node_epoch)
         if answer.should_shut_down:
             self._may_stop.set()
 
@@ -224,7 +248,7 @@ class Session:
         try:
             async with asyncio.timeout(deadline_ms / 1000):
                 while self._heartbeats_failed < 3 and not self._may_stop.is_set():
-                    await self._may_stop_or(_FAREWELL_INTERVAL_MS)
+                    await self._may_stop_or(self._timings.farewell_interval_ms)
         except TimeoutError:
             return False
         return self._may_stop.is_set()
@@ -278,7 +302,7 @@ class Session:
 
     def ignore(self, reason: str) -> None:
         """Report metadata that the core ignored (`IgnoreMetadata`)."""
-        _log.error("metadata that cannot be true is ignored", reason=reason)
+        self._log.error("metadata that cannot be true is ignored", reason=reason)
 
     def refresh(self) -> None:
         """Open the watch anew (`RefreshMetadata`)."""

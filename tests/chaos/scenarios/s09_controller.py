@@ -240,7 +240,7 @@ SCENARIO = Scenario(
     plan=plan,
     play=play,
     after=after,
-    declared_alarms=("serving no more",),
+    declared_alarms=("controller stopped serving",),
     demands=demands,
     node_settings={"replica_lag_time_max_ms": str(_STORM_LAG_MS)},
 )
