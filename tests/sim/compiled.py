@@ -28,10 +28,15 @@ CORE = (
     "truncation",
 )  # fmt: skip
 SIM = (
-    "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "history", "links", "machine",
-    "metadata_checks", "names", "network", "process", "session", "timeline", "world",
+    "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "history", "machine",
+    "memory_logs", "metadata_checks", "names", "network", "timeline", "virtual_loop", "world",
 )  # fmt: skip
-MODULES = tuple(f"strandline/core/{name}.py" for name in CORE) + tuple(f"strandline/sim/{name}.py" for name in SIM)
+RUNTIME = ("calls", "performers")
+MODULES = tuple(
+    f"strandline/{package}/{name}.py"
+    for package, names in (("core", CORE), ("sim", SIM), ("runtime", RUNTIME))
+    for name in names
+)
 
 PROVEN_ON = (("swarm", 3), ("swarm", 17), ("page-cache", 1), ("rollback", 2), ("high-watermark", 0), ("kip-101", 2))
 

@@ -68,8 +68,10 @@ def test_a_run_with_one_fault_less_draws_the_same_for_the_rest() -> None:
 
     def events_until(which: Shape) -> int:
         world = World(which)
-        world.start()
-        world.timeline.run_until(until_us)
+        with world.loop.running():
+            world.start()
+            world.timeline.run_until(until_us)
+            world.close()
         return world.events
 
     assert events_until(shape) == events_until(last) > 0

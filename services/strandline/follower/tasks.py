@@ -9,7 +9,6 @@ How a leader is reached is behind `runtime.ports.Leaders`, so that the simulator
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -25,6 +24,7 @@ from strandline.core.events import (
 )
 from strandline.core.types import NodeId, TopicPartition
 from strandline.runtime.host import Host
+from strandline.runtime.outbox import Outbox
 from strandline.runtime.ports import Backoff, FetchReply, Leaders
 
 
@@ -34,15 +34,13 @@ class LeaderStream:
     def __init__(self, leader: NodeId, owner: LeaderLinks) -> None:
         self._leader = leader
         self._owner = owner
-        self._outgoing: deque[SendFetch | SendForget] = deque()
-        self._wake = asyncio.Event()
+        self._outbox: Outbox[SendFetch | SendForget] = Outbox()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(owner.done)
 
     def send(self, message: SendFetch | SendForget) -> None:
         """Put a message on the stream; if it breaks before an answer, the core gets `FetchFailed`."""
-        self._outgoing.append(message)
-        self._wake.set()
+        self._outbox.put(message)
 
     async def close(self) -> None:
         """End the stream without an event."""
@@ -52,10 +50,9 @@ class LeaderStream:
     async def _run(self) -> None:
         backoff = self._owner.backoff()
         while True:
-            await self._wake.wait()
+            await self._outbox.until_waiting()
             reason = await self._converse(backoff)
-            self._outgoing.clear()
-            self._wake.clear()
+            self._outbox.clear()
             self._owner.fetch_failed(self._leader, None, reason)
             await asyncio.sleep(backoff.next_s())
 
@@ -65,7 +62,7 @@ class LeaderStream:
             stream = self._owner.leaders.open_stream(self._leader)
         except Refused as error:
             return str(error.refusal)
-        writer = asyncio.get_running_loop().create_task(self._write(stream.write))
+        writer = asyncio.get_running_loop().create_task(self._outbox.write_all(stream.write))
         try:
             while (reply := await stream.read()) is not None:
                 backoff.reset()
@@ -77,13 +74,6 @@ class LeaderStream:
             writer.cancel()
             stream.cancel()
             await asyncio.gather(writer, return_exceptions=True)
-
-    async def _write(self, write: Callable[[SendFetch | SendForget], Coroutine[Any, Any, None]]) -> None:
-        while True:
-            while self._outgoing:
-                await write(self._outgoing.popleft())
-            self._wake.clear()
-            await self._wake.wait()
 
 
 class LeaderLinks:

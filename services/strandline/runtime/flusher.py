@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
 
 from strandline.core.events import LogFlushed
@@ -34,7 +35,7 @@ class Flusher:
         clock: Clock,
         *,
         threads: int = 4,
-        observed: Callable[[float], None] = lambda _seconds: None,
+        observed: Callable[[float], None] | None = None,
     ) -> None:
         self._logs = logs
         self._step = step
@@ -42,6 +43,7 @@ class Flusher:
         self._clock = clock
         self._observed = observed
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fsync")
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._looked_at_ms: int | None = None
         self._under_way: dict[TopicPartition, int] = {}
         self._again: set[TopicPartition] = set()
@@ -62,14 +64,19 @@ class Flusher:
             return LogFlushed(self._clock(), tp, token.leo_at_issue)
         self.syncs += 1
         self._under_way[tp] = self._clock()
-        began_s = perf_counter()
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._pool, token.sync)
-        done.add_done_callback(lambda finished: self._finished(tp, token, began_s, finished))
+        if self._loop is None:
+            # Asked once: in CPython 3.11 every question costs a system call (getpid).
+            self._loop = asyncio.get_running_loop()
+        done = self._loop.run_in_executor(self._pool, token.sync)
+        if self._observed is not None:
+            done.add_done_callback(partial(self._measured, self._observed, perf_counter()))
+        done.add_done_callback(partial(self._finished, tp, token))
         return None
 
-    def _finished(self, tp: TopicPartition, token: FlushToken, began_s: float, finished: asyncio.Future[None]) -> None:
-        self._observed(perf_counter() - began_s)
+    def _measured(self, observed: Callable[[float], None], began_s: float, _: object) -> None:
+        observed(perf_counter() - began_s)
+
+    def _finished(self, tp: TopicPartition, token: FlushToken, finished: asyncio.Future[None]) -> None:
         self._under_way.pop(tp, None)
         self._idle.set()
         if finished.cancelled():

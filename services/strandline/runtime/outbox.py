@@ -1,4 +1,4 @@
-"""Decides how answers leave on a stream: in the order they became ready, one writer, a bounded backlog.
+"""Messages that wait to leave on a stream: in the order they became ready, one writer, a bounded backlog.
 
 Invariant: putting never waits and never calls back, so it is safe inside a step; what the backlog may hold
 in bytes is asked before records are read for it, so a slow reader costs no memory.
@@ -50,6 +50,18 @@ class Outbox(Generic[_Message]):
         self._backlog_bytes += size_bytes
         self._stir()
 
+    async def until_waiting(self) -> None:
+        """Return when something waits to be written; not while `write_all` runs."""
+        while not self._messages:
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        self._wake = None
+
+    def clear(self) -> None:
+        """Drop what waits."""
+        self._messages.clear()
+        self._backlog_bytes = 0
+
     async def until_shorter_than(self, count: int) -> None:
         """Return when fewer than ``count`` answers wait: a caller that does not read is not read either."""
         while len(self._messages) >= count:
@@ -67,6 +79,7 @@ class Outbox(Generic[_Message]):
 
     async def write_all(self, write: Callable[[_Message], Awaitable[None]]) -> None:
         """Write answers until closed and empty, or until ``write`` fails."""
+        loop = asyncio.get_running_loop()
         while True:
             while self._messages:
                 message, make, size_bytes = self._messages.popleft()
@@ -77,6 +90,6 @@ class Outbox(Generic[_Message]):
                 self._written.set()
             if self._closed:
                 return
-            self._wake = asyncio.get_running_loop().create_future()
+            self._wake = loop.create_future()
             await self._wake
             self._wake = None

@@ -6,18 +6,19 @@ hash of each of its prefixes, so "the same below o" is one comparison.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from strandline.core.effects import AnswerCall, AnswerFetch, AnswerOffsets, AnswerProduce, Emit
+from strandline.core.effects import AnswerCall, AnswerOffsets, AnswerProduce, Emit
 from strandline.core.errors import Refusal
 from strandline.core.leader import LeaderReplica
 from strandline.core.messages import (
     AlterPartitionAnswer,
     DeletedPartition,
-    FetchedPartition,
     FetchResult,
     PartitionImage,
     ProduceResult,
+    ServedPartition,
 )
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.types import Acks, Durability, NodeEpoch, NodeId, TopicPartition
@@ -237,15 +238,16 @@ class Checks:
         elif result.diverging is not None:
             self._world.coverage.saw("fetch diverged")
 
-    def served_consumer(self, process: Process, effect: AnswerFetch, served: list[FetchedPartition]) -> None:
+    def served_consumer(self, process: Process, served: Sequence[ServedPartition]) -> None:
         """I18: a consumer is given only what is committed."""
         self.after_step(process)
-        for result, given in zip(effect.results, served, strict=True):
+        for result, payload in served:
             if result.refusal is not None:
                 self._world.coverage.saw(f"fetch refused: {result.refusal.code.name}")
-            if not given.batches:
+            if not payload:
                 continue
-            end = given.batches[-1].next_offset
+            given: Any = payload
+            end = given.headers[-1].next_offset
             hw = process.core.state.logs[result.tp].hw
             if result.tp not in process.core.state.leaders:
                 self._world.coverage.saw("read at a follower")

@@ -69,7 +69,7 @@ class Consumer(Client):
         request = FetchRequest((part,), None, WAIT_MS, 1, MAX_BYTES)
 
         def serve(call: Call) -> None:
-            self.world.process_at(int(target)).serve(
+            self.world.process_at(int(target)).serve_consumer(
                 call,
                 lambda now_ms, request_id: events.FetchArrived(now_ms, request_id, request, at_follower=at_follower),
             )

@@ -1,48 +1,42 @@
-"""Decides when a decision of the controller is durable, who hears of it, and what is left of it after a crash.
+"""The controller's machine: the services' own driver and watches on virtual time, over a store that survives crashes.
 
-Invariant: nothing is answered or published before the transactions in front of it are durable; steps that come while
-a commit is under way wait behind it and share the next one (as `controller.driver` does). A crash keeps what was
-durable, and a commit under way happens as a whole or not at all.
+Invariant: a crash keeps what was durable, and a commit under way happens as a whole or not at all.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from strandline.core.controller_effects import (
-    Answer,
-    Commit,
-    ControllerEffect,
-    Emit,
-    OpenWatch,
-    Publish,
-    RefuseCall,
-    StopServing,
-)
-from strandline.core.controller_events import (
-    ControllerEvent,
-    ControllerStarted,
-    ControllerTicked,
-    RequestArrived,
-    WatchArrived,
-)
-from strandline.core.controller_messages import ControllerRequest
-from strandline.core.controller_state import ClusterState
+from strandline.controller.driver import ControllerDriver
+from strandline.controller.tasks import tick_forever
+from strandline.controller.watches import Watch, Watches
+from strandline.core.controller_effects import ControllerEffect, Emit
+from strandline.core.controller_events import ControllerEvent, ControllerStarted
+from strandline.core.controller_messages import ControllerRequest, WatchMetadata
+from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.errors import Refused
+from strandline.core.messages import MetadataImage
 from strandline.core.store_recovery import GivenNode, recover
-from strandline.core.types import NodeEpoch, NodeId
+from strandline.core.types import TopicPartition
+from strandline.runtime.exit_codes import ExitCode
+from strandline.sim.clock import Clock
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.network import CONTROLLER, Call, Stream
+from strandline.sim.virtual_loop import Life, ProcessEnded
 
 if TYPE_CHECKING:
     from strandline.sim.world import World
 
-TICK_US = 100_000
+TICK_MS = 100
 CLUSTER_ID = "sim"
 SECRET = "5d" * 32
 BACKUPS = 8
+WATCH_BACKLOG = 1_000
+_ALIVE_HEARTBEATS = 4
+"""A watch without news brings a sign of life every so many heartbeat intervals."""
 
 
 class Controller:
@@ -62,7 +56,6 @@ class Controller:
         """Read the store and begin a reign."""
         if self.process is None:
             self.process = ControllerProcess(self)
-            self.world.network.parties[CONTROLLER] = self.process
             self.process.start()
 
     def kill(self) -> bool:
@@ -70,9 +63,7 @@ class Controller:
         process, self.process = self.process, None
         if process is None:
             return False
-        process.alive = False
-        if process.committing and self.draw.chance(500):
-            process.make_durable()
+        process.end(keeps_commit=bool(process.store.under_way) and self.draw.chance(500))
         self.world.network.break_streams_of(process, silently=False)
         return True
 
@@ -112,9 +103,9 @@ class Controller:
         self.start()
 
     def stopped_serving(self, reason: str) -> None:
-        """A reign found out that its store is too old; an operator hears of it."""
+        """A reign found out that its store is too old; an operator reads of it."""
         self.world.coverage.saw("controller stopped serving")
-        self.world.note("ctl", f"serves no more: {reason}")
+        self.world.note("ctl", f"stopped serving: {reason}")
         self.world.timeline.after(self.draw.between(50_000, 400_000), self.recover)
 
     def serve(self, request: ControllerRequest, call: Call) -> None:
@@ -122,20 +113,20 @@ class Controller:
         if self.process is not None:
             self.process.serve(request, lambda answer: self.world.network.reply(call, answer))
 
-    def watch_arrived(self, stream: Stream, request: Any) -> None:
-        """Somebody opened a watch."""
+    def watch_arrived(self, stream: Stream, request: WatchMetadata) -> None:
+        """A node opened a watch."""
         if self.process is not None and self.process is stream.server:
             self.process.watch(stream, request)
 
     def watch_ended(self, stream: Stream) -> None:
         """A watch ended at this side."""
         if self.process is not None:
-            self.process.watches.pop(stream.number, None)
+            self.process.watch_ended(stream)
 
     def order(self, request: ControllerRequest) -> None:
         """An operator's request, given on the controller's own machine."""
         if self.process is not None:
-            self.process.serve(request, _ignored)
+            self.process.hand(self.process.serve, request, _ignored)
 
 
 class ControllerProcess:
@@ -147,125 +138,186 @@ class ControllerProcess:
         self.world = world
         self.party_id = CONTROLLER
         self.alive = True
-        self.committing: list[ControllerEffect] = []
-        self.watches: dict[int, tuple[Stream, NodeId | None, NodeEpoch | None]] = {}
         self.core = world.build.controller_core(machine.store, world.rules, world.controller_timings)
-        self._pending: list[ControllerEffect] = []
-        self._calls: dict[int, Callable[[Any], None]] = {}
-        self._opening: dict[int, Stream] = {}
-        self._next_request = 0
+        self.store = _Store(machine)
+        self.clock = Clock(world.timeline)
+        """The controller's clock is the world's."""
+        self.loop = world.loop
+        self._running = Life(world.loop, self.clock, self.hand)
+        self._watching: dict[int, asyncio.Task[None]] = {}
+        self.driver = ControllerDriver(
+            _CountedCore(self),
+            self.store,
+            clock=self.clock.ms,
+            sink=_Sink(self),
+            watches=Watches(WATCH_BACKLOG, _as_it_is),
+            stop=_stop,
+            log=_Notes(world),
+        )
+        self.driver.on_stop_serving = machine.stopped_serving
 
-    @property
-    def now_ms(self) -> int:
-        """The controller's clock, which is the world's."""
-        return self.world.timeline.now_us // 1000
-
-    def hand(self, action: Callable[..., None], *given: Any) -> None:
+    def hand(self, action: Callable[..., object], *given: Any) -> None:
         """Do something, unless the process is gone."""
         if self.alive:
-            action(*given)
+            self._running.enter(action, *given)
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
+            self.loop.failure = error
 
     def start(self) -> None:
         """Begin the reign."""
-        self.step(ControllerStarted(self.now_ms, CLUSTER_ID, SECRET))
-        self._tick()
+        self.hand(lambda: self._own(self._live()))
 
-    def _tick(self) -> None:
-        if self.alive:
-            self.world.timeline.after(TICK_US, self._tick)
-            self.step(ControllerTicked(self.now_ms))
+    async def _live(self) -> None:
+        """The next controller epoch is durable before anything is served in it (as `controller.process`)."""
+        self.driver.step(ControllerStarted(self.clock.ms(), CLUSTER_ID, SECRET))
+        await self.driver.perform_pending()
+        self.world.network.parties[CONTROLLER] = self
+        self._own(self.driver.perform_forever())
+        self._own(tick_forever(self.driver, TICK_MS))
+
+    def end(self, *, keeps_commit: bool) -> None:
+        """The process is gone; ``keeps_commit``: the commit under way was made."""
+        self.alive = False
+        if keeps_commit:
+            self.store.make_durable()
+        self._running.shut()
 
     def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
         """Step a request; ``reply`` takes its answer or refusal, after the commit in front of it."""
-        self._next_request += 1
-        self._calls[self._next_request] = reply
-        self.step(RequestArrived(self.now_ms, self._next_request, request))
+        self._own(self._serve(request, reply))
 
-    def watch(self, stream: Stream, request: Any) -> None:
-        """Step the opening of a watch."""
-        self._next_request += 1
-        self._opening[self._next_request] = stream
-        self.step(WatchArrived(self.now_ms, self._next_request, request))
+    async def _serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
+        try:
+            answer: object = await self.driver.ask(request, object)
+        except Refused as error:
+            answer = error.refusal
+        reply(answer)
 
-    def step(self, event: ControllerEvent) -> None:
-        """Let an event happen; effects without a commit in front of them are performed at once."""
-        world = self.world
-        world.events += 1
-        effects = self.core.step(event)
-        if world.recorder is not None:
-            world.recorder.controller_stepped(event, effects)
-        self.take(effects)
+    def watch(self, stream: Stream, request: WatchMetadata) -> None:
+        """Serve a watch until its stream or the watch ends."""
+        self._watching[stream.number] = self._own(self._watch(stream, request))
 
-    def take(self, effects: list[ControllerEffect]) -> None:
-        """Perform the effects of a step when what stands before them is durable."""
-        if self.committing or self._pending or any(type(effect) is Commit for effect in effects):
-            self._pending += effects
-            self._begin_commit()
-        else:
-            self._perform(effects)
+    async def _watch(self, stream: Stream, request: WatchMetadata) -> None:
+        network = self.world.network
+        alive_every_ms = _ALIVE_HEARTBEATS * self.world.controller_timings.heartbeat_interval_ms
+        watch: Watch[MetadataImage] | None = None
+        try:
+            watch = await self.driver.watch(request)
+            while True:
+                network.send_down(stream, await watch.next_news(alive_every_ms))
+        except Refused as error:
+            network.send_down(stream, error.refusal)
+            network.close(stream, by_opener=False)
+        finally:
+            if watch is not None:
+                self.driver.watches.close(watch)
+
+    def watch_ended(self, stream: Stream) -> None:
+        """The watcher is gone."""
+        task = self._watching.pop(stream.number, None)
+        if task is not None:
+            task.cancel()
 
     def elect(self, tp: Any, node_id: Any) -> None:
         """Move leadership to a member of the ISR, as an operator's tool would."""
-        self.take(self.core.elect(tp, node_id))
+        self.hand(lambda: self.driver.take(self.core.elect(tp, node_id)))
 
-    def _begin_commit(self) -> None:
-        if self.committing or not self._pending:
-            return
-        self.committing, self._pending = self._pending, []
-        delay_us = self.machine.draw.between(*self.world.shape.commit_us)
-        self.world.timeline.after(delay_us, self.hand, self._committed)
+
+class _Store:
+    """The durable store (`controller.driver.Store`): a commit takes a while, and is made whole or not at all."""
+
+    def __init__(self, machine: Controller) -> None:
+        self._machine = machine
+        self.under_way: Sequence[Transaction] = ()
+
+    async def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Make transactions durable."""
+        self.under_way = transactions
+        await asyncio.sleep(self._machine.draw.between(*self._machine.world.shape.commit_us) / 1e6)
+        self.make_durable()
 
     def make_durable(self) -> None:
         """Apply the transactions under way to the store, all of them."""
-        for effect in self.committing:
-            if isinstance(effect, Commit):
-                store = self.machine.store or ClusterState(header=effect.transaction.header)
-                self.machine.keep(store.apply(effect.transaction))
+        transactions, self.under_way = self.under_way, ()
+        for transaction in transactions:
+            store = self._machine.store or ClusterState(header=transaction.header)
+            self._machine.keep(store.apply(transaction))
 
-    def _committed(self) -> None:
-        self.make_durable()
-        effects, self.committing = self.committing, []
-        self._perform(effects)
-        self._begin_commit()
 
-    def _perform(self, effects: list[ControllerEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case Commit():
-                    continue
-                case Answer():
-                    self._calls.pop(effect.request_id)(effect.answer)
-                case RefuseCall():
-                    self._refuse(effect)
-                case OpenWatch():
-                    self._open_watch(effect)
-                case Publish():
-                    self._publish(effect)
-                case Emit():
-                    self.world.checks.controller_emitted(effect)
-                    if self.world.recorder is not None:
-                        self.world.recorder.controller_told(self.core.state, effect, self.now_ms)
-                case StopServing():
-                    self.machine.stopped_serving(effect.reason)
+class _CountedCore:
+    """The core under test; its steps are counted and shown to the recorder."""
 
-    def _refuse(self, effect: RefuseCall) -> None:
-        stream = self._opening.pop(effect.request_id, None)
-        if stream is not None:
-            self.world.network.send_down(stream, effect.refusal)
-            self.world.network.close(stream, by_opener=False)
-            return
-        self._calls.pop(effect.request_id)(effect.refusal)
+    def __init__(self, process: ControllerProcess) -> None:
+        self._world = process.world
+        self._core = process.core
 
-    def _open_watch(self, effect: OpenWatch) -> None:
-        stream = self._opening.pop(effect.request_id)
-        if stream.open_at_server:
-            self.watches[stream.number] = (stream, effect.node_id, effect.node_epoch)
-            self.world.network.send_down(stream, effect.snapshot)
+    def step(self, event: ControllerEvent) -> list[ControllerEffect]:
+        """Step the core."""
+        world = self._world
+        world.events += 1
+        effects = self._core.step(event)
+        if world.recorder is not None:
+            world.recorder.controller_stepped(event, effects)
+        return effects
 
-    def _publish(self, effect: Publish) -> None:
-        for stream, node_id, node_epoch in self.watches.values():
-            position = effect.position_for(node_id, node_epoch)
-            self.world.network.send_down(stream, replace(effect.image, to_node_epoch=node_epoch, position=position))
+    @property
+    def state(self) -> ClusterState:
+        """What is decided so far."""
+        return self._core.state
+
+    @property
+    def serves(self) -> bool:
+        """Whether this reign may serve at all."""
+        return self._core.serves
+
+    @property
+    def unproven_claims(self) -> int:
+        """Claims of a newer position that carried no proof."""
+        return self._core.unproven_claims
+
+
+class _Sink:
+    """Where state events go: to the checks and the recorder."""
+
+    def __init__(self, process: ControllerProcess) -> None:
+        self._process = process
+
+    def take(self, event_type: str, tp: TopicPartition | None, fields: Any) -> None:
+        """Take one event."""
+        world, emit = self._process.world, Emit(event_type, tp, fields)
+        world.checks.controller_emitted(emit)
+        if world.recorder is not None:
+            world.recorder.controller_told(self._process.core.state, emit, self._process.driver.clock())
+
+
+class _Notes:
+    """Where the controller logs: lines of a replay."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _note(self, event: str, **fields: Any) -> None:
+        if self._world.recorder is not None:
+            said = " ".join(f"{name}={value}" for name, value in fields.items())
+            self._world.note("ctl", f"logs: {event} {said}".rstrip())
+
+    info = warning = error = _note
+
+
+def _stop(code: ExitCode, line: str) -> NoReturn:
+    """An invariant of the controller's core broke; the run ends with it."""
+    raise AssertionError(line)
+
+
+def _as_it_is(image: MetadataImage) -> MetadataImage:
+    return image
 
 
 def _ignored(_: object) -> None:

@@ -48,7 +48,7 @@ class GreedyDeletion:
         self._world.coverage.saw("deletion above the HW")
         offset = min(leader.log.hw + beyond, leader.log.leo)
         self._world.note("--", f"delete records of p{tp.partition} below {offset}, which is above the HW")
-        process.delete_records(tp, offset)
+        process.hand(process.delete_records, tp, offset)
 
     def _leading(self, tp: TopicPartition) -> tuple[Process, LeaderReplica] | None:
         world = self._world

@@ -19,6 +19,10 @@ from strandline.sim.draws import Draw, mix2
 HashBelow = Callable[[int], int]
 
 
+class CommitFailed(Exception):
+    """A commit (fsync) failed."""
+
+
 def _unknown(offset: int) -> int:
     return 0
 

@@ -85,7 +85,7 @@ class Faults:
                 continue
             machine.lag_us = machine.slow_fsync_us = 0
             machine.fsync_fails = None
-            machine.clock.set_rate(RATE_TRUE, world.timeline.now_us)
+            machine.clock.set_rate(RATE_TRUE)
             machine.resume()
             machine.start()
         self._set_min_isr(world.shape.min_isr)
@@ -175,7 +175,7 @@ class Faults:
         machine = self._machine(fault.pick)
         rate = 500 + fault.other % 1501
         self._say(f"clock of n{machine.node_id} runs at {rate / 1000}")
-        machine.clock.set_rate(rate, self._world.timeline.now_us)
+        machine.clock.set_rate(rate)
         return True
 
     def _slow_fsync(self, fault: Fault) -> bool:

@@ -66,8 +66,8 @@ class Convergence:
         process = machine.running
         if process is None or not process.is_registered or process.session.is_fenced:
             return ("L1", f"node {machine.node_id} is not running and unfenced")
-        if process.session.metadata_offset != metadata_offset:
-            known = process.session.metadata_offset
+        known = process.host.topics.metadata_offset
+        if known != metadata_offset:
             return ("L2", f"node {machine.node_id} knows metadata {known}, the controller has {metadata_offset}")
         produces, _ = process.core.parked
         if produces:

@@ -5,13 +5,13 @@ Invariant: a process starts from what the disk kept and from nothing else (TR17)
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from strandline.core import events
 from strandline.core.types import Durability, NodeId, Role, TopicPartition
 from strandline.sim.clock import Clock
-from strandline.sim.disk import Disk, LogFile
+from strandline.sim.disk import CommitFailed, Disk, LogFile
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.process import Process
 
@@ -30,14 +30,14 @@ class Machine:
         self.world = world
         self.node_id = node_id
         self.disk = Disk(int(node_id))
-        self.clock = Clock(start_ms=1_000_000 * (int(node_id) + 1))
+        self.clock = Clock(world.timeline, start_ms=1_000_000 * (int(node_id) + 1))
         self.draw = Draw(world.shape.seed, Purpose.DISK, int(node_id))
         self.process: Process | None = None
         self.is_paused = False
         self.is_buried = False
         # The next commit fails; with True also the power goes before anybody starts the process again.
         self.fsync_fails: bool | None = None
-        self.inbox: list[tuple[Any, Callable[..., None], tuple[Any, ...]]] = []
+        self.inbox: list[tuple[Any, Callable[..., object], tuple[Any, ...]]] = []
         self.lag_us = 0
         self.slow_fsync_us = 0
         is_observer = int(node_id) >= world.shape.nodes - world.shape.observers
@@ -56,6 +56,19 @@ class Machine:
     def fsync_us(self) -> int:
         """How long the next commit takes."""
         return self.draw.between(*self.world.shape.fsync_us) + self.slow_fsync_us
+
+    def work_aside(self, work: Callable[[], object], done: asyncio.Future[Any]) -> None:
+        """Sync in a thread of the process. The kernel syncs on while a process is paused; the news of it waits."""
+        self.world.timeline.after(self.fsync_us(), self._worked, self.process, work, done)
+
+    def _worked(self, process: Process, work: Callable[[], object], done: asyncio.Future[Any]) -> None:
+        if not process.alive:
+            return
+        if self.fsync_fails is not None:
+            process.hand(_fail, done)
+            return
+        work()
+        process.hand(_succeed, done)
 
     def start(self) -> None:
         """Boot, recover the disk, register."""
@@ -84,10 +97,10 @@ class Machine:
         process = self.running
         if process is None:
             return False
-        process.alive = False
-        self.is_paused = False
+        process.alive = self.is_paused = False
         self.inbox.clear()
         self.world.network.break_streams_of(process, silently=silently)
+        process.end()
         self.world.checks.died(process)
         self._befell("crash")
         return True
@@ -143,13 +156,12 @@ class Machine:
         """Ask for a controlled shutdown."""
         process = self.running
         if process is not None:
-            process.session.is_stopping = True
+            process.hand(process.stop)
 
-    def stop_now(self, process: Process) -> None:
-        """The controller agreed: save everything, end, and come back a little later."""
+    def stopped(self, process: Process) -> None:
+        """A process has stopped with everything saved; it comes back a little later."""
         if process is not self.running:
             return
-        process.step(events.StopRequested(process.now_ms))
         for log in self.disk.logs.values():
             log.synced, log.flushing = log.leo, None
         self.disk.was_stopped_cleanly = True
@@ -167,3 +179,13 @@ class Machine:
         waiting, self.inbox = self.inbox, []
         for process, action, given in waiting:
             self.world.timeline.after(0, process.hand, action, *given)
+
+
+def _succeed(done: asyncio.Future[Any]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _fail(done: asyncio.Future[Any]) -> None:
+    if not done.done():
+        done.set_exception(CommitFailed("a commit failed"))

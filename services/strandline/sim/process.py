@@ -1,34 +1,74 @@
-"""Decides how one incarnation of a data node lives: it steps the production core and performs what that asks for.
+"""One life of a data node: the services' own driver, performers, session, flusher and links on virtual time.
 
-Invariants: effects of a step are performed in list order, completely, before anything else is stepped, and a
-follow-up event is stepped right after the effects it arose from (as `runtime.driver` does); a dead process does
-nothing more, whatever was planned for it.
+What a data node runs, this runs: only disk, network, clock and the controller behind them are simulated.
+
+Invariant: a dead process does nothing more, whatever was planned for it; after every step all invariants are checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from strandline.core import effects as want
 from strandline.core import events
-from strandline.core.messages import DeletePartition, FetchedPartition, FetchResult, OffsetQuestion, ProducePartition
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.messages import (
+    DeletePartition,
+    Endpoint,
+    EpochsSeen,
+    NodeRegistered,
+    OffsetQuestion,
+    PartitionView,
+    ProducePartition,
+    RegisterNode,
+    ReplicaStateView,
+    Served,
+)
 from strandline.core.types import Acks, NodeId, Offset, TopicPartition
-from strandline.sim.disk import LogFile
-from strandline.sim.draws import mix
-from strandline.sim.links import Links
+from strandline.follower.tasks import LeaderLinks
+from strandline.runtime.clock import Clocks
+from strandline.runtime.driver import Driver
+from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.flusher import Flusher
+from strandline.runtime.host import Host
+from strandline.runtime.performers import Halted, Perform, Performers
+from strandline.runtime.session import Session, SessionTimings
+from strandline.runtime.topics import TopicDirectory
+from strandline.sim.controller_link import ControllerLink
+from strandline.sim.disk import CommitFailed, LogFile
+from strandline.sim.draws import Draw, mix
+from strandline.sim.leaders import ReachedLeaders, ServedStream
+from strandline.sim.memory_logs import MemoryLogs, as_fetched
 from strandline.sim.network import Call, Stream
 from strandline.sim.own_checks import check_own
-from strandline.sim.session import Session
+from strandline.sim.virtual_loop import Life, ProcessEnded
 
 if TYPE_CHECKING:
     from strandline.sim.machine import Machine
 
 TICK_MS = 50
+FAREWELL_MS = 2_000
 _DELETION_TIMEOUT_MS = 10_000
+_RETRY_US = (20_000, 150_000)
+_RECONNECT_US = (20_000, 200_000)
 
-Answerer = Callable[[Any, bool], None]
-"""Takes what a request is answered, and whether no more follows."""
+
+class DrawnBackoff:
+    """Waits that are drawn (`runtime.ports.Backoff`)."""
+
+    def __init__(self, draw: Draw, range_us: tuple[int, int]) -> None:
+        self._draw = draw
+        self._range_us = range_us
+
+    def next_s(self) -> float:
+        """The next wait in seconds."""
+        return self._draw.between(*self._range_us) / 1e6
+
+    def reset(self) -> None:
+        """The next wait is drawn like any other."""
 
 
 class Process:
@@ -44,91 +84,244 @@ class Process:
         self.life = life
         self.alive = True
         self.is_registered = False
-        self.core = world.build.node_core(
-            node_id=NodeId(machine.node_id), rules=world.rules, timings=world.node_timings, seen=self.disk.seen
-        )
-        self.session = Session(self)
-        self.links = Links(self)
-        self._sinks: dict[int, Answerer] = {}
-        self._next_request = 0
-        self._latest: set[int] = set()
-        self._halted = ""
+        self._is_stopping = False
         # What the checks remember of this life: the HW last seen of each log, and produces not answered yet.
         self.hws: dict[TopicPartition, int] = {}
         self.produces: dict[int, tuple[Acks, int, int, int]] = {}
         # The HW of each log as this life found or saved it.
         self.saved: dict[TopicPartition, int] = {}
-        self._perform: dict[type[Any], Callable[[Any], events.Event | None]] = self._performers()
+        self._latest: set[int] = set()
+        self._streams: dict[int, ServedStream] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.core = world.build.node_core(
+            node_id=NodeId(machine.node_id), rules=world.rules, timings=world.node_timings, seen=self.disk.seen
+        )
+        self.loop = world.loop
+        self._running = Life(world.loop, machine.clock, self.hand, machine.work_aside)
+        self._wire()
+
+    def _wire(self) -> None:
+        """As `replica.node` does."""
+        machine, timings = self.machine, self.world.controller_timings
+        logs = MemoryLogs(self.disk, mix, _LogLooks(self))
+        self.driver = _CheckedDriver(self)
+        self.host = Host(
+            node_id=self.node_id,
+            driver=self.driver,
+            topics=TopicDirectory(),
+            sizes=logs,
+            disk_nearly_full=lambda _: False,
+        )
+        self.flusher = Flusher(logs, self.driver.step, self.driver.fail, machine.clock.ms)
+        self.session = Session(
+            ControllerLink(self),
+            self.host,
+            stop=self._stop,
+            backoff=lambda: DrawnBackoff(machine.draw, _RETRY_US),
+            clocks=Clocks(machine.clock.us, machine.clock.us),
+            timings=SessionTimings(
+                first_interval_ms=timings.heartbeat_interval_ms,
+                farewell_interval_ms=timings.heartbeat_interval_ms // 5,
+                shortest_deadline_ms=timings.heartbeat_interval_ms,
+                session_timeout_ms=timings.session_timeout_ms,
+            ),
+            log=_Notes(self),
+        )
+        self.peers = LeaderLinks(
+            self.host, ReachedLeaders(self), backoff=lambda: DrawnBackoff(machine.draw, _RECONNECT_US)
+        )
+        performers = Performers(
+            logs=logs,
+            flusher=self.flusher,
+            peers=self.peers,
+            calls=self.driver.calls,
+            reporter=_Reporter(self),
+            clock=machine.clock.ms,
+            alter_partition=self.session.alter_partition,
+            report_logs=self.session.report_logs,
+            refresh=self.session.refresh,
+            believe=self.session.believe,
+            ignore=self.session.ignore,
+            look_up=_never,
+        )
+        self.driver.attach(self._checked(performers.table))
+
+    def _checked(self, table: dict[type[object], Perform]) -> dict[type[object], Perform]:
+        """The performers, with a look at what is answered before it is."""
+        checks = self.world.checks
+
+        def before(kind: type[Any], look: Callable[[Any], None]) -> None:
+            perform = table[kind]
+
+            def looked_at(effect: Any) -> events.Event | None:
+                look(effect)
+                return perform(effect)
+
+            table[kind] = looked_at
+
+        before(want.AnswerProduce, lambda effect: checks.answered_produce(self, effect))
+        before(want.AnswerFetch, self._answering_fetch)
+        before(want.AnswerOffsets, self._answering_offsets)
+        before(want.AnswerCall, checks.answered_call)
+        return table
+
+    def _answering_fetch(self, effect: want.AnswerFetch) -> None:
+        if effect.replica is not None:
+            for result in effect.results:
+                if result.refusal is not None or result.diverging is not None:
+                    self.world.checks.served_replica(result)
+
+    def _answering_offsets(self, effect: want.AnswerOffsets) -> None:
+        if effect.request_id in self._latest:
+            self._latest.discard(effect.request_id)
+            self.world.checks.answered_latest(self, effect)
 
     @property
     def now_ms(self) -> int:
         """This process's own clock."""
-        return self.machine.clock.ms(self.world.timeline.now_us)
+        return self.machine.clock.ms()
 
-    def hand(self, action: Callable[..., None], *given: Any) -> None:
+    def hand(self, action: Callable[..., object], *given: Any) -> None:
         """Do something now, or when the process goes on."""
         if not self.alive:
             return
         if self.machine.is_paused:
             self.machine.inbox.append((self, action, given))
             return
-        action(*given)
-
-    def start(self) -> None:
-        """Begin to live: register, and tick."""
-        self.session.register()
-        self._tick()
-
-    def _tick(self) -> None:
-        if not self.alive:
-            return
-        if self.machine.is_paused:
-            # One timer, not one for every interval that was missed.
-            self.machine.inbox.append((self, self._tick, ()))
-            return
-        self.world.timeline.after(self.machine.clock.world_us(TICK_MS), self._tick)
-        self.step(events.Ticked(self.now_ms))
+        self._running.enter(action, *given)
 
     def step(self, event: events.Event) -> None:
         """Let an event happen, with all that follows from it; then everything is checked."""
-        self._step(event)
-        self.world.checks.after_step(self)
-        check_own(self)
-        if self._halted:
-            self.machine.halted(self._halted)
+        self.driver.step(event)
 
-    def _step(self, event: events.Event) -> None:
-        world = self.world
-        world.events += 1
-        asked = self.core.step(event)
-        if world.recorder is not None:
-            world.recorder.stepped(self, event, asked)
-        perform = self._perform
-        follow_ups: list[events.Event] | None = None
-        for effect in asked:
-            follow_up = perform[type(effect)](effect)
-            if follow_up is not None:
-                if follow_ups is None:
-                    follow_ups = []
-                follow_ups.append(follow_up)
-        if follow_ups is not None:
-            for follow_up in follow_ups:
-                self._step(follow_up)
+    def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a background task; one that ends by an error ends the run."""
+        task = self.loop.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
 
-    def ask(self, answer: Answerer) -> int:
-        """A request id whose answers go to ``answer``."""
-        self._next_request += 1
-        self._sinks[self._next_request] = answer
-        return self._next_request
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.driver.fail(error)
+
+    def _stop(self, code: ExitCode, line: str) -> NoReturn:
+        self.machine.halted(line)
+        raise ProcessEnded
+
+    def end(self) -> None:
+        """This life is over: nothing of it runs any more."""
+        self.alive = False
+        self._running.shut()
+
+    def start(self) -> None:
+        """Begin to live."""
+        self.hand(self._begin)
+
+    def _begin(self) -> None:
+        self.own(self._live())
+
+    async def _live(self) -> None:
+        """Register, then tick, send heartbeats and follow the metadata (as `replica.node`)."""
+        incarnation_id = f"life-{self.node_id}-{self.life}"
+        answer = await self.session.register(self._registration(incarnation_id))
+        self._adopt(answer, incarnation_id)
+        self.session.begin(answer)
+        self._tasks += [
+            self.own(self.driver.tick_forever(TICK_MS)),
+            self.own(self.session.beat_forever()),
+            self.own(self.session.watch_forever()),
+        ]
+
+    def _registration(self, incarnation_id: str) -> RegisterNode:
+        seen = self.disk.seen
+        seen_partitions = [p for topic in seen.topics for p in topic.partitions] if seen else []
+        endpoint = Endpoint("node", int(self.node_id))
+        return RegisterNode(
+            node_id=self.node_id,
+            cluster_id=self.disk.cluster_id,
+            incarnation_id=incarnation_id,
+            directory_id=self.disk.directory_id,
+            roles=self.machine.roles,
+            rules=self.world.rules,
+            client_endpoint=endpoint,
+            internal_endpoint=endpoint,
+            unclean=self.disk.is_unclean,
+            controller_epoch_seen=seen.controller_epoch if seen else None,
+            epochs_seen=tuple(EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for p in seen_partitions),
+            known_incarnations=self.disk.begin_incarnation(incarnation_id),
+            position=seen.position if seen else None,
+        )
+
+    def _adopt(self, answer: NodeRegistered, incarnation_id: str) -> None:
+        assert answer.node_epoch is not None
+        self.is_registered = True
+        self.world.checks.registered(self, answer.node_epoch)
+        self.disk.cluster_id, self.disk.is_unclean = answer.cluster_id, False
+        self.disk.confirm_incarnation(incarnation_id)
+
+    def stop(self) -> None:
+        """Begin a controlled shutdown, once."""
+        if self.is_registered and not self._is_stopping:
+            self._is_stopping = True
+            self.own(self._shut_down())
+
+    async def _shut_down(self) -> None:
+        """Hand leadership over, make everything durable, end (as `replica.node`)."""
+        if not await self.session.say_farewell(FAREWELL_MS):
+            self.world.coverage.saw("stopped without consent")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.peers.close()
+        await self.session.close()
+        self.driver.step(events.StopRequested(self.now_ms))
+        await self.flusher.until_idle()
+        self.machine.stopped(self)
+
+    async def call(
+        self,
+        target: int,
+        serve: Callable[[Call], None],
+        *,
+        deadline_us: int,
+        copies: bool = False,
+        extra_us: int = 0,
+        copy_us: int = 0,
+    ) -> Any:
+        """Make one call over the network.
+
+        Raises:
+            Refused: REQUEST_TIMED_OUT, no answer came.
+        """
+        answered = self.loop.create_future()
+        self.world.network.call(
+            self, target, serve, partial(_complete, answered), deadline_us=deadline_us, copies=copies,
+            extra_us=extra_us, copy_us=copy_us,
+        )  # fmt: skip
+        answer = await answered
+        if answer is None:
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        return answer
 
     def serve(self, call: Call, build: Callable[[int, int], events.Event]) -> None:
         """Step the event that ``build(now_ms, request_id)`` makes; its answer goes back over the network."""
-        request_id = self.ask(lambda answer, _: self.world.network.reply(call, answer))
+        request_id = self._waiting(call)
         self.step(build(self.now_ms, request_id))
+
+    def _waiting(self, call: Call) -> int:
+        """A request id whose answer goes back over the network."""
+        request_id = self.driver.calls.new_id()
+
+        def sink(answer: Any) -> bool:
+            self.world.network.reply(call, answer)
+            return True
+
+        self.driver.calls.wait(request_id, sink)
+        return request_id
 
     def serve_produce(self, call: Call, acks: Acks, timeout_ms: int, part: ProducePartition) -> None:
         """A client's produce came."""
-        request_id = self.ask(lambda answer, _: self.world.network.reply(call, answer))
+        request_id = self._waiting(call)
         assert isinstance(part.payload, int)
         leo = self.machine.log(part.tp).leo
         self.produces[request_id] = (acks, part.payload, part.header.record_count, leo)
@@ -136,227 +329,181 @@ class Process:
 
     def serve_latest(self, call: Call, question: OffsetQuestion) -> None:
         """A client asks where a partition ends."""
-        request_id = self.ask(lambda answer, _: self.world.network.reply(call, answer))
+        request_id = self._waiting(call)
         self._latest.add(request_id)
         self.step(events.OffsetsAsked(self.now_ms, request_id, (question,)))
 
-    def serve_fetch(self, stream: Stream, message: Any) -> None:
-        """A replica's fetch came on its stream."""
-        correlation_id, request = message
-        send_down = self.world.network.send_down
+    def serve_consumer(self, call: Call, build: Callable[[int, int], events.Event]) -> None:
+        """A consumer's fetch came; what it is given is checked."""
+        request_id = self.driver.calls.new_id()
 
-        def answer(partitions: Any, _: bool) -> None:
-            send_down(stream, (correlation_id, partitions))
+        def sink(served: Served) -> bool:
+            self.world.checks.served_consumer(self, served.partitions)
+            self.world.network.reply(call, tuple(as_fetched(part) for part in served.partitions))
+            return True
 
-        request_id = self.ask(answer)
-        self.step(events.FetchArrived(self.now_ms, request_id, request, stream.number))
+        self.driver.calls.wait(request_id, sink)
+        self.step(build(self.now_ms, request_id))
 
-    def end_fetches(self, stream: Stream) -> None:
+    def stream_of(self, stream: Stream) -> ServedStream:
+        """A replica's stream at this end."""
+        served = self._streams.get(stream.number)
+        if served is None:
+            served = self._streams[stream.number] = ServedStream(self, stream)
+        return served
+
+    def end_stream(self, stream: Stream) -> None:
         """A replica's stream ended here."""
-        self.step(events.FetchForgotten(self.now_ms, stream.number))
+        served = self._streams.pop(stream.number, None)
+        if served is not None:
+            served.end()
 
     def delete_records(self, tp: TopicPartition, offset: int) -> None:
         """An operator wants records deleted, and waits for it."""
-        request_id = self.ask(lambda answer, _: None)
+        request_id = self.driver.calls.new_id()
+        self.driver.calls.wait(request_id, lambda _: True)
         part = DeletePartition(tp, Offset(offset))
         self.step(events.DeleteRecordsAsked(self.now_ms, request_id, _DELETION_TIMEOUT_MS, (part,)))
-
-    def _answered(self, request_id: int, answer: Any, *, done: bool = True) -> None:
-        sink = self._sinks.pop(request_id, None) if done else self._sinks.get(request_id)
-        if sink is not None:
-            sink(answer, done)
-
-    def _performers(self) -> dict[type[Any], Callable[[Any], events.Event | None]]:
-        return {
-            want.OpenLog: self._open,
-            want.DeleteLog: self._delete,
-            want.Append: self._append,
-            want.AppendReplicated: self._append_replicated,
-            want.Truncate: self._truncate,
-            want.RestartLog: self._restart,
-            want.AdvanceLogStart: self._advance_log_start,
-            want.ApplyRetention: _nothing,
-            want.SaveEpochs: self._save_epochs,
-            want.SaveHighWatermarks: self._save_high_watermarks,
-            want.SaveReconciledEpochs: self._save_reconciled_epochs,
-            want.SaveProducers: _nothing,
-            want.NoteDurable: _nothing,
-            want.BelieveMetadata: self.session.believe,
-            want.IgnoreMetadata: _nothing,
-            want.SaveMetadata: self._save_metadata,
-            want.Flush: self._flush,
-            want.SendFetch: self.links.send_fetch,
-            want.SendForget: self.links.send_forget,
-            want.SendEpochEnds: self.links.send_epoch_ends,
-            want.SendListOffsets: self.links.send_list_offsets,
-            want.SendAlterPartition: self.session.alter_partition,
-            want.SendReplicaLogs: self.session.report_logs,
-            want.RefreshMetadata: self.session.refresh,
-            want.AnswerProduce: self._answer_produce,
-            want.AnswerFetch: self._answer_fetch,
-            want.AnswerEpochEnds: self._answer_plain,
-            want.AnswerOffsets: self._answer_offsets,
-            want.AnswerCall: self._answer_call,
-            want.Emit: self._emit,
-            want.Halt: self._halt,
-        }
-
-    def _open(self, effect: want.OpenLog) -> events.Event:
-        log = self.disk.logs.get(effect.tp)
-        if log is None:
-            log = self.disk.logs[effect.tp] = LogFile()
-        hw = Offset(log.hw_cached)
-        start, leo = Offset(log.log_start), Offset(log.leo)
-        self.world.checks.opened(self, effect.tp)
-        return events.LogOpened(self.now_ms, effect.tp, start, leo, hw, log.epochs, log.producers(), log.reconciled)
-
-    def _delete(self, effect: want.DeleteLog) -> None:
-        self.disk.logs.pop(effect.tp, None)
-
-    def _append(self, effect: want.Append) -> None:
-        log = self.disk.logs[effect.tp]
-        header = effect.header._replace(base_offset=effect.base_offset, leader_epoch=effect.leader_epoch)
-        log.append(header, effect.payload, mix(_number(effect.payload)))
-        self.world.checks.appended(self, effect.tp, log, len(log.starts) - 1)
-
-    def _append_replicated(self, effect: want.AppendReplicated) -> None:
-        log = self.disk.logs[effect.tp]
-        payload: Any = effect.payload
-        first = len(log.starts)
-        for header, value in zip(effect.batches, payload, strict=True):
-            log.append(header, value, mix(value))
-        self.world.checks.appended(self, effect.tp, log, first)
-
-    def _truncate(self, effect: want.Truncate) -> events.Event:
-        log = self.disk.logs[effect.tp]
-        self.world.checks.truncating(self, effect.tp, log, log.border_below(effect.offset))
-        log.cut(effect.offset)
-        return events.LogTruncated(self.now_ms, effect.tp, Offset(log.leo), log.producers())
-
-    def _restart(self, effect: want.RestartLog) -> None:
-        self.world.coverage.saw("log restarted")
-        root_hash = self.world.checks.hash_below(effect.tp, effect.offset)
-        self.disk.logs[effect.tp].restart(effect.offset, root_hash)
-
-    def _advance_log_start(self, effect: want.AdvanceLogStart) -> None:
-        self.world.coverage.saw("log start moved")
-        self.disk.logs[effect.tp].log_start = effect.offset
-
-    def _save_epochs(self, effect: want.SaveEpochs) -> None:
-        self.disk.logs[effect.tp].epochs = effect.entries
-
-    def _save_high_watermarks(self, effect: want.SaveHighWatermarks) -> None:
-        for tp, hw in effect.high_watermarks.items():
-            log = self.disk.logs[tp]
-            log.hw_cached = self.saved[tp] = hw
-            if effect.durable:
-                log.hw_durable = hw
-        for log in self.disk.logs.values():
-            log.recovery_point = log.synced
-            if effect.durable:
-                log.recovery_point_durable = log.synced
-
-    def _save_reconciled_epochs(self, effect: want.SaveReconciledEpochs) -> None:
-        for tp, epoch in effect.epochs.items():
-            self.disk.logs[tp].reconciled = epoch
-
-    def _save_metadata(self, effect: want.SaveMetadata) -> None:
-        self.disk.seen = effect.image
-
-    def _flush(self, effect: want.Flush) -> None:
-        log = self.disk.logs[effect.tp]
-        issued = log.begin_flush()
-        self.world.timeline.after(self.machine.fsync_us(), self._flushed, effect.tp, log, issued)
-
-    def _flushed(self, tp: TopicPartition, log: LogFile, issued: int) -> None:
-        # The kernel syncs on while a process stands still; only the news of it waits.
-        if self.alive and self.disk.logs.get(tp) is log:
-            if self.machine.fsync_fails is not None:
-                self.machine.fsync_failed()
-                return
-            log.end_flush()
-            self.hand(self._tell_flushed, tp, issued)
-
-    def _tell_flushed(self, tp: TopicPartition, issued: int) -> None:
-        self.step(events.LogFlushed(self.now_ms, tp, Offset(issued)))
-
-    def _answer_produce(self, effect: want.AnswerProduce) -> None:
-        self.world.checks.answered_produce(self, effect)
-        self._answered(effect.request_id, effect.results)
-
-    def _answer_fetch(self, effect: want.AnswerFetch) -> events.Event | None:
-        served: list[FetchedPartition] = []
-        ends: list[tuple[TopicPartition, Offset]] = []
-        room = effect.max_bytes
-        for result in effect.results:
-            partition, used = self._read(result, room)
-            served.append(partition)
-            room -= used
-            if effect.replica is not None and (result.refusal is not None or result.diverging is not None):
-                self.world.checks.served_replica(result)
-            if result.read is not None:
-                end = partition.batches[-1].next_offset if partition.batches else result.read.start
-                ends.append((result.tp, end))
-        if effect.replica is None:
-            self.world.checks.served_consumer(self, effect, served)
-        self._answered(effect.request_id, tuple(served), done=effect.done)
-        if effect.replica is None or not ends:
-            return None
-        return events.FetchServed(self.now_ms, effect.replica, tuple(ends))
-
-    def _read(self, result: FetchResult, room: int) -> tuple[FetchedPartition, int]:
-        """The bytes of one partition's answer, whole batches, at least one; and how many they are."""
-        batches: list[Any] = []
-        values: list[object] = []
-        used = 0
-        if result.read is not None:
-            start, end, limit = result.read
-            log = self.disk.logs[result.tp]
-            limit = min(limit, room)
-            index = log.index_of(start + 1) - 1
-            headers, ends = log.headers, log.ends
-            while index < len(ends) and ends[index] <= end:
-                header = headers[index]
-                if used and used + header.size_bytes > limit:
-                    break
-                batches.append(header)
-                values.append(log.values[index])
-                used += header.size_bytes
-                index += 1
-        answer = FetchedPartition(
-            result.tp, result.refusal, result.high_watermark, result.log_start_offset, result.diverging,
-            tuple(batches), tuple(values),
-        )  # fmt: skip
-        return answer, used
-
-    def _answer_plain(self, effect: want.AnswerEpochEnds) -> None:
-        self._answered(effect.request_id, effect.answers)
-
-    def _answer_offsets(self, effect: want.AnswerOffsets) -> None:
-        if effect.request_id in self._latest:
-            self._latest.discard(effect.request_id)
-            self.world.checks.answered_latest(self, effect)
-        self._answered(effect.request_id, effect.answers)
-
-    def _answer_call(self, effect: want.AnswerCall) -> None:
-        self.world.checks.answered_call(effect)
-        self._answered(effect.request_id, effect.answers)
-
-    def _emit(self, effect: want.Emit) -> None:
-        self.world.checks.emitted(self, effect)
-
-    def _halt(self, effect: want.Halt) -> None:
-        self._halted = effect.reason
 
     def __repr__(self) -> str:
         return f"<Process n{self.node_id} life {self.life}>"
 
 
-def _nothing(_: object) -> None:
-    return None
+class _CheckedDriver(Driver):
+    """The services' driver; after a step with all that followed from it everything is checked."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(
+            _CountedCore(process),
+            clock=process.machine.clock.ms,
+            fatal={CommitFailed: ExitCode.STORAGE_FAILED},
+            stop=process._stop,
+        )
+        self._process = process
+
+    def step(self, event: events.Event) -> None:
+        """Let an event happen."""
+        process = self._process
+        if not process.alive:
+            raise ProcessEnded
+        try:
+            super().step(event)
+            process.world.checks.after_step(process)
+            check_own(process)
+        except ProcessEnded:
+            raise
+        except BaseException as error:
+            process.loop.failure = error
+            raise
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """End the process, if that is what production would do; any other error is the run's."""
+        if isinstance(error, CommitFailed):
+            self._failed = True
+            self._process.machine.fsync_failed()
+            raise ProcessEnded
+        if isinstance(error, Halted):
+            super().fail(error)
+        if not isinstance(error, ProcessEnded):
+            self._process.loop.failure = error
+        raise error
 
 
-def _number(payload: object) -> int:
-    """In this world a batch's bytes are one number."""
-    assert isinstance(payload, int)
-    return payload
+class _CountedCore:
+    """The core under test; its steps are counted and shown to the recorder."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._core = process.core
+
+    def step(self, event: events.Event) -> Sequence[want.Effect]:
+        """Step the core."""
+        world = self._world
+        world.events += 1
+        asked = self._core.step(event)
+        if world.recorder is not None:
+            world.recorder.stepped(self._process, event, asked)
+        return asked
+
+    @property
+    def purgatory_full(self) -> bool:
+        """Whether streams must not be read further."""
+        return self._core.purgatory_full
+
+    def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
+        """A led partition as this node sees it."""
+        return self._core.describe_partition(tp, now_ms)
+
+    def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
+        """A replica as it sees itself."""
+        return self._core.describe_replica(tp)
+
+
+class _LogLooks:
+    """What is checked while the logs of a process change."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._checks = process.world.checks
+        self._saw = process.world.coverage.saw
+
+    def opened(self, tp: TopicPartition) -> None:
+        """A log was opened."""
+        self._checks.opened(self._process, tp)
+
+    def appended(self, tp: TopicPartition, log: LogFile, first: int) -> None:
+        """Batches were written."""
+        self._checks.appended(self._process, tp, log, first)
+
+    def truncating(self, tp: TopicPartition, log: LogFile, offset: int) -> None:
+        """Batches are about to be cut."""
+        self._checks.truncating(self._process, tp, log, offset)
+
+    def restarting(self, tp: TopicPartition, offset: int) -> int:
+        """A log begins again."""
+        self._saw("log restarted")
+        return self._checks.hash_below(tp, offset)
+
+    def start_moved(self, tp: TopicPartition) -> None:
+        """A log start moved."""
+        self._saw("log start moved")
+
+    def saved(self, tp: TopicPartition, high_watermark: Offset) -> None:
+        """A high watermark was saved."""
+        self._process.saved[tp] = high_watermark
+
+
+class _Reporter:
+    """Where state events go: to the checks."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def emit(self, effect: want.Emit) -> None:
+        """Take one event."""
+        self._process.world.checks.emitted(self._process, effect)
+
+
+class _Notes:
+    """Where a process logs: lines of a replay."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def _note(self, event: str, **fields: Any) -> None:
+        world = self._process.world
+        if world.recorder is not None:
+            said = " ".join(f"{name}={value}" for name, value in fields.items())
+            world.note(f"n{self._process.node_id}", f"logs: {event} {said}".rstrip())
+
+    info = warning = error = _note
+
+
+def _complete(answered: asyncio.Future[Any], answer: Any) -> None:
+    if not answered.done():
+        answered.set_result(answer)
+
+
+def _never(effect: want.AnswerOffsets) -> None:
+    raise NotImplementedError

@@ -57,12 +57,16 @@ def run_world(world: World) -> Outcome:
     """Run a world that has just been made."""
     violation = None
     try:
-        _run(world)
+        with world.loop.running():
+            _run(world)
     except Broken as broken:
         sentence = str(broken).removeprefix(f"{broken.name}: ")
         violation = Violation(name=broken.name, sentence=sentence, at_us=world.timeline.now_us, offset=broken.offset)
     except AssertionError as error:
         violation = Violation(name="I0", sentence=f"an assertion of the core: {error}", at_us=world.timeline.now_us)
+    finally:
+        with world.loop.running():
+            world.close()
     return Outcome(
         seed=world.shape.seed,
         profile=world.shape.profile.name,

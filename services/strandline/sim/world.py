@@ -32,6 +32,7 @@ from strandline.sim.network import Network
 from strandline.sim.process import Process
 from strandline.sim.shape import Shape
 from strandline.sim.timeline import Timeline
+from strandline.sim.virtual_loop import VirtualLoop
 
 FIRST_CONSUMER = 50
 """Number of the first consumer; producers count from 0."""
@@ -109,6 +110,7 @@ class World:
         self.node_timings = NODE_TIMINGS
         self.controller_timings = CONTROLLER_TIMINGS
         self.timeline = Timeline()
+        self.loop = VirtualLoop(self.timeline)
         self.events = 0
         self.coverage = Coverage()
         self.history: list[Operation] = []
@@ -151,6 +153,15 @@ class World:
             self.timeline.run_until(self.timeline.now_us + 20_000)
         self._start_clients(draw)
         self.faults.plan()
+
+    def close(self) -> None:
+        """End every process; the run is over."""
+        self.loop.failure = None
+        for machine in self.machines.values():
+            if machine.running is not None:
+                machine.running.end()
+        if self.controller.process is not None:
+            self.controller.process.end(keeps_commit=False)
 
     def _start_clients(self, draw: Draw) -> None:
         for number in range(self.shape.producers):

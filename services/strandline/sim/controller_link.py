@@ -1,0 +1,147 @@
+"""How a simulated process reaches the controller (`runtime.ports.Controller`): calls that may be lost, late or doubled.
+
+Invariant: a call ends in one answer or in `Refused`; what the network did to it is drawn, never chosen by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from strandline.controller.watches import WatchNews
+from strandline.core.controller_messages import WatchMetadata
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Heartbeat,
+    HeartbeatAnswer,
+    MetadataImage,
+    NodeRegistered,
+    RegisterNode,
+    ReplicaLogsReported,
+    ReportReplicaLogs,
+)
+from strandline.core.types import NodeEpoch, NodeId
+from strandline.sim.inbox import Inbox
+from strandline.sim.network import CONTROLLER, Stream
+
+if TYPE_CHECKING:
+    from strandline.sim.process import Process
+
+CALL_DEADLINE_US = 400_000
+
+
+class ControllerLink:
+    """One process's calls and its watch."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._last_image_us = 0
+
+    async def register(self, request: RegisterNode) -> NodeRegistered:
+        """Ask for a node epoch."""
+        answer: NodeRegistered = await self._ask(request, copies=True)
+        self._count(answer.refusal, "registration")
+        return answer
+
+    async def heartbeat(self, request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+        """Send a sign of life."""
+        answer: HeartbeatAnswer = await self._ask(request, deadline_us=deadline_ms * 1_000)
+        self._count(answer.refusal, "heartbeat")
+        return answer
+
+    def _count(self, refusal: Refusal | None, what: str) -> None:
+        if refusal is not None:
+            self._world.coverage.saw(f"{what} refused: {refusal.code.name}")
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+        """Propose ISRs."""
+        extra_us, copy_us = self._mishaps() if self._world.network.late_alter else (0, 0)
+        struck_us = self._world.faults.joiner.proposed(request)
+        if struck_us:
+            self._world.coverage.saw("alter late")
+            extra_us = struck_us
+        answer: AlterPartitionAnswer = await self._ask(request, copies=True, extra_us=extra_us, copy_us=copy_us)
+        self._world.checks.alter_answered(answer)
+        return answer
+
+    def _mishaps(self) -> tuple[int, int]:
+        """While `late_alter` lasts: by how much a proposal is late, and when a copy of it arrives; 0 for not."""
+        draw, saw = self._process.machine.draw, self._world.coverage.saw
+        extra_us = draw.between(50_000, 1_500_000) if draw.chance(500) else 0
+        copy_us = draw.between(1_000, 1_500_000) if draw.chance(500) else 0
+        if extra_us:
+            saw("alter late")
+        if copy_us:
+            saw("alter twice")
+        return extra_us, copy_us
+
+    async def report_logs(self, request: ReportReplicaLogs) -> ReplicaLogsReported:
+        """Report what logs hold."""
+        answer: ReplicaLogsReported = await self._ask(request, copies=True)
+        refusal = answer.refusal
+        self._world.coverage.saw("logs reported" if refusal is None else f"report refused: {refusal.code.name}")
+        return answer
+
+    async def _ask(
+        self,
+        request: Any,
+        *,
+        deadline_us: int = CALL_DEADLINE_US,
+        copies: bool = False,
+        extra_us: int = 0,
+        copy_us: int = 0,
+    ) -> Any:
+        process, world = self._process, self._world
+        serve = partial(world.controller.serve, request)
+        answer = await process.call(
+            CONTROLLER, serve, deadline_us=deadline_us, copies=copies, extra_us=extra_us, copy_us=copy_us
+        )
+        if isinstance(answer, Refusal):
+            raise Refused.of(answer)
+        return answer
+
+    async def watch(
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+    ) -> AsyncGenerator[MetadataImage | None, None]:
+        """Metadata as it changes, a snapshot first."""
+        network, controller, inbox = self._world.network, self._world.controller, Inbox(self._world.loop)
+        stream = network.open_stream(
+            self._process,
+            CONTROLLER,
+            on_up=controller.watch_arrived,
+            on_down=partial(self._arrived, inbox),
+            on_end_at_opener=lambda _: inbox.end("the watch broke"),
+            on_end_at_server=controller.watch_ended,
+        )
+        if stream is None:
+            raise Refused(ErrorCode.NETWORK_EXCEPTION, "no connection to the controller")
+        network.send_up(stream, WatchMetadata(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch))
+        try:
+            while True:
+                yield _image_of(await inbox.next())
+        finally:
+            if stream.open_at_opener:
+                network.close(stream, by_opener=True)
+
+    def _arrived(self, inbox: Inbox, stream: Stream, message: Any) -> None:
+        """Images that are late stay in order; a process that cannot keep up learns the world late (`lag`)."""
+        timeline = self._world.timeline
+        at_us = max(timeline.now_us + self._process.machine.lag_us, self._last_image_us)
+        self._last_image_us = at_us
+        if at_us > timeline.now_us:
+            timeline.at(at_us, self._process.hand, inbox.put, message)
+        else:
+            inbox.put(message)
+
+
+def _image_of(message: WatchNews[MetadataImage] | Refusal) -> MetadataImage | None:
+    if isinstance(message, Refusal):
+        raise Refused.of(message)
+    if message.metadata is None:
+        return None
+    return replace(message.metadata, to_node_epoch=message.node_epoch, position=message.position)
