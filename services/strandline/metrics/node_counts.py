@@ -17,7 +17,7 @@ from strandline.core.events import Event
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
 from strandline.runtime.calls import Calls, Room, Sink
-from strandline.runtime.performers import Perform
+from strandline.runtime.log_performers import Perform
 
 _CAUSES = ("lag", "node_fenced", "controlled_shutdown", "other")
 

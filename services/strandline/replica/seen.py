@@ -31,7 +31,8 @@ from strandline.rpc.server import PortTaken
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.host import Host
-from strandline.runtime.performers import Perform, Performers
+from strandline.runtime.log_performers import Perform
+from strandline.runtime.performers import Performers
 from strandline.runtime.refusals import Refusals
 
 _CALLS: dict[type[object], tuple[str, str]] = {

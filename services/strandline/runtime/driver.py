@@ -15,7 +15,8 @@ from strandline.core.events import CallGone, Event, Ticked
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock, monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
-from strandline.runtime.performers import Halted, Perform
+from strandline.runtime.log_performers import Perform
+from strandline.runtime.performers import Halted
 from strandline.runtime.ports import Core
 
 Stop = Callable[[ExitCode, str], NoReturn]

@@ -1,31 +1,21 @@
-"""Decides how each effect is done: one performer per effect type, in a table.
+"""How each effect of a data node is done: one performer per effect type, in a table.
 
-Invariant: a performer does its effect in full or raises; one that answers with an event returns it, and the
-driver steps it before any other. Unknown effects do not exist: the table is checked against the union.
+Invariant: the first failure of a performer ends the process. Unknown effects do not exist: the table is checked
+against the union.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from strandline.core import effects as want
-from strandline.core.events import (
-    Event,
-    FetchServed,
-    LogOpened,
-    LogRolled,
-    LogTruncated,
-    RetentionFound,
-)
-from strandline.core.messages import MetadataImage, Served, ServedPartition
-from strandline.core.types import Offset, TopicPartition
+from strandline.core.events import Event, FetchServed
+from strandline.core.messages import MetadataImage, Served
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock
 from strandline.runtime.flusher import Flusher
+from strandline.runtime.log_performers import LogPerformers, Perform
 from strandline.runtime.ports import Logs, Peers, Reporter
-
-Perform = Callable[[Any], Event | None]
 
 
 class Halted(Exception):
@@ -52,7 +42,7 @@ class Performers:
         ignore: Callable[[str], None],
         look_up: Callable[[want.AnswerOffsets], None],
     ) -> None:
-        self._logs = logs
+        self._log_performers = LogPerformers(logs, clock)
         self._calls = calls
         self._clock = clock
         self._look_up = look_up
@@ -60,24 +50,9 @@ class Performers:
         self.bytes_to_consumers = 0
         """Of records, since the process began."""
         self.table: dict[type[object], Perform] = {
-            want.OpenLog: self._open,
-            want.DeleteLog: lambda effect: logs.delete(effect.tp),
-            want.Append: self._append,
-            want.AppendReplicated: self._append_replicated,
-            want.Truncate: self._truncate,
-            want.RestartLog: lambda effect: logs.restart(effect.tp, effect.offset),
-            want.AdvanceLogStart: logs.advance_log_start,
-            want.ApplyRetention: self._apply_retention,
-            want.SaveEpochs: lambda effect: logs.save_epochs(effect.tp, effect.entries),
-            want.SaveHighWatermarks: lambda effect: logs.save_high_watermarks(
-                effect.high_watermarks, durable=effect.durable
-            ),
-            want.SaveReconciledEpochs: lambda effect: logs.save_reconciled_epochs(effect.epochs),
-            want.SaveProducers: lambda effect: logs.save_producers(effect.tp, effect.offset, effect.rows),
-            want.NoteDurable: lambda effect: logs.note_durable(effect.tp, effect.offset),
+            **self._log_performers.table,
             want.BelieveMetadata: lambda effect: believe(effect.image),
             want.IgnoreMetadata: lambda effect: ignore(effect.reason),
-            want.SaveMetadata: lambda effect: logs.save_metadata(effect.image),
             want.Flush: lambda effect: flusher.flush(effect.tp),
             want.SendFetch: peers.send_fetch,
             want.SendForget: peers.send_forget,
@@ -95,51 +70,18 @@ class Performers:
             want.Halt: self._halt,
         }
 
-    def _open(self, effect: want.OpenLog) -> Event:
-        found = self._logs.open(effect.tp, effect.topic)
-        return LogOpened(self._clock(), effect.tp, *found)
-
-    def _append(self, effect: want.Append) -> Event | None:
-        return LogRolled(self._clock(), effect.tp) if self._logs.append(effect) else None
-
-    def _append_replicated(self, effect: want.AppendReplicated) -> Event | None:
-        return LogRolled(self._clock(), effect.tp) if self._logs.append_replicated(effect) else None
-
-    def _truncate(self, effect: want.Truncate) -> Event:
-        leo, producers = self._logs.truncate(effect.tp, effect.offset, durable=effect.durable)
-        return LogTruncated(self._clock(), effect.tp, leo, producers)
-
-    def _apply_retention(self, effect: want.ApplyRetention) -> Event | None:
-        offset = self._logs.expired(effect.tp, effect.high_watermark)
-        return RetentionFound(self._clock(), effect.tp, offset) if offset is not None else None
-
     def _answer_fetch(self, effect: want.AnswerFetch) -> Event | None:
-        room = self._calls.room_bytes(effect.request_id, effect.max_bytes)
-        if room is None:
+        room_bytes = self._calls.room_bytes(effect.request_id, effect.max_bytes)
+        if room_bytes is None:
             return None
-        served: list[ServedPartition] = []
-        ends: list[tuple[TopicPartition, Offset]] = []
-        is_first = room > 0
-        for result in effect.results:
-            payload = b""
-            if result.read is not None:
-                start, end, limit = result.read
-                if is_first or room > 0:
-                    chunk = self._logs.read(result.tp, start, end, min(limit, room), at_least_one=is_first)
-                    payload, start = chunk.payload, chunk.end
-                ends.append((result.tp, start))
-                is_first = is_first and not payload
-                room -= len(payload)
-            served.append(ServedPartition(result, payload))
-        self._calls.answer(effect.request_id, Served(served, effect.done))
-        size_bytes = sum(len(one.payload) for one in served)
+        found = self._log_performers.read(effect.results, room_bytes)
+        self._calls.answer(effect.request_id, Served(found.partitions, effect.done))
+        size_bytes = sum(len(one.payload) for one in found.partitions)
         if effect.replica is None:
             self.bytes_to_consumers += size_bytes
             return None
         self.bytes_to_replicas += size_bytes
-        if not ends:
-            return None
-        return FetchServed(self._clock(), effect.replica, tuple(ends))
+        return FetchServed(self._clock(), effect.replica, tuple(found.ends)) if found.ends else None
 
     def _answer_offsets(self, effect: want.AnswerOffsets) -> None:
         if all(answer.lookup is None for answer in effect.answers):

@@ -99,12 +99,18 @@ class Commit(NamedTuple):
 
 
 class MemoryLogs:
-    """All logs of one disk. ``content`` stands for a value's bytes in the hash of a log."""
+    """All logs of one disk. ``content`` stands for a value's bytes in the hash of a log.
 
-    def __init__(self, disk: Disk, content: Callable[[Any], int], looks: Looks | None = None) -> None:
+    ``saves_durably``: a checkpoint survives a loss of power even where the core does not ask for it.
+    """
+
+    def __init__(
+        self, disk: Disk, content: Callable[[Any], int], looks: Looks | None = None, *, saves_durably: bool = False
+    ) -> None:
         self.disk = disk
         self._content = content
         self._looks: Looks = looks or NoLooks()
+        self._saves_durably = saves_durably
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
         """The log on this disk, or a new one."""
@@ -165,6 +171,7 @@ class MemoryLogs:
 
     def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset], *, durable: bool) -> None:
         """Write the HW checkpoint, and with it what is known to be durable."""
+        durable = durable or self._saves_durably
         for tp, high_watermark in high_watermarks.items():
             log = self.disk.logs[tp]
             log.hw_cached = high_watermark

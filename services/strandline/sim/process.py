@@ -34,7 +34,8 @@ from strandline.runtime.driver import Driver
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host
-from strandline.runtime.performers import Halted, Perform, Performers
+from strandline.runtime.log_performers import Perform
+from strandline.runtime.performers import Halted, Performers
 from strandline.runtime.session import Session, SessionTimings
 from strandline.runtime.topics import TopicDirectory
 from strandline.sim.controller_link import ControllerLink

@@ -7,25 +7,20 @@ performed at once and a commit (fsync) completes within the step that asked for 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from strandline.core.effects import (
-    Append,
-    AppendReplicated,
     Effect,
     Flush,
-    OpenLog,
-    RestartLog,
     SendAlterPartition,
     SendEpochEnds,
     SendFetch,
     SendListOffsets,
-    Truncate,
 )
 from strandline.core.events import (
     Event,
     LogFlushed,
     LogOpened,
-    LogTruncated,
     MetadataArrived,
     Registered,
 )
@@ -45,7 +40,10 @@ from strandline.core.node import NodeCore
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.timings import NodeTimings
 from strandline.core.types import EpochEntry, LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
+from strandline.runtime.log_performers import LogPerformers, Perform
+from strandline.runtime.ports import Logs
 from strandline.sim.exhaust.local import Following, Image, Leading, Local, Rec
+from strandline.sim.exhaust.record_logs import RecordLogs
 from strandline.sim.exhaust.variants import Variant
 
 TP = TopicPartition("00000000-0000-4000-8000-000000000001", 0)
@@ -80,6 +78,11 @@ class Bench:
         self.min_isr = min_isr
         self.nodes = node_images(replicas)
         self.steps = 0
+        self._logs = RecordLogs()
+        self._performers: dict[type[object], Perform] = {
+            **LogPerformers(cast(Logs, self._logs), lambda: NOW_MS).table,
+            Flush: lambda effect: LogFlushed(NOW_MS, TP, Offset(len(self._logs.records))),
+        }
 
     def core(self, local: Local) -> NodeCore:
         """The production core that stands where ``local`` says."""
@@ -169,35 +172,18 @@ class Bench:
 
     def run(self, core: NodeCore, local: Local, *events: Event) -> tuple[Local, list[Effect]]:
         """Step ``core`` (which stands at ``local``) through events; where it stands then, and what it asked for."""
-        disk, wanted, queue = list(local.log), list[Effect](), list(events)
+        logs, wanted, queue = self._logs, list[Effect](), list(events)
+        logs.node_id, logs.records = core.state.node_id, list(local.log)
         while queue:
             self.steps += 1
             answers: list[Event] = []
             for effect in core.step(queue.pop(0)):
-                answer = self._perform(core, effect, disk)
-                if answer is not None:
+                perform = self._performers.get(type(effect))
+                if perform is not None and (answer := perform(effect)) is not None:
                     answers.append(answer)
                 wanted.append(effect)
             queue = answers + queue
-        return self.read(core, tuple(disk)), wanted
-
-    def _perform(self, core: NodeCore, effect: Effect, disk: list[Rec]) -> Event | None:
-        match effect:
-            case OpenLog():
-                return LogOpened(NOW_MS, TP, Offset(0), Offset(0), Offset(0))
-            case Append():
-                disk.append(Rec(effect.leader_epoch, core.state.node_id))
-            case AppendReplicated():
-                assert isinstance(effect.payload, tuple)
-                disk.extend(effect.payload)
-            case Truncate():
-                del disk[effect.offset :]
-                return LogTruncated(NOW_MS, TP, effect.offset, ())
-            case RestartLog():
-                disk.clear()
-            case Flush():
-                return LogFlushed(NOW_MS, TP, core.state.logs[TP].leo)
-        return None
+        return self.read(core, tuple(logs.records)), wanted
 
     def question(self, core: NodeCore) -> Question | None:
         """What a follower has to ask next, made by its own core; it then waits for the answer."""

@@ -5,26 +5,37 @@ Invariant: what a process knew dies with it; the next one begins with what the d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 
 from strandline.core.node import NodeCore
 from strandline.core.timings import NodeTimings
 from strandline.core.types import NodeId, Role, TopicPartition
+from strandline.runtime.clock import Clock
+from strandline.runtime.log_performers import LogPerformers
 from strandline.sim.disk import Disk, LogFile
+from strandline.sim.memory_logs import Commit, Looks, MemoryLogs
 
 TP = TopicPartition("00000000-0000-4000-8000-000000000001", 0)
 """The one partition that a scenario is about."""
 
 
+ActorLooks = Callable[["Actor"], Looks]
+"""Makes what looks at a node's logs while they change."""
+
+
 class Actor:
     """One data node. ``core`` is None while no process runs."""
 
-    def __init__(self, name: str, node_id: int, timings: NodeTimings, *, observer: bool) -> None:
+    def __init__(
+        self, name: str, node_id: int, timings: NodeTimings, *, observer: bool, clock: Clock, looks: ActorLooks
+    ) -> None:
         self.name = name
         self.node_id = NodeId(node_id)
         self.timings = timings
         self.roles = frozenset({Role.FOLLOWER}) if observer else frozenset({Role.LEADER, Role.FOLLOWER})
-        self.disk = Disk(node_id)
+        self.logs = MemoryLogs(Disk(node_id), _content, looks(self), saves_durably=True)
+        self.files = LogPerformers(self.logs, clock)
         # What `copy-disk` kept, for `restore-disk`.
         self.backup: Disk | None = None
         self.core: NodeCore | None = None
@@ -32,8 +43,8 @@ class Actor:
         self.next_beat_ms = 0
         self.wants_fence = False
         self.holds_commits = False
-        # LEO at the issue of the commit under way; None if none is.
-        self.issued_leo: int | None = None
+        # The commit under way.
+        self.commit: Commit | None = None
         # Whether metadata was lost, so that the watch must be opened anew.
         self.missed_metadata = False
 
@@ -41,6 +52,15 @@ class Actor:
     def is_running(self) -> bool:
         """Whether a process of this node lives."""
         return self.core is not None
+
+    @property
+    def disk(self) -> Disk:
+        """What this machine keeps."""
+        return self.logs.disk
+
+    @disk.setter
+    def disk(self, disk: Disk) -> None:
+        self.logs.disk = disk
 
     @property
     def log(self) -> LogFile:
@@ -56,6 +76,11 @@ class Actor:
     def incarnation_id(self) -> str:
         """Names the very process."""
         return f"{self.name}-{self.life}"
+
+
+def _content(value: object) -> int:
+    """What stands for a value's bytes in the hash of a log."""
+    return zlib.crc32(str(value).encode())
 
 
 class Names:

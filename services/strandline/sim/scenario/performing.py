@@ -1,4 +1,4 @@
-"""Decides how the effects of a data node's core come true: files on a simulated disk, messages on the wire.
+"""How the effects of a data node's core come true in a scenario: messages wait on the wire, commits on the disk.
 
 Invariant: effects are performed in the order in which they were asked for; an answer with records reads the disk as
 it is at that moment, as the production performers do.
@@ -6,7 +6,6 @@ it is at that moment, as the production performers do.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,21 +15,18 @@ from strandline.core import events
 from strandline.core.messages import (
     DeletedPartition,
     EpochEndQuestion,
-    FetchedPartition,
-    FetchResult,
     OffsetAnswer,
     OffsetQuestion,
-    ReadRange,
 )
-from strandline.core.types import BatchHeader, Offset
+from strandline.core.types import TopicPartition
+from strandline.sim.disk import LogFile
+from strandline.sim.memory_logs import NoLooks, as_fetched
 from strandline.sim.scenario import telling
-from strandline.sim.scenario.nodes import TP, Actor
+from strandline.sim.scenario.nodes import Actor
 from strandline.sim.scenario.wire import Envelope, Link
 
 if TYPE_CHECKING:
     from strandline.sim.scenario.stage import Stage
-
-Found = list[tuple[BatchHeader, object]]
 
 
 @dataclass(slots=True)
@@ -47,89 +43,37 @@ class Asked:
 
 def perform(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Event]:
     """Make an effect come true. Returns the events that answer it at once."""
-    return _PERFORM[type(effect)](stage, actor, effect)
+    on_logs = actor.files.table.get(type(effect))
+    if on_logs is None:
+        return _PERFORM[type(effect)](stage, actor, effect)
+    event = on_logs(effect)
+    return [] if event is None else [event]
 
 
 def _nothing(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Event]:
     return []
 
 
-def _open(stage: Stage, actor: Actor, effect: want.OpenLog) -> list[events.Event]:
-    log = actor.log
-    start, leo, hw = Offset(log.log_start), Offset(log.leo), Offset(log.hw_cached)
-    found = (start, leo, hw, log.epochs, log.producers(), log.reconciled)
-    return [events.LogOpened(stage.now_ms, effect.tp, *found)]
+class TruthLooks(NoLooks):
+    """Looks whether a committed record is cut, before it is."""
 
+    def __init__(self, stage: Stage, actor: Actor) -> None:
+        self._stage = stage
+        self._actor = actor
 
-def _append(stage: Stage, actor: Actor, effect: want.Append) -> list[events.Event]:
-    header = effect.header._replace(base_offset=effect.base_offset, leader_epoch=effect.leader_epoch)
-    write(actor, header, effect.payload)
-    return []
-
-
-def _append_replicated(stage: Stage, actor: Actor, effect: want.AppendReplicated) -> list[events.Event]:
-    assert isinstance(effect.payload, tuple)
-    for header, value in zip(effect.batches, effect.payload, strict=True):
-        write(actor, header, value)
-    return []
-
-
-def write(actor: Actor, header: BatchHeader, value: object) -> None:
-    """Append one batch to the file."""
-    actor.log.append(header, value, zlib.crc32(str(value).encode()))
-
-
-def _truncate(stage: Stage, actor: Actor, effect: want.Truncate) -> list[events.Event]:
-    stage.truth.truncating(actor, effect.offset, stage.lines)
-    actor.log.cut(actor.log.border_below(effect.offset))
-    return [events.LogTruncated(stage.now_ms, effect.tp, Offset(actor.log.leo), actor.log.producers())]
-
-
-def _restart_log(stage: Stage, actor: Actor, effect: want.RestartLog) -> list[events.Event]:
-    actor.log.restart(effect.offset, 0)
-    return []
-
-
-def _log_start(stage: Stage, actor: Actor, effect: want.AdvanceLogStart) -> list[events.Event]:
-    actor.log.log_start = effect.offset
-    return []
-
-
-def _save_epochs(stage: Stage, actor: Actor, effect: want.SaveEpochs) -> list[events.Event]:
-    actor.log.epochs = effect.entries
-    return []
-
-
-def _save_hw(stage: Stage, actor: Actor, effect: want.SaveHighWatermarks) -> list[events.Event]:
-    log = actor.log
-    log.hw_cached = log.hw_durable = effect.high_watermarks.get(TP, log.hw_cached)
-    log.recovery_point = log.recovery_point_durable = log.synced
-    return []
-
-
-def _save_reconciled(stage: Stage, actor: Actor, effect: want.SaveReconciledEpochs) -> list[events.Event]:
-    actor.log.reconciled = effect.epochs[TP]
-    return []
-
-
-def _save_metadata(stage: Stage, actor: Actor, effect: want.SaveMetadata) -> list[events.Event]:
-    actor.disk.seen = effect.image
-    return []
-
-
-def _delete(stage: Stage, actor: Actor, effect: want.DeleteLog) -> list[events.Event]:
-    actor.disk.logs.pop(effect.tp, None)
-    return []
+    def truncating(self, tp: TopicPartition, log: LogFile, offset: int) -> None:
+        """Batches from ``offset`` on are about to be cut."""
+        self._stage.truth.truncating(self._actor, offset, self._stage.lines)
 
 
 def _flush(stage: Stage, actor: Actor, effect: want.Flush) -> list[events.Event]:
-    issued = actor.log.begin_flush()
+    commit = actor.logs.issue_flush(effect.tp)
     if actor.holds_commits:
-        actor.issued_leo = issued
-        stage.tell(f"{actor.name}: commit up to {issued} is held")
+        actor.commit = commit
+        stage.tell(f"{actor.name}: commit up to {commit.leo_at_issue} is held")
         return []
-    actor.log.end_flush()
-    return [events.LogFlushed(stage.now_ms, effect.tp, Offset(issued))]
+    commit.sync()
+    return [events.LogFlushed(stage.now_ms, effect.tp, commit.leo_at_issue)]
 
 
 def _send_fetch(stage: Stage, actor: Actor, effect: want.SendFetch) -> list[events.Event]:
@@ -192,9 +136,8 @@ def _send(stage: Stage, request_id: int, kind: str, text: str, arrived: events.E
 def _answer_fetch(stage: Stage, actor: Actor, effect: want.AnswerFetch) -> list[events.Event]:
     if not effect.results:
         return []
-    (result,) = effect.results
-    found = _read(actor, result.read, effect.max_bytes)
-    received = _received(result, found)
+    found = actor.files.read(effect.results, effect.max_bytes)
+    received = as_fetched(found.partitions[0])
     asked = stage.asked.get(effect.request_id)
     if asked is not None:
         leader = actor.node_id
@@ -202,37 +145,9 @@ def _answer_fetch(stage: Stage, actor: Actor, effect: want.AnswerFetch) -> list[
         _reply(stage, actor, effect.request_id, "fetched", telling.fetched_text(received), arrived)
     else:
         stage.clients.fetched(effect.request_id, received)
-    if effect.replica is None or not found:
+    if effect.replica is None or not found.ends:
         return []
-    return [events.FetchServed(stage.now_ms, effect.replica, ((result.tp, found[-1][0].next_offset),))]
-
-
-def _read(actor: Actor, wanted: ReadRange | None, max_bytes: int) -> Found:
-    """Whole batches within the range and the bytes; the first one whatever its size (KIP-74)."""
-    if wanted is None:
-        return []
-    room = min(wanted.max_bytes, max_bytes)
-    found: Found = []
-    for header, value in zip(actor.log.headers, actor.log.values, strict=True):
-        if header.next_offset <= wanted.start or header.next_offset > wanted.end:
-            continue
-        if found and header.size_bytes > room:
-            break
-        room -= header.size_bytes
-        found.append((header, value))
-    return found
-
-
-def _received(result: FetchResult, found: Found) -> FetchedPartition:
-    return FetchedPartition(
-        result.tp,
-        result.refusal,
-        result.high_watermark,
-        result.log_start_offset,
-        result.diverging,
-        tuple(header for header, _ in found),
-        tuple(value for _, value in found),
-    )
+    return [events.FetchServed(stage.now_ms, effect.replica, tuple(found.ends))]
 
 
 def _answer_epoch_ends(stage: Stage, actor: Actor, effect: want.AnswerEpochEnds) -> list[events.Event]:
@@ -310,22 +225,8 @@ def _halt(stage: Stage, actor: Actor, effect: want.Halt) -> list[events.Event]:
 
 
 _PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
-    want.OpenLog: _open,
-    want.DeleteLog: _delete,
-    want.Append: _append,
-    want.AppendReplicated: _append_replicated,
-    want.Truncate: _truncate,
-    want.RestartLog: _restart_log,
-    want.AdvanceLogStart: _log_start,
-    want.ApplyRetention: _nothing,
-    want.SaveEpochs: _save_epochs,
-    want.SaveHighWatermarks: _save_hw,
-    want.SaveReconciledEpochs: _save_reconciled,
-    want.SaveProducers: _nothing,
-    want.NoteDurable: _nothing,
     want.BelieveMetadata: _nothing,
     want.IgnoreMetadata: _nothing,
-    want.SaveMetadata: _save_metadata,
     want.Flush: _flush,
     want.SendFetch: _send_fetch,
     want.SendForget: _nothing,

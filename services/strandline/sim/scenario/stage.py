@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from strandline.core import events
@@ -17,11 +18,11 @@ from strandline.core.controller_state import ControllerTimings
 from strandline.core.effects import Effect, Emit
 from strandline.core.node import NodeCore
 from strandline.core.timings import NodeTimings
-from strandline.core.types import Durability, Offset, Rules, TopicPartition
+from strandline.core.types import Durability, Rules, TopicPartition
 from strandline.sim.scenario.clients import Clients
 from strandline.sim.scenario.control import Control
 from strandline.sim.scenario.nodes import TP, Actor, Names
-from strandline.sim.scenario.performing import Asked, perform
+from strandline.sim.scenario.performing import Asked, TruthLooks, perform
 from strandline.sim.scenario.telling import Sight, change_text, emitted_text, sight_of
 from strandline.sim.scenario.truth import Truth
 from strandline.sim.scenario.wire import CONTROLLER, Envelope, Link, Wire
@@ -169,7 +170,14 @@ class Stage:
 
     def add(self, name: str, timings: NodeTimings, *, observer: bool) -> Actor:
         """A new node, without a process yet."""
-        actor = Actor(name, self.names.add(name), timings, observer=observer)
+        actor = Actor(
+            name,
+            self.names.add(name),
+            timings,
+            observer=observer,
+            clock=lambda: self.now_ms,
+            looks=partial(TruthLooks, self),
+        )
         self.actors[name] = actor
         return actor
 
@@ -203,7 +211,7 @@ class Stage:
         self.control.forget(actor)
         self._forget_requests(actor)
         self.clients.gone(actor)
-        actor.log.flushing, actor.issued_leo = None, None
+        actor.log.flushing, actor.commit = None, None
 
     def _forget_requests(self, actor: Actor) -> None:
         """Who waits for a dead process is told; who serves one learns that the caller went away."""
@@ -219,11 +227,11 @@ class Stage:
 
     def complete_commit(self, actor: Actor) -> None:
         """The commit under way on a disk is complete."""
-        issued = actor.issued_leo
-        assert issued is not None, "somebody looked whether a commit is under way"
-        actor.issued_leo = None
-        actor.log.end_flush()
-        self.step(actor, events.LogFlushed(self.now_ms, TP, Offset(issued)))
+        commit = actor.commit
+        assert commit is not None, "the caller must hold a commit in flight"
+        actor.commit = None
+        commit.sync()
+        self.step(actor, events.LogFlushed(self.now_ms, TP, commit.leo_at_issue))
 
     def send(self, envelope: Envelope) -> None:
         """Put a message on the wire."""
@@ -259,7 +267,7 @@ class Stage:
     def settle(self) -> None:
         """Deliver and commit until nothing is under way that may move."""
         for _ in range(STEPS_WITHOUT_END):
-            committing = next((a for a in self.running() if a.issued_leo is not None and not a.holds_commits), None)
+            committing = next((a for a in self.running() if a.commit is not None and not a.holds_commits), None)
             envelope = self.wire.next_free()
             if committing is not None:
                 self.complete_commit(committing)

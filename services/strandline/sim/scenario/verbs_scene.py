@@ -7,13 +7,13 @@ from typing import Any
 
 from strandline.core.controller_messages import CreateTopics, NewTopic, TopicsCreated
 from strandline.core.controller_state import ControllerTimings
+from strandline.core.effects import Append
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, FetchHw, IsrJoin, LeaderEpoch, Offset, Truncation
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.control import CLUSTER_ID
 from strandline.sim.scenario.language import Word
 from strandline.sim.scenario.nodes import TP, Actor
-from strandline.sim.scenario.performing import write
 from strandline.sim.scenario.records import header, in_batches
 from strandline.sim.scenario.telling import partition_text
 from strandline.sim.scenario.verb import Verb
@@ -170,7 +170,7 @@ def preload(call: Call) -> None:
         epoch, values = _span(call, word, log.leo)
         for batch_values in in_batches(values, call.positive_option("batch", 1)):
             batch = header(count=len(batch_values), size_bytes=call.integer_option("size", RECORD_BYTES))
-            write(actor, batch._replace(base_offset=Offset(log.leo), leader_epoch=LeaderEpoch(epoch)), batch_values)
+            actor.logs.append(Append(TP, Offset(log.leo), LeaderEpoch(epoch), batch, batch_values))
     log.hw_cached = log.hw_durable = min(call.integer_option("hw", 0), log.leo)
     log.recover()
 

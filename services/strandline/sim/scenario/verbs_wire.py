@@ -84,7 +84,7 @@ def _deliver_rest(call: Call, word: Word) -> None:
 
 
 def _commit(call: Call, word: Word, actor: Actor) -> None:
-    if actor.issued_leo is None:
+    if actor.commit is None:
         raise call.wrong(word, f"a commit under way on {actor.name}", "none")
     call.stage.complete_commit(actor)
 
@@ -137,7 +137,7 @@ def release(call: Call) -> None:
 
 def _release_disk(call: Call, actor: Actor) -> None:
     actor.holds_commits = False
-    if actor.issued_leo is not None:
+    if actor.commit is not None:
         call.stage.complete_commit(actor)
 
 
