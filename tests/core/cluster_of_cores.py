@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from core_builders import (
@@ -29,7 +29,6 @@ from strandline.core import events
 from strandline.core.messages import (
     AlterPartitionRequest,
     DeletePartition,
-    FetchedPartition,
     FetchPartition,
     FetchResult,
     NodeImage,
@@ -37,68 +36,37 @@ from strandline.core.messages import (
     ProduceResult,
 )
 from strandline.core.node import NodeCore
-from strandline.core.producers import ProducerLedger
 from strandline.core.timings import NodeTimings
 from strandline.core.types import (
     Acks,
     BatchHeader,
-    EpochEntry,
     NodeId,
     Offset,
-    ProducerBatch,
     Rules,
     TopicPartition,
 )
+from strandline.runtime.log_performers import Found, LogPerformers
+from strandline.runtime.ports import Opened
+from strandline.sim.disk import Disk, LogFile
+from strandline.sim.memory_logs import Commit, MemoryLogs, as_fetched
 
 E = TypeVar("E")
 
 
-@dataclass
-class StoredLog:
-    """One log "on disk": what is written, how much of it is durable, and the checkpoint files beside it."""
+class StoredLog(LogFile):
+    """One log "on disk", as tests ask for it."""
 
-    batches: list[tuple[BatchHeader, object]] = field(default_factory=list)
-    log_start: int = 0
-    empty_at: int = 0
-    durable: int = 0
-    flushing: int | None = None
-    """What the commit under way will cover: the LEO at its issue, less whatever was cut since."""
-    epochs: tuple[EpochEntry, ...] = ()
-    high_watermark: int = 0
+    __slots__ = ()
 
     @property
-    def leo(self) -> int:
-        return self.batches[-1][0].next_offset if self.batches else self.empty_at
+    def batches(self) -> list[tuple[BatchHeader, object]]:
+        """Headers and payloads."""
+        return list(zip(self.headers, self.values, strict=True))
 
-    def append(self, header: BatchHeader, payload: object) -> None:
-        assert header.base_offset == self.leo, (header, self.leo)
-        self.batches.append((header, payload))
-
-    def cut(self, offset: int) -> None:
-        """Keep whole batches below ``offset``: the one that holds it goes."""
-        held = [b[0].base_offset for b in self.batches if b[0].base_offset < offset < b[0].next_offset]
-        end = held[0] if held else offset
-        self.batches = [b for b in self.batches if b[0].next_offset <= end]
-        self.empty_at = min(self.empty_at, end)
-        if not self.batches:
-            self.empty_at = end
-        self.durable = min(self.durable, end)
-        if self.flushing is not None:
-            self.flushing = min(self.flushing, end)
-
-    def flushed(self) -> None:
-        """The commit under way is complete."""
-        assert self.flushing is not None
-        self.durable, self.flushing = max(self.durable, self.flushing), None
-
-    def producers(self) -> tuple[ProducerBatch, ...]:
-        ledger = ProducerLedger()
-        for header, _ in self.batches:
-            ledger.observe(header, header.base_offset)
-        return ledger.rows()
-
-    def read(self, start: int, end: int) -> list[tuple[BatchHeader, object]]:
-        return [b for b in self.batches if b[0].next_offset > start and b[0].next_offset <= end]
+    @property
+    def durable(self) -> int:
+        """Below which everything is synced."""
+        return self.synced
 
     def records(self, start: int = 0, end: int | None = None) -> list[tuple[int, int, object]]:
         """(offset, epoch, payload) of every record in [start, end)."""
@@ -106,14 +74,18 @@ class StoredLog:
         found = [(o, h.leader_epoch, p) for h, p in self.batches for o in range(h.base_offset, h.next_offset)]
         return [r for r in found if start <= r[0] < top]
 
-    def recover(self) -> None:
-        """What recovery does: batches win over the epoch checkpoint, and what is left becomes durable (M55, TR17)."""
-        kept = [e for e in self.epochs if e.start_offset < self.leo]
-        for header, _ in self.batches:
-            if not kept or header.stamped_epoch > kept[-1].epoch:
-                kept.append(EpochEntry(header.stamped_epoch, header.base_offset))
-        self.epochs = tuple(kept)
-        self.durable = self.leo
+
+class CoreLogs(MemoryLogs):
+    """The logs of one node: the simulator's, of logs that tests can ask."""
+
+    def open(self, tp: TopicPartition, topic: str) -> Opened:
+        self.disk.logs.setdefault(tp, StoredLog())
+        return super().open(tp, topic)
+
+    def append_replicated(self, effect: want.AppendReplicated) -> bool:
+        if not isinstance(effect.payload, tuple):
+            effect = replace(effect, payload=(effect.payload,) * len(effect.batches))
+        return super().append_replicated(effect)
 
 
 @dataclass
@@ -151,9 +123,12 @@ class Cluster:
         self.max_records_per_fetch = max_records_per_fetch
         self.cores: dict[int, NodeCore] = {}
         self.lives: dict[int, int] = {}
-        self.disks: dict[int, dict[TopicPartition, StoredLog]] = {}
+        self.disks: dict[int, Any] = {}
+        """Of each node its logs (`StoredLog`) by partition."""
+        self._files: dict[int, LogPerformers] = {}
+        self._logs: dict[int, CoreLogs] = {}
         self.links: dict[tuple[int, int], deque[Message]] = {}
-        self.flushes: dict[int, list[events.LogFlushed]] = {}
+        self.flushes: dict[int, list[tuple[TopicPartition, Commit]]] = {}
         # Everything each node ever asked for, in order.
         self.effects: dict[int, list[want.Effect]] = {}
         self.produced: dict[int, want.AnswerProduce] = {}
@@ -165,7 +140,9 @@ class Cluster:
         self._next_request = 0
         for node in nodes:
             self.lives[node] = 0
-            self.disks[node] = {}
+            self._logs[node] = CoreLogs(Disk(node), lambda _: 0, saves_durably=True)
+            self.disks[node] = self._logs[node].disk.logs
+            self._files[node] = LogPerformers(self._logs[node], lambda: self.now)
             self.start(node)
 
     def start(self, node: int) -> None:
@@ -205,12 +182,11 @@ class Cluster:
         tp: TopicPartition = TP,
     ) -> None:
         """Give ``node`` a log before it hears of the partition."""
-        disk = StoredLog(high_watermark=hw)
-        for header in batches:
-            if not disk.batches:
-                disk.empty_at = header.base_offset
-            disk.append(header, None)
-        disk.log_start = disk.batches[0][0].base_offset if start is None and disk.batches else (start or 0)
+        written = list(batches)
+        disk = StoredLog(written[0].base_offset if written else 0)
+        for header in written:
+            disk.append(header, None, 0)
+        disk.hw_cached, disk.log_start = hw, disk.root if start is None else start
         disk.recover()
         self.disks[node][tp] = disk
 
@@ -287,9 +263,9 @@ class Cluster:
 
     def flush(self, node: int) -> None:
         """Complete the oldest commit of ``node``."""
-        event = self.flushes[node].pop(0)
-        self.disks[node][event.tp].flushed()
-        self.step(node, replace(event, now_ms=self.now))
+        tp, commit = self.flushes[node].pop(0)
+        commit.sync()
+        self.step(node, events.LogFlushed(self.now, tp, commit.leo_at_issue))
 
     def _fail(self, message: Message) -> None:
         if message.asker in self.cores and message.life == self.lives[message.asker]:
@@ -420,68 +396,22 @@ class Cluster:
         return [e.offset for e in self.wished(node, want.Truncate)]
 
     def _perform(self, node: int, effect: want.Effect) -> list[events.Event]:
+        on_logs = self._files[node].table.get(type(effect))
+        if on_logs is not None:
+            event = on_logs(effect)
+            return [] if event is None else [event]
         handler = _PERFORM.get(type(effect))
         return handler(self, node, effect) if handler else []
 
-    def _open(self, node: int, effect: want.OpenLog) -> list[events.Event]:
-        disk = self.disks[node].setdefault(effect.tp, StoredLog())
-        return [
-            events.LogOpened(
-                self.now, effect.tp, Offset(disk.log_start), Offset(disk.leo), Offset(disk.high_watermark),
-                disk.epochs, disk.producers(),
-            )
-        ]  # fmt: skip
-
-    def _delete(self, node: int, effect: want.DeleteLog) -> list[events.Event]:
-        del self.disks[node][effect.tp]
-        return []
-
-    def _append(self, node: int, effect: want.Append) -> list[events.Event]:
-        header = effect.header._replace(base_offset=effect.base_offset, leader_epoch=effect.leader_epoch)
-        self.disks[node][effect.tp].append(header, effect.payload)
-        return []
-
-    def _append_replicated(self, node: int, effect: want.AppendReplicated) -> list[events.Event]:
-        payloads = effect.payload if isinstance(effect.payload, tuple) else (effect.payload,) * len(effect.batches)
-        for header, payload in zip(effect.batches, payloads, strict=True):
-            self.disks[node][effect.tp].append(header, payload)
-        return []
-
-    def _truncate(self, node: int, effect: want.Truncate) -> list[events.Event]:
-        disk = self.disks[node][effect.tp]
-        disk.cut(effect.offset)
-        return [events.LogTruncated(self.now, effect.tp, Offset(disk.leo), disk.producers())]
-
-    def _restart_log(self, node: int, effect: want.RestartLog) -> list[events.Event]:
-        disk = self.disks[node][effect.tp]
-        disk.batches, disk.epochs = [], ()
-        disk.log_start = disk.empty_at = disk.durable = effect.offset
-        disk.flushing = None if disk.flushing is None else 0
-        return []
-
-    def _log_start(self, node: int, effect: want.AdvanceLogStart) -> list[events.Event]:
-        self.disks[node][effect.tp].log_start = effect.offset
-        return []
-
-    def _save_epochs(self, node: int, effect: want.SaveEpochs) -> list[events.Event]:
-        self.disks[node][effect.tp].epochs = effect.entries
-        return []
-
-    def _save_hw(self, node: int, effect: want.SaveHighWatermarks) -> list[events.Event]:
-        for tp, hw in effect.high_watermarks.items():
-            self.disks[node][tp].high_watermark = hw
-        return []
-
     def _flush(self, node: int, effect: want.Flush) -> list[events.Event]:
-        disk = self.disks[node][effect.tp]
-        assert disk.flushing is None, "two commits of one log at once"
-        disk.flushing = disk.leo
-        event = events.LogFlushed(self.now, effect.tp, Offset(disk.leo))
+        commit = self._logs[node].issue_flush(effect.tp)
+        if not commit.has_work:
+            return [events.LogFlushed(self.now, effect.tp, commit.leo_at_issue)]
         if self.hold_flushes:
-            self.flushes[node].append(event)
+            self.flushes[node].append((effect.tp, commit))
             return []
-        disk.flushed()
-        return [event]
+        commit.sync()
+        return [events.LogFlushed(self.now, effect.tp, commit.leo_at_issue)]
 
     def _ask(
         self, node: int, target: int, correlation: int, request: int, arrive: events.Event, fail: events.Event
@@ -542,26 +472,30 @@ class Cluster:
 
     def _answer_fetch(self, node: int, effect: want.AnswerFetch) -> list[events.Event]:
         self.fetched.setdefault(effect.request_id, []).append(effect)
-        parts, ends = [], []
-        for result in effect.results:
-            found = self._read(node, result)
-            if found:
-                ends.append((result.tp, found[-1][0].next_offset))
-            parts.append(_as_received(result, found))
-        if effect.request_id in self._asked and parts:
+        found = self._read(node, effect)
+        if effect.request_id in self._asked and found.partitions:
             _, correlation, _ = self._asked[effect.request_id]
-            arrive = events.FetchAnswered(self.now, NodeId(node), correlation, tuple(parts))
+            parts = tuple(as_fetched(part) for part in found.partitions)
+            arrive = events.FetchAnswered(self.now, NodeId(node), correlation, parts)
             fail = events.FetchFailed(self.now, NodeId(node), correlation, "lost")
             self._reply(node, effect.request_id, arrive, fail)
-        if effect.replica is not None and ends:
-            return [events.FetchServed(self.now, effect.replica, tuple(ends))]
+        if effect.replica is not None and found.ends:
+            return [events.FetchServed(self.now, effect.replica, tuple(found.ends))]
         return []
 
-    def _read(self, node: int, result: FetchResult) -> list[tuple[BatchHeader, object]]:
+    def _read(self, node: int, effect: want.AnswerFetch) -> Found:
+        results = effect.results
+        if self.max_records_per_fetch is not None:
+            results = tuple(self._shortened(node, result) for result in results)
+        return self._files[node].read(results, effect.max_bytes)
+
+    def _shortened(self, node: int, result: FetchResult) -> FetchResult:
+        """A read of so many batches as a test allows."""
         if result.read is None:
-            return []
-        found = self.disks[node][result.tp].read(result.read.start, result.read.end)
-        return found[: self.max_records_per_fetch]
+            return result
+        ends = [h.next_offset for h in self.disks[node][result.tp].headers if h.next_offset > result.read.start]
+        end = min(result.read.end, (ends[: self.max_records_per_fetch] or [result.read.end])[-1])
+        return result._replace(read=result.read._replace(end=Offset(end)))
 
     def _answer_epochs(self, node: int, effect: want.AnswerEpochEnds) -> list[events.Event]:
         self.answered[effect.request_id] = effect.answers
@@ -589,28 +523,7 @@ class Cluster:
         return []
 
 
-def _as_received(result: FetchResult, found: list[tuple[BatchHeader, object]]) -> FetchedPartition:
-    return FetchedPartition(
-        result.tp,
-        result.refusal,
-        result.high_watermark,
-        result.log_start_offset,
-        result.diverging,
-        tuple(h for h, _ in found),
-        tuple(p for _, p in found),
-    )
-
-
 _PERFORM: dict[type[Any], Callable[[Cluster, int, Any], list[events.Event]]] = {
-    want.OpenLog: Cluster._open,
-    want.DeleteLog: Cluster._delete,
-    want.Append: Cluster._append,
-    want.AppendReplicated: Cluster._append_replicated,
-    want.Truncate: Cluster._truncate,
-    want.RestartLog: Cluster._restart_log,
-    want.AdvanceLogStart: Cluster._log_start,
-    want.SaveEpochs: Cluster._save_epochs,
-    want.SaveHighWatermarks: Cluster._save_hw,
     want.Flush: Cluster._flush,
     want.SendFetch: Cluster._send_fetch,
     want.SendForget: Cluster._send_forget,

@@ -54,7 +54,7 @@ def scenario_one(truncation: Truncation, *, min_isr: int) -> tuple[Cluster, bool
     while cluster.outcome(request) is None:
         for link in under_way(cluster):
             cluster.deliver(*link)
-    cluster.disks[A][TP].high_watermark = cluster.log(A).hw
+    cluster.disks[A][TP].hw_cached = cluster.log(A).hw
     cluster.restart(A)
     cluster.push(A, partition_image(leader=B, min_isr=min_isr))
     cluster.crash(B)

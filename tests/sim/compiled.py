@@ -31,7 +31,7 @@ SIM = (
     "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "history", "machine",
     "memory_logs", "metadata_checks", "names", "network", "timeline", "virtual_loop", "world",
 )  # fmt: skip
-RUNTIME = ("calls", "log_performers", "performers")
+RUNTIME = ("calls",)
 MODULES = tuple(
     f"strandline/{package}/{name}.py"
     for package, names in (("core", CORE), ("sim", SIM), ("runtime", RUNTIME))
