@@ -578,7 +578,7 @@ async def test_nothing_is_answered_or_told_before_it_is_durable(tmp_path: Path) 
         first = ask_for_topic(process, "a")
         await asyncio.wait_for(store.waiting.wait(), DEADLINE_S)
         rest = [ask_for_topic(process, name) for name in "bcd"]
-        question = asyncio.ensure_future(process.driver.ask(GetMetadata(), MetadataTold))
+        question = asyncio.ensure_future(process.driver.request(GetMetadata(), MetadataTold))
         # One turn of the loop lets each of them step the core.
         await asyncio.sleep(0)
 
@@ -596,7 +596,7 @@ async def test_nothing_is_answered_or_told_before_it_is_durable(tmp_path: Path) 
 def ask_for_topic(process: ControllerProcess, name: str) -> asyncio.Future[TopicsCreated]:
     """Create a topic through the driver, without the wire."""
     topic = NewTopic(name=name, topic_id=name, replication_factor=1)
-    return asyncio.ensure_future(process.driver.ask(CreateTopics(topics=(topic,)), TopicsCreated))
+    return asyncio.ensure_future(process.driver.request(CreateTopics(topics=(topic,)), TopicsCreated))
 
 
 async def test_failed_commit_ends_the_process(tmp_path: Path) -> None:

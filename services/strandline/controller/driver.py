@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from itertools import count
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -24,23 +23,29 @@ from strandline.core.controller_effects import (
     RefuseCall,
     StopServing,
 )
-from strandline.core.controller_events import ControllerEvent, ControllerStarted, RequestArrived, WatchArrived
+from strandline.core.controller_events import (
+    ControllerEvent,
+    ControllerStarted,
+    ControllerTicked,
+    RequestArrived,
+    WatchArrived,
+)
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
-from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.types import TopicPartition
 from strandline.metadata.store import StoreFailed
 from strandline.runtime.clock import Clock
+from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode
-from strandline.runtime.ports import Log
+from strandline.runtime.ports import Log, Steps
 
 _log: Log = structlog.get_logger("strandline.controller")
 
 _Answer = TypeVar("_Answer")
-Stop = Callable[[ExitCode, str], NoReturn]
 
 
-class Core(Protocol):
+class Core(Steps, Protocol):
     """The controller's core: `core.controller.ControllerCore`, or one that is watched."""
 
     @property
@@ -56,10 +61,6 @@ class Core(Protocol):
     @property
     def unproven_claims(self) -> int:
         """Claims of a newer position that carried no proof."""
-        ...
-
-    def step(self, event: ControllerEvent) -> list[ControllerEffect]:
-        """Decides; what it wants done comes back."""
         ...
 
 
@@ -83,8 +84,8 @@ class Sink(Protocol):
         ...
 
 
-class ControllerDriver:
-    """The one owner of the core and of the store."""
+class ControllerDriver(Driver[Core]):
+    """The one owner of the core and of the store: effects behind a commit wait until it is durable."""
 
     def __init__(
         self,
@@ -97,51 +98,50 @@ class ControllerDriver:
         stop: Stop,
         log: Log = _log,
     ) -> None:
-        self.core = core
-        self.clock = clock
+        # What a caller asked for happens, whether or not it waits for the answer.
+        super().__init__(
+            core, clock=clock, stop=stop, fatal={StoreFailed: ExitCode.STORAGE_FAILED}, tick=ControllerTicked, gone=None
+        )
         self.watches = watches
         self.on_stop_serving: Callable[[str], None] = lambda _reason: None
         self.on_refusal: Callable[[str, Refusal], None] = lambda _answer, _refusal: None
         self._store = store
-        self._sink = sink
-        self._stop = stop
         self._log = log
-        self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._ids = count(1)
         self._pending: list[ControllerEffect] = []
         self._work = asyncio.Event()
-        self._performing = False
+        self._committing = False
+        self.attach(
+            {
+                Commit: lambda _: None,
+                Answer: self._answer,
+                RefuseCall: lambda effect: self.calls.answer(effect.request_id, effect.refusal),
+                OpenWatch: self._open_watch,
+                Publish: watches.publish,
+                Emit: lambda effect: sink.take(effect.event_type, effect.tp, effect.fields),
+                StopServing: self._stop_serving,
+            }
+        )
 
     def begin(self, core: Core, started: ControllerStarted) -> None:
         """Go on with another core, whose reign begins here; what was asked of the last one was refused."""
         self.core = core
         self.step(started)
 
-    def step(self, event: ControllerEvent) -> None:
-        """Step the core; effects without a commit in front of them are performed at once."""
-        try:
-            effects = self.core.step(event)
-        except AssertionError as error:
-            self._stop(ExitCode.INVARIANT_BROKEN, f"the controller's core broke an invariant: {error!r}")
-        self.take(effects)
-
-    def take(self, effects: list[ControllerEffect]) -> None:
+    def carry_out(self, effects: Sequence[ControllerEffect]) -> Sequence[ControllerEvent]:
         """Perform effects now, or behind the commit that is in front of them."""
-        if self._pending or self._performing or any(type(effect) is Commit for effect in effects):
+        if self._pending or self._committing or any(type(effect) is Commit for effect in effects):
             self._pending += effects
             self._work.set()
-            return
-        self._perform(effects)
+            return ()
+        return super().carry_out(effects)
 
-    async def ask(self, request: ControllerRequest, kind: type[_Answer]) -> _Answer:
+    async def request(self, request: ControllerRequest, kind: type[_Answer]) -> _Answer:
         """The core's answer to a request.
 
         Raises:
             Refused: the call was refused as a whole.
         """
-        answer = await self._call(lambda request_id: RequestArrived(self.clock(), request_id, request))
-        assert isinstance(answer, kind), f"{type(answer)} is no answer to {type(request)}"
-        return answer
+        return await self.ask(lambda now_ms, request_id: RequestArrived(now_ms, request_id, request), kind)
 
     async def watch(self, request: WatchMetadata) -> Watch[Any]:
         """Open a watch; the caller closes it.
@@ -149,23 +149,10 @@ class ControllerDriver:
         Raises:
             Refused: the watch was refused.
         """
-        watch = await self._call(lambda request_id: WatchArrived(self.clock(), request_id, request))
-        assert isinstance(watch, Watch)
-        return watch
-
-    async def _call(self, event: Callable[[int], ControllerEvent]) -> Any:
-        request_id = next(self._ids)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._calls[request_id] = future
-        try:
-            self.step(event(request_id))
-            return await future
-        finally:
-            # A caller that gave up takes no answer; what it asked for still happens.
-            self._calls.pop(request_id, None)
+        return await self.ask(lambda now_ms, request_id: WatchArrived(now_ms, request_id, request), Watch)
 
     async def perform_forever(self) -> None:
-        """Commit what waits, then perform what stands behind it; until cancelled."""
+        """Commit what waits, then perform what is behind it; until cancelled."""
         while True:
             await self._work.wait()
             await self.perform_pending()
@@ -176,52 +163,26 @@ class ControllerDriver:
         effects, self._pending = self._pending, []
         if not effects:
             return
-        self._performing = True
+        self._committing = True
         try:
             transactions = [effect.transaction for effect in effects if isinstance(effect, Commit)]
             if transactions:
                 await self._store.commit(transactions)
         except StoreFailed as error:
-            self._stop(ExitCode.STORAGE_FAILED, str(error))
+            self.fail(error)
         finally:
-            self._performing = False
-        self._perform(effects)
+            self._committing = False
+        super().carry_out(effects)
 
-    def _perform(self, effects: list[ControllerEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case Commit():
-                    continue
-                case Answer():
-                    self._complete(effect.request_id, effect.answer)
-                case RefuseCall():
-                    self._refuse(effect)
-                case OpenWatch():
-                    self._open_watch(effect)
-                case Publish():
-                    self.watches.publish(effect)
-                case Emit():
-                    self._sink.take(effect.event_type, effect.tp, effect.fields)
-                case StopServing():
-                    self._stop_serving(effect)
-
-    def _complete(self, request_id: int, answer: object) -> None:
-        refusal = getattr(answer, "refusal", None)
+    def _answer(self, effect: Answer) -> None:
+        refusal = getattr(effect.answer, "refusal", None)
         if refusal is not None:
-            self.on_refusal(type(answer).__name__, refusal)
-        future = self._calls.get(request_id)
-        if future is not None and not future.done():
-            future.set_result(answer)
-
-    def _refuse(self, effect: RefuseCall) -> None:
-        future = self._calls.get(effect.request_id)
-        if future is not None and not future.done():
-            future.set_exception(Refused.of(effect.refusal))
+            self.on_refusal(type(effect.answer).__name__, refusal)
+        self.calls.answer(effect.request_id, effect.answer)
 
     def _open_watch(self, effect: OpenWatch) -> None:
-        future = self._calls.get(effect.request_id)
-        if future is not None and not future.done():
-            future.set_result(self.watches.open(effect))
+        if self.calls.is_waiting(effect.request_id):
+            self.calls.answer(effect.request_id, self.watches.open(effect))
 
     def _stop_serving(self, effect: StopServing) -> None:
         self._log.error("controller stopped serving", reason=effect.reason)

@@ -19,11 +19,11 @@ from typing import Any
 import grpc
 import structlog
 
-from strandline.controller.driver import ControllerDriver, Stop
+from strandline.controller.driver import ControllerDriver
 from strandline.controller.seen import CountedSink, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
 from strandline.controller.settings import ControllerSettings
-from strandline.controller.tasks import Prober, tick_forever
+from strandline.controller.tasks import Prober
 from strandline.controller.watches import Watches
 from strandline.core import feature_levels
 from strandline.core.controller import ControllerCore
@@ -46,6 +46,7 @@ from strandline.rpc.identity import CallerRole
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, open_tls
 from strandline.runtime.clock import monotonic_ms
+from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.hourly import at_each_hour
@@ -132,7 +133,7 @@ class ControllerProcess:
         await self._begin_reign(core)
         self.metrics_address = self._seen.open(self.driver, self.sink)
         self._own(self.driver.perform_forever())
-        self._own(tick_forever(self.driver, settings.tick_ms))
+        self._own(self.driver.tick_forever(settings.tick_ms))
         self._own(at_each_hour(self._tell_state))
         self._own(self._recover_forever())
         self._own(self._seen.refusals.tell_forever())
@@ -240,11 +241,8 @@ class ControllerProcess:
         self._tasks.append(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            return
-        error = task.exception()
-        code = ExitCode.INVARIANT_BROKEN if isinstance(error, AssertionError) else ExitCode.FAILED
-        self._stop_process(code, f"a task of the controller ended: {error!r}")
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.driver.fail(error)
 
     async def copy_store(self) -> None:
         """Write a copy of the store into its directory; a failure is told and nothing more."""

@@ -50,43 +50,45 @@ class ControllerServicer:
     async def RegisterNode(self, request: pb.RegisterNodeRequest, context: Context) -> pb.RegisterNodeResponse:
         """Registers a node's new process."""
         registration = convert.read_registration(request, self._driver.core.state.header.rules)
-        answer = await self._driver.ask(registration, NodeRegistered)
+        answer = await self._driver.request(registration, NodeRegistered)
         _refuse_other_rules(answer)
         return convert.write_registered(answer)
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
         """Keeps a session alive."""
-        answer = await self._driver.ask(convert.read_heartbeat(request), HeartbeatAnswer)
+        answer = await self._driver.request(convert.read_heartbeat(request), HeartbeatAnswer)
         return convert.write_heartbeat_answer(replace(answer, controller_wall_us=wall_us()))
 
     async def AlterPartition(self, request: pb.AlterPartitionRequest, context: Context) -> pb.AlterPartitionResponse:
         """Changes ISRs."""
-        answer = await self._driver.ask(convert.read_alter_partition(request), AlterPartitionAnswer)
+        answer = await self._driver.request(convert.read_alter_partition(request), AlterPartitionAnswer)
         return convert.write_alter_partition_answer(answer)
 
     async def ReportReplicaLogs(
         self, request: pb.ReportReplicaLogsRequest, context: Context
     ) -> pb.ReportReplicaLogsResponse:
         """Takes what a node reports of its logs."""
-        return reports.write_reported(await self._driver.ask(reports.read_report(request), ReplicaLogsReported))
+        return reports.write_reported(await self._driver.request(reports.read_report(request), ReplicaLogsReported))
 
     async def ShutdownNode(self, request: pb.ShutdownNodeRequest, context: Context) -> pb.ShutdownNodeResponse:
         """Begins a controlled shutdown."""
-        answer = await self._driver.ask(admin.read_shutdown_node(request), messages.NodeShutdownBegun)
+        answer = await self._driver.request(admin.read_shutdown_node(request), messages.NodeShutdownBegun)
         return admin.write_shutdown_begun(answer)
 
     async def UnregisterNode(self, request: pb.UnregisterNodeRequest, context: Context) -> pb.UnregisterNodeResponse:
         """Removes a node that is gone for good."""
-        answer = await self._driver.ask(admin.read_unregister_node(request), messages.NodeUnregistered)
+        answer = await self._driver.request(admin.read_unregister_node(request), messages.NodeUnregistered)
         return admin.write_unregistered(answer)
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
         """Lists the nodes."""
-        return admin.write_nodes_listed(await self._driver.ask(admin.read_list_nodes(request), messages.NodesListed))
+        return admin.write_nodes_listed(
+            await self._driver.request(admin.read_list_nodes(request), messages.NodesListed)
+        )
 
     async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
         """Tells the state once."""
-        return admin.write_metadata(await self._driver.ask(admin.read_get_metadata(request), messages.MetadataTold))
+        return admin.write_metadata(await self._driver.request(admin.read_get_metadata(request), messages.MetadataTold))
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
         """Tells the state, then every change of it."""
@@ -110,40 +112,40 @@ class ControllerServicer:
     async def CreateTopics(self, request: pb.CreateTopicsRequest, context: Context) -> pb.CreateTopicsResponse:
         """Creates topics."""
         asked = admin.read_create_topics(request, lambda: str(uuid.uuid4()))
-        return admin.write_topics_created(await self._driver.ask(asked, messages.TopicsCreated))
+        return admin.write_topics_created(await self._driver.request(asked, messages.TopicsCreated))
 
     async def DeleteTopics(self, request: pb.DeleteTopicsRequest, context: Context) -> pb.DeleteTopicsResponse:
         """Deletes topics."""
-        answer = await self._driver.ask(admin.read_delete_topics(request), messages.TopicsChanged)
+        answer = await self._driver.request(admin.read_delete_topics(request), messages.TopicsChanged)
         return admin.write_topics_deleted(answer)
 
     async def DescribeTopics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
         """Describes topics."""
-        answer = await self._driver.ask(admin.read_describe_topics(request), messages.TopicsDescribed)
+        answer = await self._driver.request(admin.read_describe_topics(request), messages.TopicsDescribed)
         return admin.write_topics_described(answer)
 
     async def AlterTopicConfigs(
         self, request: pb.AlterTopicConfigsRequest, context: Context
     ) -> pb.AlterTopicConfigsResponse:
         """Changes settings of topics."""
-        answer = await self._driver.ask(admin.read_alter_configs(request), messages.TopicsChanged)
+        answer = await self._driver.request(admin.read_alter_configs(request), messages.TopicsChanged)
         return admin.write_configs_altered(answer)
 
     async def CreatePartitions(
         self, request: pb.CreatePartitionsRequest, context: Context
     ) -> pb.CreatePartitionsResponse:
         """Adds partitions."""
-        answer = await self._driver.ask(admin.read_create_partitions(request), messages.TopicsChanged)
+        answer = await self._driver.request(admin.read_create_partitions(request), messages.TopicsChanged)
         return admin.write_partitions_created(answer)
 
     async def ElectLeaders(self, request: pb.ElectLeadersRequest, context: Context) -> pb.ElectLeadersResponse:
         """Holds elections."""
-        answer = await self._driver.ask(admin.read_elect_leaders(request), messages.LeadersElected)
+        answer = await self._driver.request(admin.read_elect_leaders(request), messages.LeadersElected)
         return admin.write_leaders_elected(answer)
 
     async def InitProducerId(self, request: pb.InitProducerIdRequest, context: Context) -> pb.InitProducerIdResponse:
         """Gives a producer its identity."""
-        answer = await self._driver.ask(admin.read_init_producer_id(request), messages.ProducerIdGiven)
+        answer = await self._driver.request(admin.read_init_producer_id(request), messages.ProducerIdGiven)
         return admin.write_producer_id(answer)
 
 

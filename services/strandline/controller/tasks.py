@@ -1,4 +1,4 @@
-"""Decides when the controller looks at the clock, and when it looks for itself whether a node is gone.
+"""When the controller looks for itself whether a node is gone.
 
 Invariant: a node is suspected by anybody's broken connection, but called gone only when this process itself is
 refused one; a time-out or an unreachable network is no proof and stays the session's business.
@@ -14,7 +14,7 @@ import structlog
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch
-from strandline.core.controller_events import ConnectionRefused, ControllerTicked
+from strandline.core.controller_events import ConnectionRefused
 from strandline.core.messages import Endpoint
 from strandline.core.types import NodeEpoch, NodeId
 
@@ -30,13 +30,6 @@ the other, and those that died together must be fenced together (M64)."""
 
 _WAIT_FOR_OTHERS_S = 0.25
 """The same while others are being looked at: a machine that drops packets answers no look."""
-
-
-async def tick_forever(driver: ControllerDriver, tick_ms: int) -> None:
-    """Tell the core that time passes, until cancelled."""
-    while True:
-        await asyncio.sleep(tick_ms / 1000)
-        driver.step(ControllerTicked(driver.clock()))
 
 
 class Prober:

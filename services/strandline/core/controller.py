@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from strandline.core.alter_partition import Attempts, alter_partitions, check_node_epoch
 from strandline.core.clock_samples import ClockSamples
@@ -93,6 +94,30 @@ class ControllerCore:
         self._too_old: Refusal | None = None
         self.unproven_claims = 0
         """How many requests claimed more than the store holds and had no valid proof of it (M72)."""
+        self._handlers: dict[type[Any], Callable[[Any], list[ControllerEffect]]] = {
+            ControllerStarted: self._start,
+            ControllerTicked: self._tick,
+            RequestArrived: self._ask,
+            WatchArrived: self._watch,
+            ConnectionRefused: self._connection_refused,
+        }
+        self._answers: dict[type[Any], Callable[[Draft, Any, int], ControllerAnswer]] = {
+            RegisterNode: self._register,
+            Heartbeat: self._heartbeat,
+            AlterPartitionRequest: self._alter_partition,
+            ReportReplicaLogs: self._take_reports,
+            CreateTopics: lambda draft, request, _: create_topics(draft, self._timings, request),
+            DeleteTopics: lambda draft, request, _: delete_topics(draft, request),
+            DescribeTopics: lambda draft, request, _: describe_topics(draft, request),
+            AlterTopicConfigs: lambda draft, request, _: alter_configs(draft, request),
+            CreatePartitions: lambda draft, request, _: create_partitions(draft, self._timings, request),
+            ElectLeaders: lambda draft, request, _: elect_leaders(draft, request),
+            InitProducerId: lambda draft, request, _: self._producer_ids.give(draft, request),
+            ListNodes: self._list_nodes,
+            ShutdownNode: self._shut_down,
+            UnregisterNode: lambda draft, request, _: unregister(draft, self._sessions, request),
+            GetMetadata: self._tell,
+        }
 
     @property
     def state(self) -> ClusterState:
@@ -108,20 +133,12 @@ class ControllerCore:
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
         """Take one event; what it wants done comes back in the order in which it must be done."""
         self._now_ms = event.now_ms
-        match event:
-            case ControllerTicked() | ConnectionRefused() if self._too_old is not None:
-                # A store that is not served from is not written to either: nothing may bring it forward.
-                return []
-            case ControllerStarted():
-                return self._start(event)
-            case ControllerTicked():
-                return self._tick(event.now_ms)
-            case RequestArrived():
-                return self._ask(event)
-            case WatchArrived():
-                return self._watch(event)
-            case ConnectionRefused():
-                return self._connection_refused(event)
+        return self._handlers[type(event)](event)
+
+    @property
+    def purgatory_full(self) -> bool:
+        """Never: the controller parks no request."""
+        return False
 
     def _draft(self) -> Draft:
         return Draft(self.state, self._reports)
@@ -152,7 +169,11 @@ class ControllerCore:
         self._next_rebalance_ms = event.now_ms + self._timings.leader_imbalance_check_interval_ms
         return self._commit(draft)
 
-    def _tick(self, now_ms: int) -> list[ControllerEffect]:
+    def _tick(self, event: ControllerTicked) -> list[ControllerEffect]:
+        if self._too_old is not None:
+            # A store that is not served from is not written to either: nothing may bring it forward.
+            return []
+        now_ms = event.now_ms
         draft = self._draft()
         due = self._sessions.tick(now_ms)
         held = held_back(draft, due.keys(), self._sessions.silent(now_ms))
@@ -186,6 +207,8 @@ class ControllerCore:
         return session_ms if limit_ms is None else min(limit_ms, session_ms)
 
     def _connection_refused(self, event: ConnectionRefused) -> list[ControllerEffect]:
+        if self._too_old is not None:
+            return []
         draft = self._draft()
         gone: dict[NodeId, int | None] = {}
         for node_id, node_epoch in event.nodes:
@@ -205,7 +228,7 @@ class ControllerCore:
         if refusal is not None:
             return [RefuseCall(event.request_id, refusal)]
         draft = self._draft()
-        answer = self._handler(event.request)(draft, event)
+        answer = self._answers[type(event.request)](draft, event.request, event.now_ms)
         effects = self._commit(draft)
         return [*effects, Answer(event.request_id, answer)]
 
@@ -233,39 +256,6 @@ class ControllerCore:
             f"cluster_id '{request.cluster_id}' is not this cluster's '{ours}'; connect to the cluster it belongs to",
             field="cluster_id",
         )
-
-    def _handler(self, request: ControllerRequest) -> Callable[[Draft, RequestArrived], ControllerAnswer]:
-        match request:
-            case RegisterNode():
-                return lambda draft, event: self._register(draft, request, event.now_ms)
-            case Heartbeat():
-                return lambda draft, event: self._heartbeat(draft, request, event.now_ms)
-            case AlterPartitionRequest():
-                return lambda draft, _: self._alter_partition(draft, request)
-            case ReportReplicaLogs():
-                return lambda draft, _: self._take_reports(draft, request)
-            case CreateTopics():
-                return lambda draft, _: create_topics(draft, self._timings, request)
-            case DeleteTopics():
-                return lambda draft, _: delete_topics(draft, request)
-            case DescribeTopics():
-                return lambda draft, _: describe_topics(draft, request)
-            case AlterTopicConfigs():
-                return lambda draft, _: alter_configs(draft, request)
-            case CreatePartitions():
-                return lambda draft, _: create_partitions(draft, self._timings, request)
-            case ElectLeaders():
-                return lambda draft, _: elect_leaders(draft, request)
-            case InitProducerId():
-                return lambda draft, _: self._producer_ids.give(draft, request)
-            case ListNodes():
-                return lambda draft, event: self._list_nodes(draft, event.now_ms)
-            case ShutdownNode():
-                return lambda draft, _: self._shut_down(draft, request)
-            case UnregisterNode():
-                return lambda draft, _: unregister(draft, self._sessions, request)
-            case GetMetadata():
-                return lambda draft, _: self._tell(draft, request)
 
     def _register(self, draft: Draft, request: RegisterNode, now_ms: int) -> NodeRegistered:
         answer = register(draft, self._sessions, request)
@@ -303,7 +293,7 @@ class ControllerCore:
             heartbeat_interval_ms=self._timings.heartbeat_interval_ms,
         )
 
-    def _shut_down(self, draft: Draft, request: ShutdownNode) -> NodeShutdownBegun:
+    def _shut_down(self, draft: Draft, request: ShutdownNode, _: int) -> NodeShutdownBegun:
         record = draft.node(request.node_id)
         if record is None:
             unknown = f"node {request.node_id} is not registered; `strandline node list` shows those that are"
@@ -317,7 +307,7 @@ class ControllerCore:
         left = tuple(p.tp for p in draft.partitions() if p.leader == request.node_id)
         return NodeShutdownBegun(remaining=left)
 
-    def _list_nodes(self, draft: Draft, now_ms: int) -> NodesListed:
+    def _list_nodes(self, draft: Draft, _: ListNodes, now_ms: int) -> NodesListed:
         nodes = []
         for record in draft.nodes():
             heard_ms = self._sessions.last_heartbeat_ms(record.image.node_id)
@@ -333,13 +323,13 @@ class ControllerCore:
         header = draft.header
         return NodesListed(cluster_id=header.cluster_id, controller_epoch=header.controller_epoch, nodes=tuple(nodes))
 
-    def _take_reports(self, draft: Draft, request: ReportReplicaLogs) -> ReplicaLogsReported:
+    def _take_reports(self, draft: Draft, request: ReportReplicaLogs, _: int) -> ReplicaLogsReported:
         refusal = check_node_epoch(draft, request.node_id, request.node_epoch)
         if refusal is None:
             take_reports(draft, self._reports, request)
         return ReplicaLogsReported(refusal=refusal)
 
-    def _alter_partition(self, draft: Draft, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+    def _alter_partition(self, draft: Draft, request: AlterPartitionRequest, _: int) -> AlterPartitionAnswer:
         answer = alter_partitions(draft, self._attempts, request)
         for decision in answer.partitions:
             if decision.refusal is not None:
@@ -349,7 +339,7 @@ class ControllerCore:
                 draft.emit("CONTROLLER_DECISION", decision.tp, decision="alter_partition", outcome=code, **inputs)
         return answer
 
-    def _tell(self, draft: Draft, request: GetMetadata) -> MetadataTold:
+    def _tell(self, draft: Draft, request: GetMetadata, _: int) -> MetadataTold:
         snapshot = draft.base.snapshot()
         if not request.topics:
             return MetadataTold(image=snapshot)

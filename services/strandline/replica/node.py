@@ -59,6 +59,7 @@ from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.incarnation import started_ticks
 from strandline.runtime.lookups import Lookups
 from strandline.runtime.performers import Performers
+from strandline.runtime.ports import Core
 from strandline.runtime.session import Session
 from strandline.runtime.telling import tell
 from strandline.runtime.topics import TopicDirectory
@@ -136,7 +137,7 @@ class ReplicaNode:
         core = self._core = NodeCore(
             node_id=NodeId(settings.node_id), rules=settings.rules(), timings=settings.timings(), seen=seen
         )
-        self.driver = Driver(
+        self.driver: Driver[Core] = Driver(
             core,
             calls=self._seen.calls,
             fatal={StorageFailed: ExitCode.STORAGE_FAILED, StorageDamaged: ExitCode.STORAGE_DAMAGED},

@@ -64,6 +64,10 @@ class Calls:
             return None
         return wanted if call.room is None else min(wanted, call.room())
 
+    def is_waiting(self, request_id: int) -> bool:
+        """Whether a caller waits for this answer."""
+        return request_id in self._waiting
+
     def answer(self, request_id: int, answer: Any) -> None:
         """Hand an answer over; an answer nobody waits for is dropped."""
         call = self._waiting.get(request_id)

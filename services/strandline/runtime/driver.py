@@ -1,4 +1,4 @@
-"""Decides the order in which things happen in a process: one event at a time, its effects in order, then next.
+"""The order in which things happen in a process: one event at a time, its effects in order, then the next.
 
 Invariant: effects of a step are performed completely, in list order, before anything else is stepped; a
 follow-up event is stepped right after the effects it arose from. The first failure ends the process: what
@@ -8,38 +8,48 @@ could not be done is never retried and never answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NoReturn, TypeVar
 
-from strandline.core.events import CallGone, Event, Ticked
+from strandline.core.errors import Refusal, Refused
+from strandline.core.events import CallGone, Ticked
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock, monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.log_performers import Perform
 from strandline.runtime.performers import Halted
-from strandline.runtime.ports import Core
+from strandline.runtime.ports import Steps
 
 Stop = Callable[[ExitCode, str], NoReturn]
 _Answer = TypeVar("_Answer")
+_Core = TypeVar("_Core", bound=Steps)
 
 
 class DriverFailed(Exception):
     """The process is ending; raised only where a test stands in for the end of the process."""
 
 
-class Driver:
-    """Steps the core. Called in the RPC handler itself: no queue, no other task, no thread between."""
+class Driver(Generic[_Core]):
+    """Steps a core. Called in the RPC handler itself: no queue, no other task, no thread between.
+
+    ``tick`` makes the event by which time passes, ``gone`` the one by which the core hears of a caller that left; None:
+    what a caller asked for happens without it.
+    """
 
     def __init__(
         self,
-        core: Core,
+        core: _Core,
         *,
         calls: Calls | None = None,
         clock: Clock = monotonic_ms,
         fatal: Mapping[type[BaseException], ExitCode] | None = None,
         stop: Stop = stop_process,
+        tick: Callable[[int], Any] = Ticked,
+        gone: Callable[[int, int], Any] | None = CallGone,
     ) -> None:
         self.core = core
+        self._tick = tick
+        self._gone = gone
         self.calls = Calls() if calls is None else calls
         self.clock = clock
         self._fatal: dict[type[BaseException], ExitCode] = {
@@ -57,7 +67,7 @@ class Driver:
         """Give the driver its performers, once; they need the driver too, so they come after it."""
         self._perform = table
 
-    def step(self, event: Event) -> None:
+    def step(self, event: Any) -> None:
         """Let an event happen, with everything that follows from it."""
         assert not self._stepping, f"{event} arrived inside a step"
         if self._failed:
@@ -73,15 +83,19 @@ class Driver:
         if self._room and not self.core.purgatory_full:
             self._make_room()
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: Any) -> None:
+        for follow_up in self.carry_out(self.core.step(event)):
+            self._step(follow_up)
+
+    def carry_out(self, effects: Sequence[Any]) -> Sequence[Any]:
+        """Perform effects in order; returns the events that follow from them."""
         perform = self._perform
-        follow_ups: list[Event] = []
-        for effect in self.core.step(event):
+        follow_ups: Sequence[Any] = ()
+        for effect in effects:
             follow_up = perform[type(effect)](effect)
             if follow_up is not None:
-                follow_ups.append(follow_up)
-        for follow_up in follow_ups:
-            self._step(follow_up)
+                follow_ups = (*follow_ups, follow_up)
+        return follow_ups
 
     def fail(self, error: BaseException) -> NoReturn:
         """End the process with the error's own exit code and one line."""
@@ -93,15 +107,18 @@ class Driver:
             sentence = f"{type(error).__name__}: {sentence} (at {_origin(error)})"
         self._stop(code, sentence)
 
-    async def ask(self, build: Callable[[int, int], Event], answer_type: type[_Answer], named: int = 1) -> _Answer:
+    async def ask(self, build: Callable[[int, int], Any], answer_type: type[_Answer], named: int = 1) -> _Answer:
         """Step the event that ``build(now_ms, request_id)`` makes, and wait for its one answer.
 
         ``named``: how many partitions the call names.
         A caller that is cancelled (it hung up, its deadline passed) is forgotten by the core at once.
-        """
-        answered: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
 
-        def sink(answer: _Answer) -> bool:
+        Raises:
+            Refused: the call was refused as a whole.
+        """
+        answered: asyncio.Future[_Answer | Refusal] = asyncio.get_running_loop().create_future()
+
+        def sink(answer: _Answer | Refusal) -> bool:
             if not answered.done():
                 answered.set_result(answer)
             return True
@@ -113,16 +130,18 @@ class Driver:
             answer = await answered
         finally:
             self.gone(request_id)
+        if isinstance(answer, Refusal):
+            raise Refused.of(answer)
         assert isinstance(answer, answer_type), f"{answer!r} is no {answer_type.__name__}"
         return answer
 
     def gone(self, request_id: int) -> None:
         """The caller went away; the core hears of it only if the call still waits."""
-        if self.calls.drop(request_id) and not self._failed:
-            self.step(CallGone(self.clock(), request_id))
+        if self.calls.drop(request_id) and self._gone is not None and not self._failed:
+            self.step(self._gone(self.clock(), request_id))
 
     async def wait_for_room(self) -> None:
-        """Return when the purgatory takes requests again; a stream waits here before it is read further."""
+        """Return when the core takes requests again; a stream waits here before it is read further."""
         while self.core.purgatory_full and not self._failed:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(waiting)
@@ -135,10 +154,10 @@ class Driver:
                 future.set_result(None)
 
     async def tick_forever(self, every_ms: int = 50) -> None:
-        """Step `Ticked` until cancelled: deadlines come due by it."""
+        """Let time pass in the core until cancelled: deadlines come due by it."""
         while True:
             await asyncio.sleep(every_ms / 1000)
-            self.step(Ticked(self.clock()))
+            self.step(self._tick(self.clock()))
 
 
 def _origin(error: BaseException) -> str:

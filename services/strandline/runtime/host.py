@@ -13,6 +13,7 @@ from typing import Protocol
 from strandline.core.types import NodeEpoch, NodeId, Offset, TopicPartition
 from strandline.runtime.aside import Aside
 from strandline.runtime.driver import Driver
+from strandline.runtime.ports import Core
 from strandline.runtime.topics import TopicDirectory
 
 
@@ -37,7 +38,7 @@ class Host:
     """What a role's servicer is given."""
 
     node_id: NodeId
-    driver: Driver
+    driver: Driver[Core]
     topics: TopicDirectory
     sizes: LogSizes
     disk_nearly_full: Callable[[int], bool]

@@ -41,16 +41,24 @@ from strandline.core.messages import (
 from strandline.core.types import EpochEntry, LeaderEpoch, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
 
 
-class Core(Protocol):
-    """A data node's core: `core.node.NodeCore`, or a script in a test."""
+class Steps(Protocol):
+    """Any core, as its driver sees it."""
 
-    def step(self, event: Event) -> Sequence[Effect]:
-        """Bookkeeping only; what it wants done comes back."""
+    def step(self, event: Any) -> Sequence[Any]:
+        """Decide; what it wants done comes back in order."""
         ...
 
     @property
     def purgatory_full(self) -> bool:
         """Whether streams must not be read further."""
+        ...
+
+
+class Core(Steps, Protocol):
+    """A data node's core: `core.node.NodeCore`, or a script in a test."""
+
+    def step(self, event: Event) -> Sequence[Effect]:
+        """Bookkeeping only; what it wants done comes back."""
         ...
 
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:

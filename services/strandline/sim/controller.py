@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from strandline.controller.driver import ControllerDriver
-from strandline.controller.tasks import tick_forever
 from strandline.controller.watches import Watch, Watches
 from strandline.core.controller_effects import ControllerEffect, Emit
 from strandline.core.controller_events import ControllerEvent, ControllerStarted
@@ -145,7 +144,8 @@ class ControllerProcess:
         self.loop = world.loop
         self._running = Life(world.loop, self.clock, self.hand)
         self._watching: dict[int, asyncio.Task[None]] = {}
-        self.driver = ControllerDriver(
+        self.driver = _CheckedDriver(
+            world,
             _CountedCore(self),
             self.store,
             clock=self.clock.ms,
@@ -180,7 +180,7 @@ class ControllerProcess:
         await self.driver.perform_pending()
         self.world.network.parties[CONTROLLER] = self
         self._own(self.driver.perform_forever())
-        self._own(tick_forever(self.driver, TICK_MS))
+        self._own(self.driver.tick_forever(TICK_MS))
 
     def end(self, *, keeps_commit: bool) -> None:
         """The process is gone; ``keeps_commit``: the commit under way was made."""
@@ -195,7 +195,7 @@ class ControllerProcess:
 
     async def _serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
         try:
-            answer: object = await self.driver.ask(request, object)
+            answer: object = await self.driver.request(request, object)
         except Refused as error:
             answer = error.refusal
         reply(answer)
@@ -227,7 +227,20 @@ class ControllerProcess:
 
     def elect(self, tp: Any, node_id: Any) -> None:
         """Move leadership to a member of the ISR, as an operator's tool would."""
-        self.hand(lambda: self.driver.take(self.core.elect(tp, node_id)))
+        self.hand(lambda: self.driver.carry_out(self.core.elect(tp, node_id)))
+
+
+class _CheckedDriver(ControllerDriver):
+    """The services' driver; whatever ends the process in production ends the run."""
+
+    def __init__(self, world: World, core: _CountedCore, store: _Store, **ports: Any) -> None:
+        super().__init__(core, store, **ports)
+        self._world = world
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """End the run."""
+        self._world.loop.broke(error)
+        raise error
 
 
 class _Store:
@@ -266,6 +279,11 @@ class _CountedCore:
         if world.recorder is not None:
             world.recorder.controller_stepped(event, effects)
         return effects
+
+    @property
+    def purgatory_full(self) -> bool:
+        """Never: the controller parks no request."""
+        return self._core.purgatory_full
 
     @property
     def state(self) -> ClusterState:

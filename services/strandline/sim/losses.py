@@ -1,8 +1,8 @@
 """Decides which disks lose durable records, and how far A5 allows that: a tail, or the return of a whole directory.
 
 Invariant (A5): of the members of a partition at most min ISR - 1 lack durable records at any time; so whatever is lost
-for good is a finding. A loss is over when a leader has counted the node's new process, or when the node is no member
-any more and min ISR others are in the ISR.
+for good is a finding. A loss is over when the node's next process is registered and a leader has counted that, or the
+node is no member any more and min ISR others are in the ISR.
 """
 
 from __future__ import annotations
@@ -66,10 +66,12 @@ class Losses:
             del lost[node_id]
 
     def _is_over(self, image: PartitionImage, node_id: NodeId, lost_in_epoch: int) -> bool:
+        if self._world.checks.metadata.node_epochs.get(node_id, 0) <= lost_in_epoch:
+            # While nobody registered in its place, a leader that counted it before may still propose it.
+            return False
         if node_id not in (*image.isr, *image.elr):
             return len(image.isr) >= image.min_isr
-        is_another_process = self._world.checks.metadata.node_epochs.get(node_id, 0) > lost_in_epoch
-        return is_another_process and node_id not in image.unproven
+        return node_id not in image.unproven
 
     def lose_tails(self, machine: Machine, draw: Draw) -> bool:
         """Every log of a machine that is down loses its end, from any batch on. Returns whether any record went."""

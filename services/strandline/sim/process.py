@@ -36,6 +36,7 @@ from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host
 from strandline.runtime.log_performers import Perform
 from strandline.runtime.performers import Halted, Performers
+from strandline.runtime.ports import Core
 from strandline.runtime.session import Session, SessionTimings
 from strandline.runtime.topics import TopicDirectory
 from strandline.sim.controller_link import ControllerLink
@@ -370,7 +371,7 @@ class Process:
         return f"<Process n{self.node_id} life {self.life}>"
 
 
-class _CheckedDriver(Driver):
+class _CheckedDriver(Driver[Core]):
     """The services' driver; after a step with all that followed from it everything is checked."""
 
     def __init__(self, process: Process) -> None:
