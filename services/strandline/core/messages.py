@@ -22,6 +22,7 @@ from strandline.core.types import (
     NodeId,
     Offset,
     PartitionEpoch,
+    Payload,
     Role,
     Rules,
     TopicPartition,
@@ -131,7 +132,7 @@ class ServedPartition(NamedTuple):
     """One partition's answer with the bytes that were read for it."""
 
     result: FetchResult
-    payload: bytes
+    payload: Payload
 
 
 class Served(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, Protocol
 
 Offset = NewType("Offset", int)
 """Position of a record in a partition's log, counted from 0; as a bound it is exclusive."""
@@ -112,6 +112,14 @@ class ProducerStamp(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+
+
+class Payload(Protocol):
+    """The bytes of whole batches, opaque to the core. In files they are bytes; a simulation may use another form."""
+
+    def __len__(self) -> int:
+        """How many bytes."""
+        ...
 
 
 class BatchHeader(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import cast
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ServedPartition
@@ -124,5 +125,5 @@ class Reading:
         """
         if asked.starts is None:
             return None
-        payloads = [(part.result.tp, part.payload) for part in served]
+        payloads = [(part.result.tp, cast("bytes", part.payload)) for part in served]
         return await self._host.unpacking.run(partial(decode_records, payloads, asked.starts))

@@ -7,7 +7,7 @@ must name its epoch, its cluster and the leader epoch it knows (PROTOCOL.md#the-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReplicaState, ServedPartition
@@ -134,7 +134,8 @@ def fetch_topics(
             row = answer.partitions.add()
             _write_result(row, part.result, topics)
             if decoded is None:
-                row.records = part.payload
+                # The logs of a server are files, so what was read is bytes.
+                row.records = cast("bytes", part.payload)
             elif part.payload:
                 records, refusal = decoded[part.result.tp]
                 row.simple_records.extend(records)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from strandline.core import effects as want
 from strandline.core.events import Event, LogOpened, LogRolled, LogTruncated, RetentionFound
 from strandline.core.messages import FetchResult, ServedPartition
-from strandline.core.types import Offset, TopicPartition
+from strandline.core.types import Offset, Payload, TopicPartition
 from strandline.runtime.clock import Clock
 from strandline.runtime.ports import Logs
 
@@ -74,7 +74,7 @@ class LogPerformers:
         found = Found([], [])
         is_first = room_bytes > 0
         for result in results:
-            payload: Any = b""
+            payload: Payload = b""
             if result.read is not None:
                 start, end, limit = result.read
                 if is_first or room_bytes > 0:

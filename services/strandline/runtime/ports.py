@@ -38,7 +38,16 @@ from strandline.core.messages import (
     ReplicaStateView,
     ReportReplicaLogs,
 )
-from strandline.core.types import EpochEntry, LeaderEpoch, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
+from strandline.core.types import (
+    EpochEntry,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    Offset,
+    Payload,
+    ProducerBatch,
+    TopicPartition,
+)
 
 
 class Steps(Protocol):
@@ -85,7 +94,7 @@ class Opened(NamedTuple):
 class Chunk(NamedTuple):
     """Whole batches that were read, and the exclusive end of the last one."""
 
-    payload: bytes
+    payload: Payload
     end: Offset
 
 

@@ -32,7 +32,7 @@ class Batches:
         return self._size_bytes
 
 
-NO_BATCHES: Any = Batches((), (), 0)
+NO_BATCHES = Batches((), (), 0)
 
 
 class Looks(Protocol):
@@ -218,7 +218,7 @@ class MemoryLogs:
             index += 1
         if index == first:
             return Chunk(NO_BATCHES, start)
-        found: Any = Batches(tuple(headers[first:index]), tuple(log.values[first:index]), size_bytes)
+        found = Batches(tuple(headers[first:index]), tuple(log.values[first:index]), size_bytes)
         return Chunk(found, Offset(ends[index - 1]))
 
     def look_up(self, answer: OffsetAnswer) -> NoReturn:
