@@ -31,11 +31,11 @@ class ConsoleSettings(ServiceSettings):
     """Settings of the web console (`strandline console`)."""
 
     bootstrap: Annotated[Words, Field(min_length=1)] = Field(description="addresses of the controller, with commas")
-    bind: Address = Field("127.0.0.1:8080", description="address browsers are served on; port 0: the kernel's choice")
-    https_cert: str = Field("", description="certificate browsers are shown, PEM; empty: plain HTTP")
+    bind: Address = Field("127.0.0.1:8080", description="address for browsers; port 0: the kernel chooses")
+    https_cert: str = Field("", description="certificate for HTTPS, PEM; empty: plain HTTP")
     https_key: str = Field("", description="the private key of https_cert, PEM")
     insecure: bool = Field(False, description="serve plain HTTP beyond loopback, for instance behind a proxy with TLS")
-    hosts: Words = Field((), description="names browsers may ask for; empty: on loopback its names, else any")
+    hosts: Words = Field((), description="host names browsers may use; empty: the loopback names on loopback, else any")
     allow_changes: bool = Field(False, description="show forms that change the cluster: creation of topics")
     report: str = Field("", description="address of the analytics report to link to; empty: no link")
     tls_cert: TlsCert = ""
@@ -45,7 +45,7 @@ class ConsoleSettings(ServiceSettings):
     metrics_bind: MetricsBind = ""
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
-    look_interval_ms: int = Field(1_000, ge=100, description="time between two looks at a node, for all browsers")
+    look_interval_ms: int = Field(1_000, ge=100, description="time between two polls of a node, for all browsers")
     look_deadline_ms: int = Field(900, ge=50, description="longest wait for a node's answer")
     max_browsers: int = Field(100, ge=1, description="pages that may be kept live at once")
     transitions_kept: int = Field(2_000, ge=1, description="transitions remembered, the newest")

@@ -44,7 +44,7 @@ class ControllerSettings(ServiceSettings):
     """Settings of the controller (`strandline controller`)."""
 
     data_dir: Path = Field(description="directory of the metadata store; one process at a time")
-    bind: Address = Field("127.0.0.1:0", description="address nodes and clients are served on; port 0: the kernel's")
+    bind: Address = Field("127.0.0.1:0", description="address for nodes and clients; port 0: the kernel chooses")
     internal_bind: PlainAddress = Field("", description="address nodes are served on; empty: they use bind too")
     tls_cert: TlsCert = ""
     tls_key: TlsKey = ""
@@ -63,11 +63,11 @@ class ControllerSettings(ServiceSettings):
 
     session_timeout_ms: int = Field(9_000, ge=200, description="silence after which a node is fenced")
     heartbeat_interval_ms: int = Field(2_000, ge=20, description="time between two heartbeats of a node")
-    tick_ms: int = Field(100, ge=10, le=1_000, description="how often sessions are looked at")
+    tick_ms: int = Field(100, ge=10, le=1_000, description="how often sessions are checked")
     auto_leader_rebalance_enable: bool = Field(True, description="move leadership back to preferred replicas")
-    leader_imbalance_check_interval_ms: int = Field(30_000, ge=100, description="how often that is looked at")
+    leader_imbalance_check_interval_ms: int = Field(30_000, ge=100, description="how often imbalance is checked")
     default_partitions: int = Field(1, ge=1, description="partitions of a topic that names no number")
-    default_replication_factor: int = Field(3, ge=1, description="replicas likewise, at most one per node")
+    default_replication_factor: int = Field(3, ge=1, description="replicas of such a topic, at most one per node")
 
     unclean_recovery_timeout_ms: int = Field(
         -1,
@@ -77,9 +77,9 @@ class ControllerSettings(ServiceSettings):
     )
 
     watch_backlog: int = Field(1_000, ge=1, description="changes a slow watcher may be behind before it is cut off")
-    probe_deadline_ms: int = Field(1_000, ge=10, description="longest wait of a probe of a suspected node")
+    probe_deadline_ms: int = Field(1_000, ge=10, description="time-out of a probe of a suspected node")
     ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
-    ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a peer is given up")
+    ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a connection is closed")
 
     export_dir: ExportDir = ""
     export_uri: ExportUri = ""

@@ -41,13 +41,13 @@ _WILDCARDS = frozenset({"0.0.0.0", "::", "*"})
 class ReplicaSettings(ServiceSettings):
     """Settings of a data node (`strandline replica`)."""
 
-    node_id: int = Field(ge=0, description="identity of the node, kept over restarts")
+    node_id: int = Field(ge=0, description="id of the node, the same after every restart")
     data_dir: Path = Field(description="data directory; one process at a time")
     controllers: Words = Field(description="bootstrap addresses of the controller, host:port with commas", min_length=1)
     bind: Address = Field("127.0.0.1:0", description="address clients are served on; port 0: the kernel chooses")
     internal_bind: Address = Field("127.0.0.1:0", description="address nodes are served on")
-    advertise: str = Field("", description="address clients are told, if it is not the bound one; host or host:port")
-    internal_advertise: str = Field("", description="address nodes are told, if it is not the bound one")
+    advertise: str = Field("", description="address given to clients, if it is not the bound one; host or host:port")
+    internal_advertise: str = Field("", description="address given to nodes, if it is not the bound one")
     roles: Words = Field(("leader", "follower"), description="leader,follower or, for an observer, follower")
     rack: str = Field("", description="rack of the node")
     tls_cert: TlsCert = ""
@@ -72,17 +72,17 @@ class ReplicaSettings(ServiceSettings):
     replica_fetch_wait_max_ms: int = Field(500, ge=1, description="longest wait of a parked replica fetch")
     replica_fetch_max_bytes: int = Field(1 << 20, ge=1024, le=8 << 20, description="bytes per partition and fetch")
     high_watermark_checkpoint_interval_ms: int = Field(5_000, ge=100, description="how often HWs are written")
-    retention_check_interval_ms: int = Field(300_000, ge=100, description="how often retention is looked at")
+    retention_check_interval_ms: int = Field(300_000, ge=100, description="how often retention is applied")
     purgatory_max_entries: int = Field(20_000, ge=1, description="produce calls that may wait for their commit")
     purgatory_max_bytes: int = Field(256 << 20, ge=1, description="bytes of batches that may wait")
 
     segment_bytes: int = Field(1 << 30, ge=1, le=(1 << 31) - 1, description="size at which a segment is full")
     low_space_bytes: int = Field(256 << 20, ge=0, description="free space below which produce is refused")
-    tick_ms: int = Field(50, ge=1, le=1_000, description="how often deadlines are looked at")
+    tick_ms: int = Field(50, ge=1, le=1_000, description="how often deadlines are checked")
     fsync_threads: int = Field(4, ge=1, le=64, description="logs that may be synced at the same time")
     shutdown_deadline_ms: int = Field(10_000, ge=0, description="longest wait for a controlled shutdown")
     ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
-    ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a peer is given up")
+    ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a connection is closed")
 
     export_dir: ExportDir = ""
     export_uri: ExportUri = ""

@@ -37,7 +37,7 @@ class LogLevel(StrEnum):
 _HEAD = ("timestamp", "level", "event")
 
 LogFormatSetting = Annotated[LogFormat, Field(description="form of log lines: auto, text or json; auto: json in files")]
-LogLevelSetting = Annotated[LogLevel, Field(description="least level of a log line: debug, info, warning or error")]
+LogLevelSetting = Annotated[LogLevel, Field(description="lowest level that is logged: debug, info, warning or error")]
 
 
 def _head_first(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
