@@ -153,8 +153,15 @@ async def test_an_offset_is_asked_again_after_what_is_retriable(
     assert raised is not RULES[code].retriable
 
 
+class _NoWait:
+    """A back-off that only yields."""
+
+    def next_s(self) -> float:
+        return 0
+
+
 @pytest.mark.parametrize("code", ERRORS, ids=lambda code: code.name)
-async def test_a_node_registers_again_after_what_is_retriable(code: ErrorCode) -> None:
+async def test_a_node_registers_again_after_what_is_retriable(code: ErrorCode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused registration is tried again if the table says so; otherwise the process ends."""
     answers = [NodeRegistered(refusal=Refusal(code)), NodeRegistered()]
     ended: list[ExitCode] = []
@@ -165,7 +172,10 @@ async def test_a_node_registers_again_after_what_is_retriable(code: ErrorCode) -
     def stop(code: ExitCode, _: str) -> None:
         ended.append(code)
 
-    me = SimpleNamespace(_backoff=lambda: SimpleNamespace(next_s=lambda: 0), _try_to_register=attempt, _stop=stop)
-    await Session.register(cast("Any", me), cast("Any", SimpleNamespace(node_id=1)))
+    nothing: Any = None
+    host = cast("Any", SimpleNamespace(node_id=1))
+    session = Session(nothing, host, stop=cast("Any", stop), backoff=lambda: cast("Any", _NoWait()))
+    monkeypatch.setattr(session, "_try_to_register", attempt)
+    await session.register(host)
 
     assert ended == ([] if RULES[code].retriable else [ExitCode.REFUSED])
