@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +15,7 @@ from strandline.core.effects import SendEpochEnds, SendFetch
 from strandline.core.epochs import EpochCache
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import EpochEndAnswer
-from strandline.core.truncation import HISTORIC, RULES, FirstMove, historic_fault, rule_for
+from strandline.core.truncation import HISTORIC, FirstMove, historic_fault, rule_for
 from strandline.core.types import (
     Durability,
     EpochEnd,
@@ -26,6 +28,7 @@ from strandline.core.types import (
     Rules,
     Truncation,
 )
+from strandline.sim.historic_rules import HISTORIC_RULES
 
 A, B, C = 1, 2, 3
 SAFE = [Truncation.LEADER_EPOCH, Truncation.FETCH]
@@ -192,9 +195,26 @@ def test_the_fence_counts_nobody_of_another_epoch(truncation: Truncation) -> Non
 
 def test_every_value_has_its_strategy() -> None:
     """The setting is closed: each value names one rule, the historic ones are unfenced, unchecked and forgiving."""
-    assert set(RULES) == set(Truncation)
-    assert {t for t, rule in RULES.items() if not rule.fenced} == HISTORIC == set(UNSAFE)
-    assert all(rule.checked == rule.fenced != rule.forgiving for rule in RULES.values())
+    rules = {truncation: rule_for(truncation) for truncation in Truncation}
+    assert {t for t, rule in rules.items() if not rule.fenced} == HISTORIC == set(HISTORIC_RULES) == set(UNSAFE)
+    assert all(rule.checked == rule.fenced != rule.forgiving for rule in rules.values())
+
+
+def test_no_server_has_a_historic_rule() -> None:
+    """A process with all that a data node and a controller run cannot be given one: only the simulator has them."""
+    script = """
+import sys
+import strandline.controller.process, strandline.replica.node
+from strandline.core.truncation import HISTORIC, rule_for
+assert not any(name.startswith("strandline.sim") for name in sys.modules)
+for historic in HISTORIC:
+    try:
+        rule_for(historic)
+    except AssertionError as error:
+        print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.count("is a rule of history, which only the simulator has") == len(UNSAFE)
 
 
 @pytest.mark.parametrize(

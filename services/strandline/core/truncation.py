@@ -1,7 +1,7 @@
-"""Decides what each named rule of history does where rules differ: the first move, the question, the cut, the fence.
+"""How a log is reconciled with its leader's: the first move, the question, the cut, the fence.
 
-Invariant: only `leader-epoch` and `fetch` are safe. The three historic rules are kept to show what they lose; every
-one of their holes is stated here, in the one place where a follower or a leader asks "what does my rule say?".
+Invariant: only `leader-epoch` and `fetch` are safe, and only they are here. The historic rules are injected by the
+simulator (`sim.historic_rules`), so that no server can run under them.
 
 The five values are the table of PROTOCOL.md#leader-epochs-and-truncation; what the historic ones violate, and by which
 shortest traces, is in RELIABILITY.md#exhaustive-search.
@@ -9,6 +9,7 @@ shortest traces, is in RELIABILITY.md#exhaustive-search.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from strandline.core.epochs import Cut, EpochCache, cut_for
@@ -62,67 +63,26 @@ class FetchTruncation(AskedTruncation):
         return FirstMove.FETCH
 
 
-class Kip279Truncation(AskedTruncation):
-    """`kip-279`: the right question and the right cut, but of whoever answers: the leader epoch is not compared.
-
-    Its hole is TR4: a leader counts, and a follower believes, somebody who lives in another epoch.
-    """
-
-    fenced = False
-    checked = False
-    forgiving = True
-    proves_members = False
-    asks_first = True
-
-    def first_move(self, cache: EpochCache) -> FirstMove:
-        """Ask; without any epoch there is only the HW to go by."""
-        return FirstMove.ASK if cache.latest_epoch is not None else FirstMove.CUT_TO_HW
-
-    def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
-        """As M38; an undefined answer means the own HW, the offset at which fetching would have begun."""
-        return Cut(hw, True) if answer is None else cut_for(cache, leo, answer)
-
-
-class Kip101Truncation(Kip279Truncation):
-    """`kip-101`: one lookup, of which only the end offset was sent; no second question.
-
-    Its hole is TR3: the leader answers for an epoch it never had with the start of the next one, and the follower
-    cannot tell.
-    """
-
-    def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
-        """To the answered end or the own, whichever is lower."""
-        return Cut(hw if answer is None else min(answer.end_offset, leo), True)
-
-
-class HighWatermarkTruncation(Kip279Truncation):
-    """`high-watermark`: no question; cut to what is known to be committed, as all releases before 0.11 did.
-
-    Its holes are TR1, an acknowledged record is cut because the HW came late, and TR2, a record that differs below
-    the HW is never cut.
-    """
-
-    def first_move(self, cache: EpochCache) -> FirstMove:
-        """Cut to the own HW."""
-        return FirstMove.CUT_TO_HW
-
-
-RULES: dict[Truncation, AskedTruncation] = {
+_STRATEGIES: dict[Truncation, AskedTruncation] = {
     Truncation.LEADER_EPOCH: AskedTruncation(),
     Truncation.FETCH: FetchTruncation(),
-    Truncation.KIP_279: Kip279Truncation(),
-    Truncation.KIP_101: Kip101Truncation(),
-    Truncation.HIGH_WATERMARK: HighWatermarkTruncation(),
 }
-"""One strategy for each value of the setting; stateless, shared by all partitions."""
+"""The strategies that ship; stateless, shared by all partitions."""
 
 HISTORIC = frozenset({Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK})
 """The values under which acknowledged records can be lost and replicas can differ for ever."""
 
 
+def inject(strategies: Mapping[Truncation, AskedTruncation]) -> None:
+    """Add strategies that are part of no server: the simulator brings the historic ones (`sim.historic_rules`)."""
+    _STRATEGIES.update(strategies)
+
+
 def rule_for(truncation: Truncation) -> AskedTruncation:
-    """The strategy behind a value of the setting ``truncation``."""
-    return RULES[truncation]
+    """The strategy behind a value of the rule ``truncation``."""
+    strategy = _STRATEGIES.get(truncation)
+    assert strategy is not None, f"truncation={truncation} is a rule of history, which only the simulator has"
+    return strategy
 
 
 def historic_fault(rules: Rules) -> str | None:

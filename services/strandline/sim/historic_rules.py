@@ -1,0 +1,64 @@
+"""The truncation rules that Kafka abandoned, to show what they lose; no server has them.
+
+Every one of their holes is stated here. What they violate, and by which shortest traces, is in
+RELIABILITY.md#exhaustive-search.
+"""
+
+from __future__ import annotations
+
+from strandline.core.epochs import Cut, EpochCache, cut_for
+from strandline.core.truncation import AskedTruncation, FirstMove
+from strandline.core.types import EpochEnd, Offset, Truncation
+
+
+class Kip279Truncation(AskedTruncation):
+    """`kip-279`: the right question and the right cut, but of whoever answers: the leader epoch is not compared.
+
+    Its hole is TR4: a leader counts, and a follower believes, somebody who lives in another epoch.
+    """
+
+    fenced = False
+    checked = False
+    forgiving = True
+    proves_members = False
+    asks_first = True
+
+    def first_move(self, cache: EpochCache) -> FirstMove:
+        """Ask; without any epoch there is only the HW to go by."""
+        return FirstMove.ASK if cache.latest_epoch is not None else FirstMove.CUT_TO_HW
+
+    def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
+        """As M38; an undefined answer means the own HW, the offset at which fetching would have begun."""
+        return Cut(hw, True) if answer is None else cut_for(cache, leo, answer)
+
+
+class Kip101Truncation(Kip279Truncation):
+    """`kip-101`: one lookup, of which only the end offset was sent; no second question.
+
+    Its hole is TR3: the leader answers for an epoch it never had with the start of the next one, and the follower
+    cannot tell.
+    """
+
+    def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
+        """To the answered end or the own, whichever is lower."""
+        return Cut(hw if answer is None else min(answer.end_offset, leo), True)
+
+
+class HighWatermarkTruncation(Kip279Truncation):
+    """`high-watermark`: no question; cut to what is known to be committed, as all releases before 0.11 did.
+
+    Its holes are TR1, an acknowledged record is cut because the HW came late, and TR2, a record that differs below
+    the HW is never cut.
+    """
+
+    def first_move(self, cache: EpochCache) -> FirstMove:
+        """Cut to the own HW."""
+        return FirstMove.CUT_TO_HW
+
+
+HISTORIC_RULES: dict[Truncation, AskedTruncation] = {
+    Truncation.KIP_279: Kip279Truncation(),
+    Truncation.KIP_101: Kip101Truncation(),
+    Truncation.HIGH_WATERMARK: HighWatermarkTruncation(),
+}
+"""One strategy for each historic value of the rule; stateless, shared by all partitions."""
