@@ -12,11 +12,12 @@ from strandline.cli.app import app
 from strandline.cli.consume import AtTime, record_document, start_of
 from strandline.cli.failures import CommandFailed, explain, fail
 from strandline.cli.options import addresses, key_values, partition_list
-from strandline.cli.output import bytes_text, cell, duration_text
+from strandline.cli.output import cell
 from strandline.cli.produce import keys_of
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
 from strandline.records.codec import Record
+from strandline.units import bytes_text, duration_text
 
 COMMANDS = [
     *(("topic", name) for name in ("create", "list", "describe", "alter", "delete", "offsets", "elect")),
@@ -216,6 +217,7 @@ def test_cells_are_for_people() -> None:
 
 
 def test_units_are_for_people() -> None:
-    """Bytes in powers of ten, durations in the unit that fits."""
-    assert [bytes_text(size) for size in (12, 3_200, 31_500_000)] == ["12 B", "3.2 kB", "31.5 MB"]
-    assert [duration_text(ms) for ms in (850, 12_400, 200_000)] == ["850 ms", "12.4 s", "3 min 20 s"]
+    """Bytes in powers of 1,024, durations in the one or two units that fit, a dash for what is unknown."""
+    assert [bytes_text(size) for size in (12, 3_277, 31_500_000, None)] == ["12 B", "3.2 KiB", "30.0 MiB", "–"]
+    assert [duration_text(ms) for ms in (0.85, 12.44, 850, 12_400)] == ["850 µs", "12.4 ms", "850 ms", "12.4 s"]
+    assert [duration_text(ms) for ms in (200_000, 7_500_000, 273_600_000)] == ["3 min 20 s", "2 h 5 min", "3 d 4 h"]

@@ -101,10 +101,10 @@ def test_a_record_more_in_the_logs_is_seen(tmp_path: Path) -> None:
 def test_plain_progress_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal the story and the progress are plain lines."""
     scene = Scene(
-        lines=200, acked=100, acked_bytes=5_000_000, consumed=50, rate_bytes_s=2e6, services={"node-1": "down"}
+        lines=200, acked=100, acked_bytes=5 << 20, consumed=50, rate_bytes_s=2 << 20, services={"node-1": "down"}
     )
     with PlainScreen(scene) as screen:
         screen.tell("kill -9", "node-1")
 
-    assert progress_sentence(scene) == "acked 50 % (100 lines, 5.0 MB, 2.0 MB/s), consumed 25 %; node-1 down"
+    assert progress_sentence(scene) == "acked 50 % (100 lines, 5.0 MiB, 2.0 MiB/s), consumed 25 %; node-1 down"
     assert capsys.readouterr().out.endswith("s  kill -9     node-1\n")

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from strandline.units import duration_text
 from strandline_analytics.report.pictures import Lane, Picture, Step
 from strandline_analytics.report.shapes import Drawing, steps_path
 
@@ -95,14 +96,16 @@ def _draw_lane(drawing: Drawing, picture: Picture, lane: Lane, y: float) -> None
     drawing.text("label", _LEFT - 8, y + _LANE - 5, f"node {lane.replica_id}", "end")
     for span in lane.spans:
         x0, x1 = _x(picture, span.t0), _x(picture, span.t1)
-        title = f"node {lane.replica_id} {span.state} for {length_text(span.t1 - span.t0)}"
+        title = f"node {lane.replica_id} {span.state} for {duration_text((span.t1 - span.t0) / 1_000)}"
         drawing.rect(f"span {span.state}", x0, y, x1 - x0, _LANE, title)
         # Words beside colours: a print in grey and an eye that tells red from green badly see the same.
         if span.state != "member" and x1 - x0 > 46:
             drawing.text("span-word", (x0 + x1) / 2, y + _LANE - 5, span.state, "middle")
     for start, end in lane.led:
         x0, x1 = _x(picture, start), _x(picture, end)
-        drawing.rect("leads", x0, y, x1 - x0, 5, f"node {lane.replica_id} leads for {length_text(end - start)}")
+        drawing.rect(
+            "leads", x0, y, x1 - x0, 5, f"node {lane.replica_id} leads for {duration_text((end - start) / 1_000)}"
+        )
         if x1 - x0 > 70:
             drawing.text("leads-word", (x0 + x1) / 2, y + _LANE - 4, "♛ leader", "middle")
         elif x1 - x0 > 14:
@@ -112,7 +115,9 @@ def _draw_lane(drawing: Drawing, picture: Picture, lane: Lane, y: float) -> None
 def _draw_unknown(drawing: Drawing, picture: Picture, top: float, bottom: float) -> None:
     for start, end in picture.unknown:
         x0, x1 = _x(picture, start), _x(picture, end)
-        drawing.rect("unknown", x0, top, x1 - x0, bottom - top, f"nothing known for {length_text(end - start)}")
+        drawing.rect(
+            "unknown", x0, top, x1 - x0, bottom - top, f"nothing known for {duration_text((end - start) / 1_000)}"
+        )
         if x1 - x0 > 60:
             drawing.text("unknown-word", (x0 + x1) / 2, top + 14, "not known", "middle")
 
@@ -195,16 +200,3 @@ def clock_text(us: int, step_us: int = 1_000) -> str:
     if step_us >= 1_000_000:
         return text
     return f"{text}.{us % 1_000_000 // 1_000:03d}" if step_us >= 1_000 else f"{text}.{us % 1_000_000:06d}"
-
-
-def length_text(us: float) -> str:
-    """``850 µs``, ``12.4 ms``, ``3.25 s``, ``4 min 10 s``."""
-    if abs(us) < 1_000:
-        return f"{us:.0f} µs"
-    if abs(us) < 1_000_000:
-        return f"{us / 1_000:.3g} ms" if abs(us) < 100_000 else f"{us / 1_000:.0f} ms"
-    if abs(us) < 120_000_000:
-        return f"{us / 1_000_000:.3g} s" if abs(us) < 100_000_000 else f"{us / 1_000_000:.0f} s"
-    minutes, seconds = divmod(round(us / 1_000_000), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

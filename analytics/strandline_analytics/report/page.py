@@ -12,7 +12,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from strandline_analytics.report.draw_lanes import clock_text, draw_lanes, length_text
+from strandline.units import duration_text
+from strandline_analytics.report.draw_lanes import clock_text, draw_lanes
 from strandline_analytics.report.failovers import failovers, failovers_of
 from strandline_analytics.report.incidents import Incident
 from strandline_analytics.report.material import Material, incidents_of
@@ -70,14 +71,14 @@ def page(material: Material) -> dict[str, Any]:
         "verdict": verdict(material, found, share),
         "start": moment_text(material.start_us),
         "end": moment_text(material.end_us),
-        "length": length_text(material.end_us - material.start_us),
+        "length": duration_text((material.end_us - material.start_us) / 1_000),
         "partitions": len({event.key for event in material.events if event.partition is not None}),
         "clusters": sorted({event.cluster_id for event in material.events}),
         "facts": _linked(_facts(material, figures), material),
         "incidents": [_incident(incident, material) for incident in found],
         "coverage": _coverage(material, share),
         "steps": -(-(material.end_us - material.start_us) // material.step_us),
-        "step_length": length_text(material.step_us),
+        "step_length": duration_text(material.step_us / 1_000),
         "has_course": any(found.steps for found in material.results.values()),
         "stats": stat_tables(material),
         "made": moment_text(material.made_us),
@@ -140,7 +141,7 @@ def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
 
     def longest(statistic: str, name: str) -> str:
         value = results[statistic].most(name) if statistic in results else None
-        return "–" if value is None else length_text(value)
+        return "–" if value is None else duration_text(value / 1_000)
 
     def count(name: str) -> str:
         return "–" if figures[name] is None else f"{figures[name]:,}"
@@ -186,7 +187,7 @@ def _incident(incident: Incident, material: Material) -> dict[str, Any]:
         "sentence": incident_sentence(incident),
         "tag": tag,
         "tone": tone,
-        "took": length_text(incident.ended_us - incident.began_us),
+        "took": duration_text((incident.ended_us - incident.began_us) / 1_000),
         "recovered": _recovered(incident),
         "facts": _linked(_incident_facts(incident, material), material),
         "steps": [_step(cause) for cause in incident.why],
@@ -218,7 +219,9 @@ def incident_sentence(incident: Incident) -> str:
     if incident.stalls:
         longest = max(stall.t1 - stall.t0 for stall in incident.stalls)
         count = len(incident.stalls)
-        parts.append(f"{count} stalled high watermark{'' if count == 1 else 's'}, up to {length_text(longest)}")
+        parts.append(
+            f"{count} stalled high watermark{'' if count == 1 else 's'}, up to {duration_text(longest / 1_000)}"
+        )
     return "; ".join(parts)
 
 
@@ -235,7 +238,7 @@ def _tag(incident: Incident) -> tuple[str, str]:
 def _recovered(incident: Incident) -> str:
     if incident.recovered_us is None:
         return "not within the window"
-    return f"after {length_text(incident.recovered_us - incident.began_us)}"
+    return f"after {duration_text((incident.recovered_us - incident.began_us) / 1_000)}"
 
 
 def _below_hw(incident: Incident) -> str:
@@ -260,7 +263,7 @@ def _phases(incident: Incident, material: Material) -> list[Fact]:
         ("decision: fence to election", [each.decided_us - each.fence_us for each in found], "elect"),
         ("activation: election to epoch start", [each.epoch_start_us - each.decided_us for each in found], "activate"),
     )
-    return [Fact(name, length_text(max(took)), f"def-s19-{of}_max_us") for name, took, of in phases if took]
+    return [Fact(name, duration_text(max(took) / 1_000), f"def-s19-{of}_max_us") for name, took, of in phases if took]
 
 
 def _incident_facts(incident: Incident, material: Material) -> list[Fact]:

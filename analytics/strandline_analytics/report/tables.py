@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strandline_analytics.report.draw_lanes import length_text
+from strandline.units import duration_text
 from strandline_analytics.report.draw_sparkline import draw_sparkline
 from strandline_analytics.report.material import Declared, Material, Result
 from strandline_analytics.report.moments import moment_text
@@ -124,7 +124,7 @@ def cell(value: Any, declared: Declared) -> str:
     if value is None:
         return "–"
     if declared.unit == "us":
-        return moment_text(value) if declared.name in ("began_us", "ended_us") else length_text(value)
+        return moment_text(value) if declared.name in ("began_us", "ended_us") else duration_text(value / 1_000)
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {number:,}" for key, number in sorted(value.items())) or "none"
     if isinstance(value, float):
@@ -152,8 +152,10 @@ def _spark(found: Result, headline: str, material: Material) -> Drawing | None:
         values[place] = (before or 0) + value if headline in _SUMMED else max(value, before or 0)
     unit = next((d.unit for d in found.declared if d.name == headline), "")
     most = max((value for value in values if value is not None), default=None)
-    told = "" if most is None else f", at most {length_text(most) if unit == 'us' else f'{most:,.4g} {unit}'} in a step"
-    return draw_sparkline(f"{headline.removesuffix('_us').replace('_', ' ')}{told}", values)
+    title = headline.removesuffix("_us").replace("_", " ")
+    if most is not None:
+        title += f", at most {duration_text(most / 1_000) if unit == 'us' else f'{most:,.4g} {unit}'} in a step"
+    return draw_sparkline(title, values)
 
 
 def paragraphs(text: str) -> list[str]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strandline_analytics.report.draw_lanes import clock_text, length_text
+from strandline.units import duration_text
+from strandline_analytics.report.draw_lanes import clock_text
 from strandline_analytics.report.incidents import Incident, Key
 from strandline_analytics.report.material import Material
 from strandline_analytics.timeline.event import Event
@@ -58,7 +59,7 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     if below := _total(material, "s07", "committed_cut_records"):
         parts.append(f"{below:,} committed records cut from copies")
     if waited := _most(material, "s11", "write_unavailable_us"):
-        parts.append(f"writes refused at most {length_text(waited)} in one partition")
+        parts.append(f"writes refused at most {duration_text(waited / 1_000)} in one partition")
     blind = _blind_cuts(material)
     of_blind = sum(event.get("from_leo") - event.get("to_leo") for event in blind)
     if (cut := _total(material, "s07", "truncated_records") - below - of_blind) > 0:
@@ -133,7 +134,7 @@ def _without_faults(material: Material, incidents: Sequence[Incident], known: st
     open_rows = [row for row in _rows(material, "s10") if row.get("under_replicated_us") and _key(row) not in planned]
     if open_rows:
         names = _names(sorted(f"{row['topic']}-{row['partition']}" for row in open_rows))
-        longest = length_text(max(row["under_replicated_us"] for row in open_rows))
+        longest = duration_text(max(row["under_replicated_us"] for row in open_rows) / 1_000)
         return Verdict(f"In trouble since before the window{known}: {names}, up to {longest} of it", "warn")
     calm = "Nothing went wrong" if not incidents else f"Only planned changes ({len(incidents)})"
     return Verdict(calm + known, "warn" if known else "good")

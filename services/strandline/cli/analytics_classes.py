@@ -12,6 +12,7 @@ import typer
 from strandline.cli.analytics_options import Inputs, Memory, existing
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, failures_told
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
+from strandline.units import bytes_text
 
 if TYPE_CHECKING:
     from strandline_analytics.session import Session
@@ -37,7 +38,7 @@ def archive_classes(inputs: Inputs, memory: Memory = DEFAULT_MEMORY) -> None:
             path = make_archive(open_one, lambda spark: _use(spark, inputs))
         except (NoArchive, OSError) as error:
             raise fail(CommandFailed(f"no archive was made: {error}", EXIT_REFUSED)) from error
-    typer.echo(f"{path}: {path.stat().st_size / 1e6:,.0f} MB")
+    typer.echo(f"{path}: {bytes_text(path.stat().st_size)}")
 
 
 def _use(spark: Session, inputs: list[str]) -> None:

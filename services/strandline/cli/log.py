@@ -12,8 +12,9 @@ import typer
 
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail, perform
 from strandline.cli.options import Output
-from strandline.cli.output import Column, Format, bytes_text, console, print_document, show
+from strandline.cli.output import Column, Format, console, print_document, show
 from strandline.cli.over_tls import over_tls
+from strandline.units import bytes_text
 
 if TYPE_CHECKING:
     from strandline.cli.log_equality import Equality

@@ -13,8 +13,9 @@ import typer
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, MaybeBootstrap, Output
-from strandline.cli.output import Column, Format, duration_text, show
+from strandline.cli.output import Column, Format, show
 from strandline.cli.over_tls import over_tls
+from strandline.units import duration_text
 
 if TYPE_CHECKING:
     from strandline.core.messages import Endpoint, MetadataImage, NodeImage

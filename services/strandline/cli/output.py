@@ -109,23 +109,3 @@ def console(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else _WIDE, soft_wrap=False)
-
-
-def bytes_text(size_bytes: float) -> str:
-    """`3.2 MB`, in powers of ten as disks and networks are sold."""
-    size = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def duration_text(duration_ms: float) -> str:
-    """`850 ms`, `12.4 s`, `3 min 20 s`."""
-    if duration_ms < 1000:
-        return f"{duration_ms:.0f} ms"
-    if duration_ms < 120_000:
-        return f"{duration_ms / 1000:.1f} s"
-    minutes, seconds = divmod(round(duration_ms / 1000), 60)
-    return f"{minutes} min {seconds} s"

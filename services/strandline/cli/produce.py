@@ -19,8 +19,9 @@ from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import CommandFailed, perform
 from strandline.cli.line_source import lines_of, open_source, split_line
 from strandline.cli.options import Bootstrap, Topic, addresses
-from strandline.cli.output import bytes_text, console, duration_text
+from strandline.cli.output import console
 from strandline.cli.over_tls import over_tls, tls_options
+from strandline.units import bytes_text, duration_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress

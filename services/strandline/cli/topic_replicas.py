@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.output import Column, duration_text
+from strandline.cli.output import Column
+from strandline.units import duration_text
 
 if TYPE_CHECKING:
     from strandline.client import (

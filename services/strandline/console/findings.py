@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from strandline.console.overview import PartitionRow, Rank, is_silent
 from strandline.console.picture import Picture
-from strandline.console.units import age_text, count_of, listed
 from strandline.core.types import NodeId
+from strandline.units import age_text, count_of, listed
 
 CONTROLLER_SILENT_AFTER_MS = 6_000
 """Three missed signs of life of the default heartbeat interval; a failed question says so earlier."""

@@ -15,8 +15,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from strandline import __version__
-from strandline.console import units
+from strandline import __version__, units
 from strandline.console.overview import IN_WORDS, ReplicaState
 from strandline.console.table import SHOWN, SORTED
 from strandline.runtime.clock import wall_ms

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from strandline.console.picture import Picture
-from strandline.console.units import age_text, number_text
 from strandline.core.messages import MetadataImage, PartitionImage
 from strandline.core.types import NodeId, TopicPartition
+from strandline.units import age_text, number_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

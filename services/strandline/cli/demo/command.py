@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, perform
-from strandline.cli.output import bytes_text, duration_text
+from strandline.units import bytes_text, duration_text
 
 if TYPE_CHECKING:
     from strandline.cli.demo.corpus import Corpus
@@ -145,7 +145,7 @@ def _verdict(story: Story, took_s: float) -> Verdict:
     }
     figures = {
         "lines": f"{story.corpus.lines:,} in {duration_text(load_s * 1000)}, the kill included",
-        "rate": f"{story.corpus.size_bytes / load_s / 1e6:.1f} MB/s, {story.corpus.lines / load_s:,.0f} lines/s",
+        "rate": f"{bytes_text(story.corpus.size_bytes / load_s)}/s, {story.corpus.lines / load_s:,.0f} lines/s",
         "longest unavailability": f"{load.acks.longest_silence_ms:,.0f} ms without an ack in one partition",
         "elections": f"{raw['elections']}",
         "ISR changes": f"{watch.isr_changes}",

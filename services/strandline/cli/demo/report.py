@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.cli.demo.events import truncations
 from strandline.cli.demo.verdict import Check
-from strandline.cli.output import duration_text
+from strandline.units import duration_text
 
 if TYPE_CHECKING:
     from strandline.cli.demo.screen import Scene, Screen

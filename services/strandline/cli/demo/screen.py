@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from strandline.cli.output import bytes_text, console, duration_text
+from strandline.cli.output import console
+from strandline.units import bytes_text, duration_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -176,7 +177,7 @@ def moving_part(scene: Scene, width: int) -> RenderableType:
         return _bar("report", done, parts, bar_width, what, unit="parts")
     if not scene.moving:
         return Text("")
-    rate = f"{scene.rate_bytes_s / 1e6:5.1f} MB/s"
+    rate = f"{bytes_text(scene.rate_bytes_s):>9}/s"
     return Group(
         Text(""),
         _bar("acked", scene.acked, scene.lines, bar_width, rate),
@@ -213,7 +214,7 @@ def progress_sentence(scene: Scene) -> str:
     services = ", ".join(f"{name} {state}" for name, state in scene.services.items())
     return (
         f"acked {percent(scene.acked, scene.lines)} ({scene.acked:,} lines, {bytes_text(scene.acked_bytes)}, "
-        f"{scene.rate_bytes_s / 1e6:.1f} MB/s), consumed {percent(scene.consumed, scene.lines)}; {services}"
+        f"{bytes_text(scene.rate_bytes_s)}/s), consumed {percent(scene.consumed, scene.lines)}; {services}"
     )
 
 

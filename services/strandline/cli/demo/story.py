@@ -15,7 +15,7 @@ from strandline.cli.demo.events import TruncationSeen, truncations
 from strandline.cli.demo.load import Load
 from strandline.cli.demo.watch import ClusterWatch, Election
 from strandline.cli.failures import CommandFailed
-from strandline.cli.output import duration_text
+from strandline.units import duration_text
 
 if TYPE_CHECKING:
     from pathlib import Path
