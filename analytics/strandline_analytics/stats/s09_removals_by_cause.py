@@ -54,7 +54,7 @@ STATISTIC = Statistic(
     title="Removals by cause",
     extra=(
         Value("replica_id", "int", "node", "the replica that was removed"),
-        Value("leader_id", "int", "node", "who led after the change; null if nobody"),
+        Value("leader_id", "int", "node", "who led after the change; null if no leader"),
         Value("removal_cause", "string", "", "lag_stuck, lag_slow, lag_unknown, or the cause the controller declared"),
     ),
     values=(

@@ -93,7 +93,7 @@ STATISTIC = Statistic(
         Value("refused", "bigint", "proposals", "refused with an error code", counts=True),
         Value("timeout", "bigint", "proposals", "given up by the leader", counts=True),
         Value("abandoned", "bigint", "proposals", "without an answer when the leader's term ended", counts=True),
-        Value("open", "bigint", "proposals", "without an answer, the term goes on: censored", counts=True),
+        Value("open", "bigint", "proposals", "without an answer while the term continues: censored", counts=True),
         Value("p50_us", "bigint", "us", "median of the time to an answer, nearest rank"),
         Value("p95_us", "bigint", "us", "95th percentile"),
         Value("p99_us", "bigint", "us", "99th percentile"),

@@ -93,7 +93,7 @@ STATISTIC = Statistic(
     title="Correlated incidents",
     extra=(
         Value("began_us", "bigint", "us", "time of the first shrink of the chain"),
-        Value("kind", "string", "", "planned if somebody asked for all of it, else unplanned"),
+        Value("kind", "string", "", "planned if all of it was requested, else unplanned"),
     ),
     values=(
         Value("ended_us", "bigint", "us", "time of the last shrink"),

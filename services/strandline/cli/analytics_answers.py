@@ -40,7 +40,7 @@ def show_answers(answers: Sequence[Answer], form: Shown) -> None:
 
 
 def show_list(statistics: Sequence[Statistic], form: Shown) -> None:
-    """Print which statistics there are; wide and documents tell every column."""
+    """Print the available statistics; wide, json and yaml list every column."""
     rows: list[dict[str, Any]] = [
         {
             "stat": one.id,

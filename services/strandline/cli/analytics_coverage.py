@@ -43,7 +43,8 @@ def coverage(
     cluster: Cluster = None,
     require_coverage: RequireCoverage = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare every file with the hash of its manifest: reads each to its end.")
+        bool,
+        typer.Option("--verify", help="Compare every file with the hash in its manifest; reads each file completely."),
     ] = False,
     output: ShownAs = Shown.TABLE,
     memory: Memory = DEFAULT_MEMORY,

@@ -62,7 +62,7 @@ def explain(
         int | None, typer.Option("--partition-epoch", "-e", min=0, help="Of the decision; else --from and --to.")
     ] = None,
     stall: Annotated[
-        bool, typer.Option("--stall", help="Explain why the high watermark stood still, and not a decision.")
+        bool, typer.Option("--stall", help="Explain why the high watermark stalled, instead of a decision.")
     ] = False,
     start: From = None,
     end: To = None,
@@ -70,7 +70,7 @@ def explain(
     memory: Memory = DEFAULT_MEMORY,
     output: ShownAs = Shown.TABLE,
 ) -> None:
-    """Explain one decision about a partition, or one stall; lists the candidates where several fit."""
+    """Explain one decision about a partition, or one stall; list the candidates if several match."""
     check_installed()
     if stall and epoch is not None:
         raise typer.BadParameter("--stall: a stall has no --partition-epoch; narrow it down with --from and --to")

@@ -33,7 +33,7 @@ From = Annotated[
 ]
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="TIME", help="End, not included, as --from. Without it: the end of what is there."),
+    typer.Option("--to", metavar="TIME", help="End, exclusive, in the format of --from. Default: the end of the data."),
 ]
 Cluster = Annotated[str | None, typer.Option("--cluster", metavar="ID", help="Only this cluster.")]
 GroupBy = Annotated[
@@ -41,13 +41,14 @@ GroupBy = Annotated[
 ]
 RequireCoverage = Annotated[
     float | None,
-    typer.Option("--require-coverage", min=0.0, max=1.0, help="End with exit code 4 where less of the input is there."),
+    typer.Option("--require-coverage", min=0.0, max=1.0, help="Exit with 4 if the input is less complete."),
 ]
 STEP_HELP = "A row for each of so long, as 1m, 1h or 1d."
 Step = Annotated[Duration, duration_option("--step", help=STEP_HELP, least="1us")]
 MaybeStep = Annotated[Duration | None, duration_option("--step", help=STEP_HELP, least="1us")]
 Memory = Annotated[
-    str, typer.Option("--memory", envvar="STRANDLINE_ANALYTICS_MEMORY", help="Of the embedded Spark, as 2g or 512m.")
+    str,
+    typer.Option("--memory", envvar="STRANDLINE_ANALYTICS_MEMORY", help="Memory of the embedded Spark, as 2g or 512m."),
 ]
 
 

@@ -19,7 +19,7 @@ from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 if TYPE_CHECKING:
     from strandline_analytics.report.gather import Told
 
-OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file; replaced if there.")]
+OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file; replaced if it exists.")]
 
 
 def report(
@@ -29,7 +29,8 @@ def report(
     end: To = None,
     cluster: Cluster = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", metavar="FILE", help="Write the page's figures there too, as JSON.")
+        Path | None,
+        typer.Option("--figures", metavar="FILE", help="Also write the page's figures to this file, as JSON."),
     ] = None,
     memory: Memory = DEFAULT_MEMORY,
     steps: Annotated[int, typer.Option("--steps", min=1, max=200, help="Bars of each small chart.")] = 40,

@@ -37,7 +37,7 @@ HOUR = read_duration("1h")
 Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which statistics; `all` for the twenty.")]
 OutDir = Annotated[str, typer.Option("--out", metavar="DIR|URI", help="Results go to DIR/results/stat=...")]
 
-Anew = Annotated[bool, typer.Option("--anew", help="Compute also hours whose files and version did not change.")]
+Anew = Annotated[bool, typer.Option("--anew", help="Also compute hours whose files and version did not change.")]
 
 
 def run(
@@ -83,7 +83,11 @@ def run(
 
 def _tell(written: Written) -> None:
     for hour in written.left_out:
-        reason = "it is open: an emitter was not yet heard after it" if hour.emitters else "nobody was heard in it"
+        reason = (
+            "it is open: an emitter has not sent a later event yet"
+            if hour.emitters
+            else "no emitter sent an event in it"
+        )
         typer.echo(f"{hour.cluster_id} {time_text(hour.hour * HOUR.us)} not written: {reason}", err=True)
     for hour in written.hours:
         if hour.state.value == "closed_incomplete":

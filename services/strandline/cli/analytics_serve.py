@@ -50,15 +50,15 @@ LogLeast = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", envvar="STRANDLINE_INSECURE", help="Serve beyond loopback without TLS.")
 ]
-Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Runs write their tables below it.")]
+Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Directory where runs write their tables.")]
 QueueLength = Annotated[
-    int, typer.Option("--queue-length", min=1, help="Questions that may wait for the one computed.")
+    int, typer.Option("--queue-length", min=1, help="Queries that may wait for the one being computed.")
 ]
 PageRows = Annotated[
-    int, typer.Option("--page-rows", min=1, max=10_000, help="Rows of an answer that names no page_size.")
+    int, typer.Option("--page-rows", min=1, max=10_000, help="Rows of a response to a request without page_size.")
 ]
 Poll = Annotated[
-    Duration, duration_option("--poll", help="How often watched inputs are looked at for files.", least="100ms")
+    Duration, duration_option("--poll", help="How often watched inputs are checked for new files.", least="100ms")
 ]
 Reflection = Annotated[bool, typer.Option("--reflection/--no-reflection", help="Serve gRPC reflection.")]
 
@@ -81,7 +81,7 @@ def serve(
     reflection: Reflection = True,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
-    """Answer questions about exports by gRPC until it is interrupted; grpcurl needs no files."""
+    """Serve statistics of exports by gRPC until interrupted; grpcurl needs no proto files."""
     from strandline.rpc.channels import parse_endpoint, target
     from strandline.rpc.tls import open_tls
     from strandline.rpc.tls_files import TlsWrong

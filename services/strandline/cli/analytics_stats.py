@@ -38,7 +38,10 @@ _FILTERED = "s10"
 """The statistic that the filters of `kafka-topics` are about."""
 _THOSE = "Only those, by s10."
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[STAT]...", help="As s10 or isr_time; none: list all.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[STAT]...", help="Statistics by number or name, as s10 or isr_time; none: list all."),
+]
 MaybeInputs = Annotated[
     list[str] | None, typer.Option("--input", "-i", metavar="DIR|URI", help="The export_dir or export_uri of services.")
 ]
@@ -47,7 +50,7 @@ Where = Annotated[
 ]
 FailOn = Annotated[
     list[str] | None,
-    typer.Option("--fail-on", metavar="CONDITION", help="End with exit code 3 if it holds for a row that is shown."),
+    typer.Option("--fail-on", metavar="CONDITION", help="Exit with 3 if the condition holds for a row that is shown."),
 ]
 
 

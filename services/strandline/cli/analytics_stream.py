@@ -26,21 +26,24 @@ _LOOK_EVERY_S = 1
 _SAME_S = 1.0
 """Whoever interrupts a process and its group, as `timeout` does, means it once."""
 
-OutDir = Annotated[str, typer.Option("--out", metavar="DIR|URI", help="Rows go to DIR/live, final ones apart.")]
+OutDir = Annotated[
+    str, typer.Option("--out", metavar="DIR|URI", help="Rows are written to DIR/live, final ones separately.")
+]
 Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="DIR|URI", help="Where it is kept how far reading is; one per --out.")
+    str,
+    typer.Option("--checkpoint", metavar="DIR|URI", help="Directory that stores the reading position; one per --out."),
 ]
 Trigger = Annotated[
     Duration | None,
     duration_option("--trigger", help="Look for files so often, as 10s, until interrupted. Without it: take what is "
                     "there now, and end.", least="1s", step="1s"),
 ]  # fmt: skip
-Step = Annotated[Duration, duration_option("--step", help="How long a window is: 1h, 1m.", least="1s", step="1s")]
+Step = Annotated[Duration, duration_option("--step", help="Length of a window: 1h, 1m.", least="1s", step="1s")]
 Delay = Annotated[
     Duration,
-    duration_option("--delay", help="How much later than the newest event one may be.", least="1s", step="1s"),
+    duration_option("--delay", help="How much later than the newest event an event may arrive.", least="1s", step="1s"),
 ]
-FinalOnly = Annotated[bool, typer.Option("--final-only", help="Write no provisional rows of windows that are open.")]
+FinalOnly = Annotated[bool, typer.Option("--final-only", help="Write no provisional rows of open windows.")]
 
 
 def stream(

@@ -48,10 +48,13 @@ _WIDE = [
 Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; repeatable.")]
 Partitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; repeatable.")]
 Nodes = Annotated[
-    list[int] | None, typer.Option("--node", "-n", help="Only what this node wrote or what is about it; repeatable.")
+    list[int] | None, typer.Option("--node", "-n", help="Only events written by or about this node; repeatable.")
 ]
 Types = Annotated[
-    list[str] | None, typer.Option("--type", metavar="EVENT_TYPE", help="Only this type, quiet ones too; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--type", metavar="EVENT_TYPE", help="Only this event type, including types hidden by default; repeatable."
+    ),
 ]
 
 
@@ -64,7 +67,7 @@ def timeline(
     start: From = None,
     end: To = None,
     cluster: Cluster = None,
-    moves: Annotated[bool, typer.Option("--hw", help="Show each advance of the high watermark as well.")] = False,
+    moves: Annotated[bool, typer.Option("--hw", help="Also show each advance of the high watermark.")] = False,
     memory: Memory = DEFAULT_MEMORY,
     output: ShownAs = Shown.TABLE,
 ) -> None:

@@ -50,7 +50,7 @@ app = typer.Typer(
     name="strandline",
     cls=InOrder,
     rich_markup_mode=None,
-    help="A replicated commit log made of gRPC services, one per role, with Kafka's replication protocol.",
+    help="A replicated commit log of gRPC services, one per role, with Kafka's replication protocol.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -90,7 +90,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def strandline(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A replicated commit log made of gRPC services, one per role, with Kafka's replication protocol."""
+    """A replicated commit log of gRPC services, one per role, with Kafka's replication protocol."""

@@ -26,13 +26,14 @@ app = typer.Typer(help="Make the certificates of a cluster: authority, nodes, cl
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Where the certificates lie, a folder each.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the certificates, one folder each.")]
 ValidFor = Annotated[
-    Duration, duration_option("--valid-for", help="How long a certificate holds.", least="1d", most="3650d", step="1d")
+    Duration,
+    duration_option("--valid-for", help="How long a certificate is valid.", least="1d", most="3650d", step="1d"),
 ]
 YEAR = read_duration("365d")
 Hosts = Annotated[
-    list[str] | None, typer.Option("--host", metavar="HOST", help="A name or address it is dialled by; repeatable.")
+    list[str] | None, typer.Option("--host", metavar="HOST", help="A host name or address of the server; repeatable.")
 ]
 
 _COLUMNS = [
@@ -53,7 +54,7 @@ def new(
     directory: Directory,
     cluster: Annotated[str | None, typer.Option(metavar="ID", help="The cluster's id; a new one if left out.")] = None,
     nodes: Annotated[int, typer.Option(min=0, max=1000, help="How many data nodes.")] = 3,
-    first_node: Annotated[int, typer.Option(min=0, help="The first one's id.")] = 1,
+    first_node: Annotated[int, typer.Option(min=0, help="Id of the first data node.")] = 1,
     node_host: Annotated[
         list[str] | None, typer.Option(metavar="HOST", help="A node's name, with {id} for its id; repeatable.")
     ] = None,
@@ -119,7 +120,7 @@ def add(
 
 @app.command()
 def renew(directory: Directory, valid_for: ValidFor = YEAR, output: Output = Format.TABLE) -> None:
-    """Replace every certificate and key by new ones with the same names; running processes take them up."""
+    """Replace every certificate and key with new ones for the same names; running processes load them."""
 
     def work() -> list[Holder]:
         from strandline.cli import certificate_folder as folder

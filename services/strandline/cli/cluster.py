@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from strandline.core.messages import MetadataImage, PartitionImage, PartitionView
     from strandline.core.types import TopicPartition
 
-app = typer.Typer(help="See whether the cluster is healthy, and why not.", no_args_is_help=True)
+app = typer.Typer(help="Show whether the cluster is healthy, and if not, why.", no_args_is_help=True)
 
 _COLUMNS = [
     Column("topic", "topic"),
@@ -49,7 +49,7 @@ _NOT_SERVING = frozenset({"fenced", "shutting down"})
 
 @app.callback()
 def cluster() -> None:
-    """See whether the cluster is healthy, and why not."""
+    """Show whether the cluster is healthy, and if not, why."""
 
 
 @app.command()
@@ -57,9 +57,9 @@ def cluster() -> None:
 def status(
     bootstrap: Bootstrap,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Show every node and partition.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show it again and again.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running and refresh the output.")] = False,
     interval: Annotated[
-        Duration, duration_option("--interval", help="With --watch: how often to look.", least="200ms")
+        Duration, duration_option("--interval", help="With --watch: how often to refresh.", least="200ms")
     ] = read_duration("2s"),
     output: Output = Format.TABLE,
 ) -> None:

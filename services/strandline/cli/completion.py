@@ -20,7 +20,7 @@ class Shell(StrEnum):
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="The shell to write the script for.")] = Shell.BASH,
+    shell: Annotated[Shell, typer.Argument(help="Shell of the script.")] = Shell.BASH,
 ) -> None:
     """Print a shell completion script.
 

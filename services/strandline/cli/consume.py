@@ -43,21 +43,21 @@ def consume(
         str | None, typer.Option("--partition", "-p", metavar="N[,...]", help="Only these partitions.")
     ] = None,
     stop_at_end: Annotated[
-        bool, typer.Option("--stop-at-end", help="End where the partitions ended when reading began.")
+        bool, typer.Option("--stop-at-end", help="Stop at the offsets where the partitions ended when reading began.")
     ] = False,
     max_records: Annotated[int | None, typer.Option("--max-records", "-n", min=1, help="End after so many.")] = None,
     from_follower: Annotated[
-        bool, typer.Option("--from-follower", help="Read from followers, up to what they know as committed.")
+        bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
     ] = False,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Print keys too, separated by this.")
+        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Also print keys, separated by TEXT.")
     ] = None,
     output: Annotated[
         RecordForm, typer.Option("--output", "-o", help="Values as lines, or one json object per record.")
     ] = RecordForm.TEXT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No figures at the end.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no figures at the end.")] = False,
 ) -> None:
-    """Print a topic's records. Begins at the end, as Kafka's consumer does, if nothing else is said."""
+    """Print a topic's records. Starts at the end by default, as Kafka's consumer does."""
     plan = Plan(
         topic=topic,
         partitions=partition_list(partition),

@@ -14,9 +14,9 @@ from strandline.cli.failures import EXIT_REFUSED
 
 
 def elections(
-    records: Annotated[int, typer.Option("--records", min=1, help="Appends in all.")] = 1,
+    records: Annotated[int, typer.Option("--records", min=1, help="Total number of appends.")] = 1,
     epochs: Annotated[int, typer.Option("--epochs", min=0, metavar="E", help="Leader epochs 0..E.")] = 1,
-    states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about so many states.")] = None,
+    states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about this many states.")] = None,
 ) -> None:
     """Search elections after losses, the production controller deciding: does a leader ever lack what was committed?"""
     import sys

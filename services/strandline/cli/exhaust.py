@@ -31,15 +31,15 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="table, json or y
 
 def exhaust(
     model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", metavar="NAME", help="A model; may be given again.")
+        list[str] | None, typer.Option("--model", "-m", metavar="NAME", help="A model; repeatable.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every model.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Tell the shortest traces in words.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print the shortest traces in words.")] = False,
     records: Annotated[int | None, typer.Option("--records", min=1, help="Other bounds than the model's.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=0, metavar="E", help="Epochs 0..E.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Search every state of a small world, the production cores deciding; find what historic rules lose."""
+    """Search every state of a small cluster of production cores; find what historic rules lose."""
     from strandline.sim.exhaust.words import tell
 
     rows: list[dict[str, Any]] = []

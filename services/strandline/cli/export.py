@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from strandline.export.destination import Destination
     from strandline.export.verify import IncarnationFound, Verified
 
-app = typer.Typer(help="Look after exported state events.", no_args_is_help=True)
+app = typer.Typer(help="Verify and compact exported state events.", no_args_is_help=True)
 
-Place = Annotated[str, typer.Argument(metavar="DIR|URI", help="What services were given as export_dir or export_uri.")]
+Place = Annotated[str, typer.Argument(metavar="DIR|URI", help="The services' export_dir or export_uri.")]
 
 _COLUMNS = [
     Column("cluster", "cluster"),
@@ -55,7 +55,7 @@ def verify(place: Place, output: Output = Format.TABLE) -> None:
 def compact(
     place: Place,
     grace: Annotated[
-        Duration, duration_option("--grace", help="How long after its end an hour is left alone.")
+        Duration, duration_option("--grace", help="Do not touch an hour until this time after its end.")
     ] = read_duration("15m"),
     output: Output = Format.TABLE,
 ) -> None:
@@ -110,7 +110,7 @@ def _tell(found: Verified) -> None:
         holes = ", ".join(f"{first}-{last}" for first, last in part.missing)
         if holes:
             who = f"node {part.node_id} incarnation {part.incarnation}"
-            typer.echo(f"{who} lacks seq {holes}: {part.missing_count} events, {part.told} of them told as dropped")
+            typer.echo(f"{who} lacks seq {holes}: {part.missing_count} events, {part.told} of them reported as dropped")
 
 
 def _open(place: str) -> Destination:

@@ -52,7 +52,9 @@ def dump(
         str | None, typer.Option("--partition", "-p", metavar="TOPIC-N", help="Only this partition's log.")
     ] = None,
     from_offset: Annotated[int, typer.Option("--from", min=0, help="Only batches from this offset on.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many batches per log.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="At most this many batches per log.")
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show the batches of a log as they lie on the disk: offsets, epochs, sizes, CRC state.
@@ -185,7 +187,7 @@ def verify(
     bootstrap: Annotated[
         str | None,
         typer.Option(
-            "--bootstrap", envvar="STRANDLINE_BOOTSTRAP", metavar="HOST:PORT[,...]", help="Ask a running cluster."
+            "--bootstrap", envvar="STRANDLINE_BOOTSTRAP", metavar="HOST:PORT[,...]", help="Query a running cluster."
         ),
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None,

@@ -20,9 +20,7 @@ from strandline.units import duration_text
 if TYPE_CHECKING:
     from strandline.core.messages import Endpoint, MetadataImage, NodeImage
 
-app = typer.Typer(
-    help="List the data nodes; ask one to leave in good order; remove one for good.", no_args_is_help=True
-)
+app = typer.Typer(help="List the data nodes; shut one down cleanly; remove one permanently.", no_args_is_help=True)
 
 _COLUMNS = [
     Column("node_id", "node", number=True),
@@ -91,9 +89,7 @@ def shutdown(
     bootstrap: MaybeBootstrap = "",
     itself: Annotated[
         bool,
-        typer.Option(
-            "--self", help="The node on this machine whose settings stand in STRANDLINE_ variables; wait for it."
-        ),
+        typer.Option("--self", help="The node on this machine that STRANDLINE_ variables configure; wait for it."),
     ] = False,
     deadline: Annotated[
         Duration, duration_option("--deadline", help="With --self: the longest wait.", least="100ms")

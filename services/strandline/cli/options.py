@@ -15,7 +15,7 @@ _BOOTSTRAP = typer.Option(
     "--bootstrap",
     envvar="STRANDLINE_BOOTSTRAP",
     metavar="HOST:PORT[,...]",
-    help="Where to find the cluster: one or more addresses, separated by commas.",
+    help="Addresses of the cluster's controller, separated by commas.",
 )
 
 Bootstrap = Annotated[str, _BOOTSTRAP]

@@ -27,13 +27,20 @@ _PLAIN = TlsOptions(tls_cert="", tls_key="", tls_ca="")
 _given: ContextVar[TlsOptions] = ContextVar("tls_options", default=_PLAIN)
 
 TlsCert = Annotated[
-    str, typer.Option("--tls-cert", envvar="STRANDLINE_TLS_CERT", metavar="FILE", help="Show this certificate (PEM).")
+    str,
+    typer.Option("--tls-cert", envvar="STRANDLINE_TLS_CERT", metavar="FILE", help="Present this certificate (PEM)."),
 ]
 TlsKey = Annotated[
     str, typer.Option("--tls-key", envvar="STRANDLINE_TLS_KEY", metavar="FILE", help="The certificate's key.")
 ]
 TlsCa = Annotated[
-    str, typer.Option("--tls-ca", envvar="STRANDLINE_TLS_CA", metavar="FILE", help="Believe servers this one signed.")
+    str,
+    typer.Option(
+        "--tls-ca",
+        envvar="STRANDLINE_TLS_CA",
+        metavar="FILE",
+        help="Trust servers whose certificate this authority signed.",
+    ),
 ]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

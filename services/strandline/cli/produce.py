@@ -83,16 +83,20 @@ class Tally:
 def produce(
     topic: Topic,
     bootstrap: Bootstrap,
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Read here; stdin when left out.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File to read; default: stdin.")] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every line.")] = None,
     key_separator: Annotated[
         str | None,
         typer.Option("--key-separator", "-K", metavar="TEXT", help="What separates a line's key from its value."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all lines there.")] = None,
-    acks: Annotated[AcksName, typer.Option(help="Wait for no copy, the leader's, or all in-sync ones.")] = AcksName.ALL,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Send all lines to this partition.")
+    ] = None,
+    acks: Annotated[
+        AcksName, typer.Option(help="Wait for no replica, the leader, or all in-sync replicas.")
+    ] = AcksName.ALL,
     compression: Annotated[CompressionName, typer.Option(help="Codec of the batches.")] = CompressionName.NONE,
-    idempotent: Annotated[bool, typer.Option(help="Let no retry write a line twice.")] = True,
+    idempotent: Annotated[bool, typer.Option(help="Retries never write a line twice.")] = True,
     linger: Annotated[
         Duration, duration_option("--linger", help="How long a batch waits for more lines.")
     ] = read_duration("5ms"),

@@ -26,7 +26,7 @@ def scenario() -> None:
 def run(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files; docs/SCENARIOS.md.")],
     rewrite: Annotated[
-        bool, typer.Option("--rewrite", help="Put what is printed into the files; claims must hold all the same.")
+        bool, typer.Option("--rewrite", help="Write the output into the files; expectations must still hold.")
     ] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Print every event and effect of every core.")] = False,
     export: Annotated[
@@ -47,12 +47,14 @@ def run(
 @app.command()
 def play(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario file; its expected output is not compared.")],
-    text: Annotated[bool, typer.Option("--text", help="Print the frames, as where there is no terminal.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print the frames, as without a terminal.")] = False,
     step: Annotated[int | None, typer.Option("--step", metavar="N", help="Only this frame, counted from 1.")] = None,
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="OUT", help="Write a frame (--step) as an SVG picture.")
     ] = None,
-    width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Of text and SVG.")] = None,
+    width: Annotated[
+        int | None, typer.Option("--width", metavar="COLUMNS", help="Width of text and SVG output.")
+    ] = None,
 ) -> None:
     """Show a scenario as a moving picture: logs, high watermarks, messages; step by step, forward and back."""
     from strandline.cli.scenario_play import play_file

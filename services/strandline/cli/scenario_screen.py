@@ -53,7 +53,7 @@ class Player(App[None]):
 
     def __init__(self, film: Film, *, playing: bool = False) -> None:
         super().__init__()
-        assert film.frames, "somebody looked whether there is anything to see"
+        assert film.frames, "a film has at least one frame"
         self._film = film
         self.index = 0
         self.playing = playing
@@ -75,7 +75,7 @@ class Player(App[None]):
         self.set_interval(_TICK_S, lambda: self.advance(_TICK_S))
 
     def on_resize(self, event: Resize) -> None:
-        """Lay out anew."""
+        """Lay out again."""
         self._layout = layout(self._film, event.size.width - 2)
         self._show()
 

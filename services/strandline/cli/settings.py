@@ -47,7 +47,7 @@ TITLES = {RoleName.REPLICA: "a data node", RoleName.CONTROLLER: "the controller"
 
 def settings(
     context: typer.Context,
-    role: Annotated[RoleName, typer.Argument(help="Whose settings.")],
+    role: Annotated[RoleName, typer.Argument(help="Service whose settings to print.")],
     output: Output = Format.TABLE,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the defaults as the table of the guide.")] = False,
 ) -> None:

@@ -37,12 +37,12 @@ Profile = Annotated[str, typer.Option("--profile", "-p", metavar="NAME", help="K
 @app.command()
 def run(
     seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not including, B.")],
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")] = 1,
     profile: Profile = "swarm",
     budget: Annotated[
-        Duration | None, duration_option("--time", help="Begin no more seeds after so long.", least="1s")
+        Duration | None, duration_option("--time", help="Stop starting seeds after this time.", least="1s")
     ] = None,
-    table: Annotated[bool, typer.Option("--table/--no-table", help="Show how often each thing happened.")] = True,
+    table: Annotated[bool, typer.Option("--table/--no-table", help="Show how often each event happened.")] = True,
 ) -> None:
     """Run many seeds; the exit code says whether every invariant held and everything promised was seen."""
     span = _span(seeds)
@@ -102,16 +102,17 @@ def replay(
     profile: Profile = "swarm",
     everything: Annotated[bool, typer.Option("--all", help="Every event of every core.")] = False,
     last: Annotated[
-        Duration | None, duration_option("--last", help="Only so long before the end.", least="1us")
+        Duration | None, duration_option("--last", help="Only this length of time before the end.", least="1us")
     ] = None,
     offset: Annotated[
-        str | None, typer.Option("--offset", metavar="[PARTITION/]OFFSET", help="The life of this offset.")
+        str | None, typer.Option("--offset", metavar="[PARTITION/]OFFSET", help="Show the history of this offset.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option("--export", metavar="DIR", help="Write the state events there, as services do.")
+        Path | None,
+        typer.Option("--export", metavar="DIR", help="Write the state events to this directory, as services do."),
     ] = None,
     export_format: Annotated[
-        ExportFormat, typer.Option("--export-format", help="What the files are; parquet needs pyarrow.")
+        ExportFormat, typer.Option("--export-format", help="File format; parquet needs pyarrow.")
     ] = ExportFormat.JSONL,
 ) -> None:
     """Show one seed as lanes: ctl is the controller, n0 a node, n0* a node that leads, -- a fault."""
@@ -154,7 +155,7 @@ def shrink(
         Duration, duration_option("--time", help="Time for each of the two parts.", least="1s")
     ] = read_duration("60s"),
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where the scenario goes; PROFILE-SEED.scenario.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Output file; default: PROFILE-SEED.scenario.")
     ] = None,
 ) -> None:
     """Make a failing seed small, and write it as a scenario that fails alone (`strandline scenario run`)."""
@@ -171,7 +172,7 @@ def shrink(
     _say_run(f"{shrunk.tries} tries", shrunk.outcome, shrunk.shape)
     told = _tell(shrunk, budget.s)
     if told is None:
-        raise fail(CommandFailed("what is left cannot be told as a scenario; replay the seed", EXIT_REFUSED))
+        raise fail(CommandFailed("the rest cannot be written as a scenario; replay the seed", EXIT_REFUSED))
     file = out or Path(f"{profile}-{seed}.scenario")
     file.write_text(told.text, encoding="utf-8")
     typer.echo(f"{file}: {told.commands} commands that break {told.invariant}")

@@ -99,7 +99,7 @@ async def _list(bootstrap: str, form: Format) -> None:
 @over_tls
 def describe(
     bootstrap: Bootstrap,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="One topic; all when left out.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="One topic; default: all.")] = None,
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated-partitions", help="Only partitions with a replica out of sync.")
     ] = False,
@@ -110,7 +110,7 @@ def describe(
         bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")
     ] = False,
     replicas: Annotated[
-        bool, typer.Option("--replicas", help="One row per replica instead: its LEO, HW, lag and state.")
+        bool, typer.Option("--replicas", help="Print one row per replica: LEO, HW, lag and state.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -196,7 +196,7 @@ def alter(
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="A higher number of partitions.")] = None,
     config: Configs = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Give a setting its default again.")
+        list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Reset a setting to its default.")
     ] = None,
 ) -> None:
     """Add partitions to a topic, or change its settings."""

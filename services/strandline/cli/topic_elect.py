@@ -31,7 +31,8 @@ _COLUMNS = [
 def elect(
     bootstrap: Bootstrap,
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="Its partitions; without it all that need an election.")
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="Partitions of the topic; default: all that need an election."),
     ] = None,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", metavar="N[,...]", help="Only these partitions.")
@@ -39,7 +40,7 @@ def elect(
     unclean: Annotated[
         bool,
         typer.Option(
-            "--unclean", help="Of partitions without a leader, elect any living replica; may lose acknowledged records."
+            "--unclean", help="For partitions without a leader, elect any live replica; may lose acknowledged records."
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --unclean: do not ask.")] = False,

@@ -28,11 +28,11 @@ _RESTART_PAUSE_S = 1.0
 
 def up(
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where the cluster lives; the same DIR continues it.")
+        Path, typer.Option("--dir", metavar="DIR", help="Directory of the cluster; the same DIR continues it.")
     ] = Path("strandline-data"),
     nodes: Annotated[int, typer.Option(min=1, max=15, help="Data nodes that may lead.")] = 3,
-    observers: Annotated[int, typer.Option(min=0, max=5, help="Data nodes that only ever follow.")] = 0,
-    restart: Annotated[bool, typer.Option("--restart", help="Start a node again when it ends by itself.")] = False,
+    observers: Annotated[int, typer.Option(min=0, max=5, help="Data nodes that only follow (observers).")] = 0,
+    restart: Annotated[bool, typer.Option("--restart", help="Restart a node that exits on its own.")] = False,
     node_setting: Annotated[
         list[str] | None, typer.Option("--node-set", metavar="NAME=VALUE", help="A setting of every node; repeatable.")
     ] = None,
@@ -40,9 +40,10 @@ def up(
         list[str] | None, typer.Option("--controller-set", metavar="NAME=VALUE", help="A setting of the controller.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option("--export", metavar="DIR", help="Write the state events of every process there.")
+        Path | None,
+        typer.Option("--export", metavar="DIR", help="Write the state events of every process to this directory."),
     ] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, with certificates made in DIR/certs.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS, with certificates created in DIR/certs.")] = False,
 ) -> None:
     """Run a controller and data nodes on this machine until Ctrl-C.
 

@@ -88,7 +88,7 @@ class Site:
     def _partition(self, topic: str, index: int, seen: Seen) -> Page:
         row = seen.row(topic, index)
         if row is None:
-            return self.lost(seen, f"The controller has told of no partition {topic}-{index}.")
+            return self.lost(seen, f"The controller has not reported a partition {topic}-{index}.")
         self._watching.courses.follow(row.tp)
         samples = self._watching.courses.of(row.tp)
         lanes = draw_lanes(samples, [chip.node_id for chip in row.chips], seen.picture.now_ms)

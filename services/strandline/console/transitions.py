@@ -84,7 +84,7 @@ def _of_nodes(known: MetadataImage, after: MetadataImage, wall_ms: int) -> Itera
             said = f"node {node.node_id} {'fenced' if node.fenced else 'unfenced'}"
             kind = "fence" if node.fenced else "unfence"
         elif node.node_epoch != was.node_epoch:
-            said, kind = f"node {node.node_id} registered anew, node epoch {node.node_epoch}", "unfence"
+            said, kind = f"node {node.node_id} registered again, node epoch {node.node_epoch}", "unfence"
         else:
             continue
         yield Transition(at_wall_ms=wall_ms, kind=kind, sentence=said, node_id=node.node_id)

@@ -223,7 +223,7 @@ class ControllerProcess:
 
     @property
     def _bound(self) -> Endpoint:
-        assert self.endpoint is not None, "the port is bound before it is told"
+        assert self.endpoint is not None, "the port is bound before its address is published"
         return self.endpoint
 
     def _write_endpoint(self) -> None:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
         "--data-dir",
         type=Path,
         required=True,
-        help="directory of a controller that is stopped, or that serves nobody because its store is too old",
+        help="directory of a controller that is stopped, or that refuses every call because its store is too old",
     )
     parser.add_argument("node_dirs", type=Path, nargs="+", metavar="NODE_DIR", help="data directory of a node")
     given = parser.parse_args(arguments)

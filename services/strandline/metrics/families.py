@@ -73,21 +73,21 @@ def _seconds(name: str, text: str, roles: tuple[Role, ...] = _NODE, **more: str 
     return Family(name=name, kind=Kind.HISTOGRAM, help=text, roles=roles, unit="s", **more)  # type: ignore[arg-type]
 
 
-PARTITIONS = _gauge("partitions", "Logs on this node, whatever its part in them.", kafka=_MANAGER + "PartitionCount")
+PARTITIONS = _gauge("partitions", "Logs on this node, whatever its role.", kafka=_MANAGER + "PartitionCount")
 LED = _gauge("leader_partitions", "Partitions that this node leads.", kafka=_MANAGER + "LeaderCount")
 UNDER_REPLICATED = _gauge(
     "under_replicated_partitions",
-    "Led partitions with fewer members in the ISR than replicas.",
+    "Led partitions with an ISR smaller than the assigned replicas.",
     kafka=_MANAGER + "UnderReplicatedPartitions",
 )
 UNDER_MIN_ISR = _gauge(
     "under_min_isr_partitions",
-    "Led partitions with fewer members in the ISR than min.insync.replicas: acks=all is refused.",
+    "Led partitions with an ISR below min.insync.replicas: acks=all is refused.",
     kafka=_MANAGER + "UnderMinIsrPartitionCount",
 )
 AT_MIN_ISR = _gauge(
     "at_min_isr_partitions",
-    "Led partitions with exactly min.insync.replicas members in the ISR: one more failure stops acks=all.",
+    "Led partitions with an ISR of exactly min.insync.replicas: one more failure stops acks=all.",
     kafka=_MANAGER + "AtMinIsrPartitionCount",
 )
 FAILED_PARTITIONS = _gauge(
@@ -95,7 +95,7 @@ FAILED_PARTITIONS = _gauge(
     "Followed partitions that stopped replicating until the next leader epoch.",
     kafka="kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount",
 )
-REFUSED_CUTS = _gauge("refused_cuts", "Of these, partitions whose leader lacks committed records that this node holds.")
+REFUSED_CUTS = _gauge("refused_cuts", "Failed partitions whose leader lacks committed records that this node holds.")
 READY = _gauge("ready", "1 if the node is registered, unfenced and in sync wherever it is assigned, else 0.")
 NODE_EPOCH = _gauge("node_epoch", "Epoch of this process's registration.", kafka="BrokerEpoch in the metadata log")
 
@@ -135,19 +135,19 @@ HW_LAG_RECORDS = _gauge(
 )
 HW_LAG_SECONDS = _gauge(
     "hw_lag_seconds",
-    "Age of the oldest record above the HW of any led partition, seen every 250 ms; 0 without one.",
+    "Age of the oldest record above the HW of any led partition, sampled every 250 ms; 0 without one.",
     unit="s",
 )
-TRUNCATIONS = _counter("truncations_total", "Cuts of a followed log.")
-TRUNCATED_RECORDS = _counter("truncated_records_total", "Records cut off followed logs.", unit="records")
+TRUNCATIONS = _counter("truncations_total", "Truncations of a followed log.")
+TRUNCATED_RECORDS = _counter("truncated_records_total", "Records truncated from followed logs.", unit="records")
 COMMITTED_CUT = _counter(
     "truncated_committed_records_total",
-    "Of them, records below the own HW: an unclean election or page-cache durability cost them.",
+    "Truncated records below the replica's own HW, lost to an unclean election or page-cache durability.",
     unit="records",
 )
 CUTS_AT_UNKNOWN_HW = _counter(
     "truncations_own_hw_unknown_total",
-    "Cuts by a replica that did not know its own HW since it started: only other replicas can tell what they cost.",
+    "Truncations by a replica that had not known its HW since it started: their loss is known to other replicas only.",
 )
 
 PURGATORY_SIZE = _gauge(
@@ -158,24 +158,24 @@ PURGATORY_SIZE = _gauge(
 )
 PURGATORY_EXPIRES = _counter(
     "purgatory_expires_total",
-    "Calls whose wait ended without what they waited for.",
+    "Waiting calls that timed out.",
     labels=("kind",),
     kafka="kafka.server:type=DelayedOperationPurgatory: DelayedProduceMetrics, DelayedFetchMetrics ExpiresPerSec",
 )
 PRODUCE_LATENCY = _seconds(
     "produce_latency_seconds",
-    "From a decoded produce to its answer.",
+    "From a decoded produce to its response.",
     kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce",
 )
 FETCH_LATENCY = _seconds(
     "fetch_latency_seconds",
-    "From a decoded fetch to its first answer, the wait for records included.",
+    "From a decoded fetch to its first response, including the wait for records.",
     labels=("by",),
     kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=FetchFollower (or FetchConsumer)",
 )
 FSYNC = _seconds(
     "fsync_seconds",
-    "From asking for a group commit of a log until it was durable.",
+    "From the request of a group commit of a log until it was durable.",
     kafka="kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
 )
 RECORDS_IN = _counter("records_in_total", "Records appended as leader.", kafka=_TOPICS + "MessagesInPerSec")
@@ -195,13 +195,13 @@ BYTES_OUT = _counter(
 )
 REFUSALS = _counter(
     "refusals_total",
-    "Refusals, of one partition of a call or of a whole call, by their error name.",
+    "Refusals of one partition of a call or of a whole call, by error name.",
     _BOTH,
     labels=("error",),
     kafka="kafka.network:type=RequestMetrics,name=ErrorsPerSec",
 )
 LOG_BYTES = _gauge("log_bytes", "Size of all logs of this node.", unit="bytes", kafka=_LOG + "Size")
-DISK_FREE = _gauge("disk_free_bytes", "Free space where the data directory lies.", _BOTH, unit="bytes")
+DISK_FREE = _gauge("disk_free_bytes", "Free space on the volume of the data directory.", _BOTH, unit="bytes")
 
 LOG_END_OFFSET = _gauge(
     "log_end_offset",
@@ -220,7 +220,7 @@ HIGH_WATERMARK = _gauge(
 )
 LOG_START_OFFSET = _gauge(
     "log_start_offset",
-    "First offset that is still there.",
+    "First offset that the log still has.",
     labels=_PARTITION,
     unit="offset",
     kafka=_LOG + "LogStartOffset",
@@ -255,7 +255,7 @@ METADATA_OFFSET = _gauge(
     _BOTH,
     kafka="kafka.server:type=broker-metadata-metrics,name=last-applied-record-offset",
 )
-CONTROLLER_EPOCH = _gauge("controller_epoch", "Reign of the controller, as this process knows it.", _BOTH)
+CONTROLLER_EPOCH = _gauge("controller_epoch", "Controller epoch, as this process knows it.", _BOTH)
 OFFLINE = _gauge(
     "offline_partitions",
     "Partitions without a leader: nothing can be written or read there.",
@@ -264,12 +264,12 @@ OFFLINE = _gauge(
 )
 AWAITING_LOGS = _gauge(
     "partitions_awaiting_logs",
-    "Partitions without a leader for which a live member of ISR or ELR waits to be compared with the others.",
+    "Partitions without a leader where a live member of ISR or ELR waits for the others' logs.",
     _CONTROL,
 )
 FENCED_NODES = _gauge(
     "fenced_nodes",
-    "1 for each registered node whose session ended, 0 for the others; the sum is how many are fenced.",
+    "1 for each registered node whose session ended, 0 for the others; the sum is the number of fenced nodes.",
     _CONTROL,
     labels=("node",),
     kafka=_CONTROLLER_MBEAN + "FencedBrokerCount",
@@ -283,7 +283,7 @@ CLUSTER_PARTITIONS = _gauge(
 )
 CLUSTER_UNDER_REPLICATED = _gauge(
     "cluster_under_replicated_partitions",
-    "Partitions with fewer members in the ISR than replicas, offline ones included.",
+    "Partitions with an ISR smaller than the assigned replicas, including offline ones.",
     _CONTROL,
 )
 CLUSTER_UNDER_MIN_ISR = _gauge(
@@ -297,19 +297,19 @@ IMBALANCED = _gauge(
 )
 LEADER_ELECTIONS = _counter(
     "leader_elections_total",
-    "New leader epochs with a leader, by what led to them.",
+    "New leader epochs with a leader, by reason.",
     _CONTROL,
     labels=("reason",),
 )
 UNCLEAN_ELECTIONS = _counter(
     "unclean_elections_total",
-    "Elections of a replica that was not in sync: committed records may be gone.",
+    "Elections of a replica that was not in sync: committed records may be lost.",
     _CONTROL,
     kafka=_STATS + "UncleanLeaderElectionsPerSec",
 )
 UNPROVEN_CLAIMS = _counter(
     "unproven_claims_total",
-    "Registrations and heartbeats that were refused because they claim more than the store holds, without a proof.",
+    "Registrations and heartbeats refused because they claim, without proof, more than the store holds.",
     _CONTROL,
 )
 SESSIONS_ENDED = _counter(
@@ -321,7 +321,7 @@ SESSIONS_ENDED = _counter(
 )
 CONTROLLER_SHRINKS = _counter(
     "controller_isr_shrinks_total",
-    "Shrinks that the controller committed, by cause; those included that no leader lived to see.",
+    "Shrinks that the controller committed, by cause, including those that no leader saw.",
     _CONTROL,
     labels=("cause",),
 )
@@ -335,25 +335,25 @@ METADATA_COMMIT = _seconds(
 WATCHERS = _gauge("metadata_watchers", "Nodes and clients that watch metadata now.", _CONTROL)
 
 QUESTIONS_WAITING = _gauge(
-    "analytics_questions_waiting", "Questions that wait for the one computed.", (Role.ANALYTICS,)
+    "analytics_questions_waiting", "Queries that wait for the one being computed.", (Role.ANALYTICS,)
 )
 QUESTIONS = _counter(
-    "analytics_questions_total", "Questions that ended, by how.", (Role.ANALYTICS,), labels=("outcome",)
+    "analytics_questions_total", "Queries that ended, by outcome.", (Role.ANALYTICS,), labels=("outcome",)
 )
 
 EXPORT = (
-    _counter("export_events_total", "State events that found room.", _BOTH),
-    _counter("export_dropped_total", "State events that found none, the writer being too far behind.", _BOTH),
-    _counter("export_lost_total", "State events given up because a destination did not take them in time.", _BOTH),
-    _counter("export_rows_total", "State events in files that came to their place.", _BOTH),
-    _counter("export_files_total", "Such files.", _BOTH),
-    _counter("export_bytes_total", "Their size.", _BOTH, unit="bytes"),
-    _counter("export_failures_total", "Attempts of a destination that failed.", _BOTH),
+    _counter("export_events_total", "State events that the export accepted.", _BOTH),
+    _counter("export_dropped_total", "State events dropped because the writer was too far behind.", _BOTH),
+    _counter("export_lost_total", "State events discarded because a destination did not accept them in time.", _BOTH),
+    _counter("export_rows_total", "State events in files that reached their destination.", _BOTH),
+    _counter("export_files_total", "Files that reached their destination.", _BOTH),
+    _counter("export_bytes_total", "Size of files that reached their destination.", _BOTH, unit="bytes"),
+    _counter("export_failures_total", "Failed attempts to write to a destination.", _BOTH),
     _gauge("export_waiting_events", "State events that wait for the writer.", _BOTH),
     _gauge("export_waiting_files", "Files that wait for their destination.", _BOTH),
-    _gauge("export_waiting_bytes", "Their size.", _BOTH, unit="bytes"),
+    _gauge("export_waiting_bytes", "Size of files that wait for their destination.", _BOTH, unit="bytes"),
     _gauge("export_lag_seconds", "Age of the oldest state event that is in no file yet.", _BOTH, unit="s"),
-    _counter("export_writer_cpu_seconds_total", "CPU time of the writer's thread.", _BOTH, unit="s"),
+    _counter("export_writer_cpu_seconds_total", "CPU time of the export thread.", _BOTH, unit="s"),
 )
 """What `strandline.export.counters` counts, under its own names."""
 

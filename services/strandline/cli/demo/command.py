@@ -38,11 +38,12 @@ def demo(
         Path | None, typer.Argument(metavar="[FILE]", help="A text file; the standard library's sources if left out.")
     ] = None,
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="A new directory for the run; it is left behind.")
+        Path | None, typer.Option("--dir", metavar="DIR", help="A new directory for the run; it is kept.")
     ] = None,
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, max=100, help="The topic's partitions.")] = 6,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Let Spark tell the run as a page, and compare its figures.")
+        bool,
+        typer.Option("--report/--no-report", help="Let Spark render a report of the run, and compare its figures."),
     ] = True,
 ) -> None:
     """Replicate a real file, kill the leader half way, and prove that nothing was lost.
