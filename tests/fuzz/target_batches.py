@@ -15,10 +15,10 @@ import crc32c
 from draws import Draws
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.leader.reading import check_one_batch
 from strandline.leader.sent import end_of_batches
 from strandline.records import batch as batches
 from strandline.records import codec
+from strandline.records.batch import check_one_batch
 from strandline.records.compression import Compression, expand
 
 REFUSALS = {

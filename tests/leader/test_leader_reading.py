@@ -6,9 +6,9 @@ import pytest
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset, TopicPartition
-from strandline.leader.reading import check_one_batch, decode_records, encode_records
+from strandline.leader.reading import decode_records, encode_records
 from strandline.leader.sent import end_of_batches
-from strandline.records.batch import stamp
+from strandline.records.batch import check_one_batch, stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.v1 import record_pb2
 

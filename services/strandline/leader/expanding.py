@@ -18,7 +18,7 @@ from strandline.runtime.host import Host
 
 def is_compressed(part: ProducePartition) -> bool:
     """Whether a batch was found whole and its records are compressed."""
-    return part.invalid is None and codec_of(part.payload) != 0  # type: ignore[arg-type]  # opaque to the core only
+    return part.invalid is None and codec_of(part.header) != 0
 
 
 class Expanding:
@@ -50,7 +50,7 @@ class Expanding:
         from strandline.records.expansion import expansion_of
 
         payload = memoryview(part.payload)  # type: ignore[arg-type]  # as above
-        codec, body = codec_of(payload), payload[HEADER_BYTES:]
+        codec, body = codec_of(part.header), payload[HEADER_BYTES:]
         limit = self._limit_bytes(part.tp.topic_id)
         least, most = expansion_of(codec, body)
         if least > limit:

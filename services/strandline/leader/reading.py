@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import ServedPartition
-from strandline.core.types import BatchHeader, Offset, TopicPartition
+from strandline.core.types import Offset, TopicPartition
 from strandline.leader.expanding import Expanding, is_compressed
-from strandline.records.batch import UNPACKED_RECORDS, batch_size_bytes, check_batch, split_batches
+from strandline.records.batch import UNPACKED_RECORDS, check_one_batch, split_batches
 from strandline.rpc.convert_fetch import FetchAsked, FetchMessage, read_fetch
 from strandline.rpc.convert_produce import ProduceAsked, ProduceMessage, read_produce
 from strandline.rpc.convert_records import StoredRecord, read_records
@@ -28,22 +28,6 @@ _DISK_FULL = Refusal(
     "the node's disk is nearly full; free space or lower retention",
     Outcome.NOT_APPENDED,
 )
-
-
-def check_one_batch(payload: bytes) -> BatchHeader:
-    """The header of a payload that is exactly one valid batch.
-
-    Raises:
-        Refused: as `records.batch.check_batch`; INVALID_RECORD for none or more than one.
-    """
-    view = memoryview(payload)
-    if not payload:
-        raise Refused(ErrorCode.INVALID_RECORD, "records hold no batch; send one", Outcome.NOT_APPENDED)
-    if batch_size_bytes(view, 0) != len(view):
-        raise Refused(
-            ErrorCode.INVALID_RECORD, "records hold more than one batch; send one per partition", Outcome.NOT_APPENDED
-        )
-    return check_batch(view).to_core()
 
 
 def encode_records(messages: Sequence[record_pb2.SimpleRecord]) -> bytes:

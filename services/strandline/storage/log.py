@@ -315,7 +315,7 @@ class Log:
             return self.truncate_fully_and_start_at(offset, durable=durable)
         segment = self._segments.holding(offset)
         batch = segment.batch_holding(offset)
-        leo = Offset(batch.wire.base_offset)
+        leo = batch.header.base_offset
         self._checkpoints.lower(self.name, leo, durable=durable)
         drop_snapshots_above(self.directory, leo)
         self._segments.drop_above(segment)
@@ -423,6 +423,6 @@ class Log:
         offset, rows = newest_snapshot(self.directory, self.leo)
         ledger = ProducerLedger(rows)
         for batch, _ in self.batches(max(offset, self._log_start_offset)):
-            if batch.wire.producer_id >= 0 and batch.wire.base_offset >= offset:
-                ledger.observe(batch.wire.to_core(), Offset(batch.wire.base_offset))
+            if batch.header.base_offset >= offset:
+                ledger.observe(batch.header, batch.header.base_offset)
         return ledger.rows()

@@ -45,7 +45,7 @@ class Part:
 
     def read(self, batch: StoredBatch) -> bytes:
         """The bytes of a batch, unchecked."""
-        return os.pread(self._fd, batch.wire.size_bytes, batch.position)
+        return os.pread(self._fd, batch.header.size_bytes, batch.position)
 
 
 class FoundInPart(NamedTuple):
@@ -56,8 +56,8 @@ class FoundInPart(NamedTuple):
 
     @property
     def header(self) -> BatchHeader:
-        """The header as the core knows it."""
-        return self.batch.wire.to_core()
+        """The batch's header."""
+        return self.batch.header
 
     def payload(self) -> bytes:
         """Its bytes, unchecked."""
@@ -85,7 +85,7 @@ class TimeSearch:
             for batch in pace(part.batches()):
                 if batch.next_offset > self._end:
                     return None
-                if batch.next_offset > self._start and batch.wire.max_timestamp_ms >= self._timestamp_ms:
+                if batch.next_offset > self._start and batch.header.max_timestamp_ms >= self._timestamp_ms:
                     return FoundInPart(batch, part)
         return None
 
