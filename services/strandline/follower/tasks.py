@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import grpc
@@ -24,12 +24,11 @@ from strandline.core.events import (
     OffsetsFailed,
 )
 from strandline.core.messages import Endpoint, ReplicaState
-from strandline.core.types import BatchHeader, NodeId, TopicPartition
+from strandline.core.types import NodeId, TopicPartition
 from strandline.follower.settings import FollowerSettings
-from strandline.records.batch import check_replicated, parse_header
 from strandline.rpc.channels import Backoff, Channels, call
 from strandline.rpc.convert_errors import read_error
-from strandline.rpc.convert_fetch_asking import fetch_stream_message, forget_message, read_fetched
+from strandline.rpc.convert_fetch import fetch_stream_message, forget_message, read_fetched
 from strandline.rpc.convert_offsets import (
     epoch_ends_request,
     list_offsets_request,
@@ -46,15 +45,6 @@ from strandline.v1 import partition_pb2
 
 _Stream = Any
 """A FetchStream call in progress; its stub types nothing of read and write."""
-
-
-def split_fetched(payload: memoryview) -> Sequence[BatchHeader]:
-    """Headers of fetched bytes whose CRCs hold and whose offsets are dense; where they begin is the core's check.
-
-    Raises:
-        Refused: CORRUPT_MESSAGE.
-    """
-    return [batch.header for batch in check_replicated(payload, parse_header(payload).base_offset)]
 
 
 class LeaderStream:
@@ -167,7 +157,7 @@ class LeaderLinks:
         if refusal is not None:
             self.fetch_failed(leader, answer.correlation_id, str(refusal))
             return
-        partitions = read_fetched(answer.responses, split_fetched)
+        partitions = read_fetched(answer.responses)
         driver = self.host.driver
         driver.step(FetchAnswered(driver.clock(), leader, answer.correlation_id, partitions))
         if any(_is_another(leader, row) for topic in answer.responses for row in topic.partitions):

@@ -185,9 +185,11 @@ def check_one_batch(payload: Buffer) -> BatchHeader:
 
 
 def check_replicated(
-    payload: Buffer, expected_offset: int, last_epoch: int = -1, max_batch_bytes: int = 1 << 31
+    payload: Buffer, expected_offset: int | None = None, last_epoch: int = -1, max_batch_bytes: int = 1 << 31
 ) -> list[Batch]:
     """Check what a follower fetched: CRCs, offsets dense from ``expected_offset``, epochs never falling.
+
+    Without ``expected_offset`` the first batch may begin anywhere.
 
     No size limit of its own: the leader's limit may have been higher when the batch was accepted.
 
@@ -199,7 +201,7 @@ def check_replicated(
         _check_integrity(view, header)
         if not is_dense(header):
             raise _refuse(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has inconsistent counts")
-        if header.base_offset != expected_offset:
+        if expected_offset is not None and header.base_offset != expected_offset:
             raise _refuse(
                 ErrorCode.CORRUPT_MESSAGE,
                 f"base offset {header.base_offset} must be {expected_offset}; fetch again from the log end",
