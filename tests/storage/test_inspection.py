@@ -19,7 +19,7 @@ def copies(build, fill, tmp_path, counts=(40, 40)):
         builders.append(type(build)(tmp_path / f"copy{number}"))
         copy = builders[-1].log(segment_bytes=900 + 400 * number)
         while copy.leo < 2 * count:
-            copy.append_replicated(leader.read(copy.leo, 500, Offset(2 * count)))
+            copy.append_replicated(leader.read(copy.leo, 500, Offset(2 * count)).payload)
         builders[-1].close()
     return [builder.path for builder in builders]
 

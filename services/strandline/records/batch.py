@@ -38,6 +38,7 @@ _STAMP = struct.Struct(">qii")
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _CRC_FROM = 21
+_new = tuple.__new__
 
 
 def codec_of(header: BatchHeader) -> int:
@@ -82,18 +83,23 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         base_sequence,
         record_count,
     ) = _HEADER.unpack_from(buffer, position)
-    return BatchHeader(
-        base_offset,
-        leader_epoch if leader_epoch >= 0 else None,
-        record_count,
-        length + LENGTH_PREFIX_BYTES,
-        max_timestamp_ms,
-        None if producer_id == -1 else ProducerStamp(producer_id, producer_epoch, base_sequence),
-        attributes,
-        last_offset_delta,
-        base_timestamp_ms,
-        crc,
-        magic,
+    # Headers are parsed by the thousand in scans, and `tuple.__new__` takes two thirds of the time of the classes' own.
+    producer = None if producer_id == -1 else _new(ProducerStamp, (producer_id, producer_epoch, base_sequence))
+    return _new(
+        BatchHeader,
+        (
+            base_offset,
+            leader_epoch if leader_epoch >= 0 else None,
+            record_count,
+            length + LENGTH_PREFIX_BYTES,
+            max_timestamp_ms,
+            producer,
+            attributes,
+            last_offset_delta,
+            base_timestamp_ms,
+            crc,
+            magic,
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from strandline.core.types import BatchHeader, Offset
 from strandline.records.batch import HEADER_BYTES, crc_matches, parse_header
@@ -20,6 +21,14 @@ from strandline.storage.time_search import Part
 
 MAX_SEGMENT_BYTES = (1 << 31) - 1
 """Positions and relative offsets are 32 bits wide in the index files."""
+
+
+class Chunk(NamedTuple):
+    """Whole batches that were read, and the exclusive end offset of the last one."""
+
+    payload: bytes
+    end: Offset
+    """Where the read began, if it found no batch."""
 
 
 class Segment:
@@ -256,7 +265,7 @@ class Segment:
             raise StorageDamaged(self.path, 0, f"no batch holds offset {offset}")
         return batch
 
-    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
+    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> Chunk:
         """Whole batches from the one that holds ``start``, none ending above ``end``, CRCs checked.
 
         Raises:
@@ -271,18 +280,55 @@ class Segment:
             self._distrust_index()
             return self._read(start, max_bytes, end, at_least_one=at_least_one)
 
-    def _read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
+    def _read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> Chunk:
+        position, chunk, first = self._first_batch(start, max_bytes)
+        if first.next_offset > end or (first.size_bytes > max_bytes and not at_least_one):
+            return Chunk(b"", start)
+        if first.size_bytes > len(chunk):
+            chunk = self._pread(first.size_bytes, position)
+        taken, end_of_taken = self._sound_batches(memoryview(chunk), position, first, end)
+        if not taken:
+            return Chunk(b"", start)
+        return Chunk(chunk if taken == len(chunk) else chunk[:taken], end_of_taken)
+
+    def _first_batch(self, start: Offset, max_bytes: int) -> tuple[int, bytes, BatchHeader]:
+        """Where the batch that holds ``start`` begins, ``max_bytes`` from there on, and its header."""
+        wanted = max(max_bytes, HEADER_BYTES)
         guess = self._index.ceiling(start)
         if guess is not None and guess < self.size_bytes - HEADER_BYTES:
             # With batches above the index interval every batch is indexed, and the guess is right.
-            chunk = self._pread(max(max_bytes, HEADER_BYTES), guess)
+            chunk = self._pread(wanted, guess)
             header = parse_header(chunk)
             holds = header.base_offset <= start < header.next_offset
             if holds and header_fault(header, self.size_bytes - guess) is None:
-                return self._whole_batches(chunk, guess, max_bytes, end, at_least_one=at_least_one)
+                return guess, chunk, header
         position = self.batch_holding(start).position
-        chunk = self._pread(max(max_bytes, HEADER_BYTES), position)
-        return self._whole_batches(chunk, position, max_bytes, end, at_least_one=at_least_one)
+        chunk = self._pread(wanted, position)
+        return position, chunk, parse_header(chunk)
+
+    def _sound_batches(self, view: memoryview, position: int, header: BatchHeader, end: Offset) -> tuple[int, Offset]:
+        """How many bytes of ``view`` are whole batches that end at or below ``end``, and where the last one ends.
+
+        ``header`` is that of the first batch.
+        """
+        taken, expected = 0, header.base_offset
+        while True:
+            size = header.size_bytes
+            if header.base_offset != expected:
+                # The base offset lies outside the CRC.
+                fault = f"base offset is {header.base_offset}, expected {expected}"
+                raise StorageDamaged(self.path, position + taken, fault)
+            if header.next_offset > end or taken + size > len(view):
+                break
+            if size < HEADER_BYTES or not crc_matches(view[taken : taken + size], header.crc):
+                raise StorageDamaged(
+                    self.path, position + taken, f"the CRC at offset {header.base_offset} does not match"
+                )
+            taken, expected = taken + size, header.next_offset
+            if len(view) - taken < HEADER_BYTES:
+                break
+            header = parse_header(view, taken)
+        return taken, expected
 
     def part_reaching(self, timestamp_ms: int) -> Part:
         """The rest of this segment in which the first batch at or after ``timestamp_ms`` lies."""
@@ -377,37 +423,6 @@ class Segment:
         if len(chunk) < size:
             raise StorageDamaged(self.path, position + len(chunk), "the file is shorter than what was written")
         return chunk
-
-    def _whole_batches(self, chunk: bytes, position: int, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
-        first = parse_header(chunk)
-        if first.next_offset > end:
-            return b""
-        if first.size_bytes > max_bytes:
-            if not at_least_one:
-                return b""
-            if first.size_bytes > len(chunk):
-                chunk = self._pread(first.size_bytes, position)
-        taken = self._sound_bytes(memoryview(chunk), position, end)
-        return chunk if taken == len(chunk) else chunk[:taken]
-
-    def _sound_bytes(self, view: memoryview, position: int, end: Offset) -> int:
-        """How many bytes of ``view`` are whole batches that end at or below ``end``."""
-        taken, expected = 0, parse_header(view).base_offset
-        while len(view) - taken >= HEADER_BYTES:
-            header = parse_header(view, taken)
-            size = header.size_bytes
-            if header.base_offset != expected:
-                # The base offset lies outside the CRC.
-                fault = f"base offset is {header.base_offset}, expected {expected}"
-                raise StorageDamaged(self.path, position + taken, fault)
-            if header.next_offset > end or taken + size > len(view):
-                break
-            if size < HEADER_BYTES or not crc_matches(view[taken : taken + size], header.crc):
-                raise StorageDamaged(
-                    self.path, position + taken, f"the CRC at offset {header.base_offset} does not match"
-                )
-            taken, expected = taken + size, header.next_offset
-        return taken
 
 
 def _open(path: Path, flags: int = 0) -> int:
