@@ -39,7 +39,7 @@ def cut_newest_segment(probe: Probe, topic: str, node_id: int, keep: float) -> N
 def records_of(probe: Probe, topic: str, node_id: int) -> int:
     """How many records the files of a stopped node hold."""
     batches = dump_log(probe.local.nodes[node_id].directory / f"{topic}-0")
-    return sum(batch.wire.record_count for batch in batches if batch.wire is not None and batch.crc_ok)
+    return sum(batch.header.record_count for batch in batches if batch.header is not None and batch.crc_ok)
 
 
 def put_back(directory: Path, copy: Path) -> None:

@@ -20,5 +20,5 @@ def test_identity_set_later_is_identity_built_in(compression: Compression) -> No
     built_in = encode_batch(RECORDS, compression=compression, producer_id=7, producer_epoch=2, base_sequence=40)
 
     assert later == built_in
-    assert check_batch(memoryview(later)).base_sequence == 40
+    assert check_batch(memoryview(later)).producer == (7, 2, 40)
     assert with_producer(later, producer_id=-1, producer_epoch=-1, base_sequence=-1) == plain

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 
-from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import (
     FetchedPartition,
     FetchPartition,
@@ -16,11 +16,12 @@ from strandline.core.messages import (
     ReplicaState,
     ServedPartition,
 )
-from strandline.core.types import BatchHeader, EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
+from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
+from strandline.records.batch import parse_header, stamp
+from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.addressing import read_forgotten
-from strandline.rpc.convert_fetch import fetch_topics, read_fetch
-from strandline.rpc.convert_fetch_asking import fetch_stream_message, forget_message, read_fetched
-from strandline.rpc.decoded import Decoded
+from strandline.rpc.convert_fetch import fetch_stream_message, fetch_topics, forget_message, read_fetch, read_fetched
+from strandline.rpc.convert_records import Decoded
 from strandline.v1 import follower_service_pb2, partition_pb2
 from strandline.v1 import leader_service_pb2 as pb
 
@@ -106,24 +107,24 @@ def test_forgotten_partitions_come_through() -> None:
     assert read_forgotten(message.forgotten_topics_data, FixedTopics()) == (TP, TopicPartition(ID, 4))
 
 
-def _split(payload: memoryview) -> list[BatchHeader]:
-    if payload == b"torn":
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "crc", Outcome.NOT_APPENDED)
-    return [BatchHeader(Offset(5), 3, 1, len(payload), 0)]
+def _batch() -> bytes:
+    batch = bytearray(encode_batch([NewRecord(None, b"v", 1)]))
+    stamp(batch, 5, 3)
+    return bytes(batch)
 
 
 def test_what_a_leader_answers_is_what_a_follower_reads() -> None:
     """HW, log start, divergence, refusal and bytes."""
     refusal = Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")
     served = [
-        ServedPartition(FetchResult(TP, Offset(4), Offset(1)), b"bytes"),
+        ServedPartition(FetchResult(TP, Offset(4), Offset(1)), _batch()),
         ServedPartition(FetchResult(TopicPartition(ID, 1), diverging=EpochEnd(LeaderEpoch(2), Offset(3))), b""),
         ServedPartition(FetchResult(TopicPartition(ID, 2), refusal=refusal), b""),
     ]
-    fetched = read_fetched(fetch_topics(served, (), FixedTopics()), _split)
+    fetched = read_fetched(fetch_topics(served, (), FixedTopics()))
 
     assert fetched[0] == FetchedPartition(
-        TP, None, Offset(4), Offset(1), None, tuple(_split(memoryview(b"bytes"))), memoryview(b"bytes"), None
+        TP, None, Offset(4), Offset(1), None, (parse_header(_batch()),), memoryview(_batch()), None
     )
     assert fetched[1].diverging == EpochEnd(LeaderEpoch(2), Offset(3)) and fetched[1].high_watermark is None
     assert fetched[2].error == refusal
@@ -131,10 +132,10 @@ def test_what_a_leader_answers_is_what_a_follower_reads() -> None:
 
 def test_damaged_bytes_are_reported_and_dropped() -> None:
     """A batch whose CRC does not hold leaves neither headers nor bytes."""
-    answers = fetch_topics([ServedPartition(FetchResult(TP, Offset(4)), b"torn")], (), FixedTopics())
-    fetched = read_fetched(answers, _split)[0]
+    answers = fetch_topics([ServedPartition(FetchResult(TP, Offset(4)), _batch()[:-1] + b"!")], (), FixedTopics())
+    fetched = read_fetched(answers)[0]
 
-    assert fetched.corrupt == "CORRUPT_MESSAGE: crc"
+    assert fetched.corrupt is not None and fetched.corrupt.startswith("CORRUPT_MESSAGE: crc")
     assert (fetched.batches, bytes(fetched.payload)) == ((), b"")  # type: ignore[call-overload]
 
 
@@ -154,7 +155,7 @@ def test_half_a_divergence_is_a_damaged_answer(without: str) -> None:
     end.ClearField(without)  # type: ignore[arg-type]
     row = partition_pb2.FetchPartitionResponse(partition_index=0, diverging_epoch=end)
     answer = partition_pb2.FetchTopicResponse(topic_id=ID, partitions=[row])
-    (fetched,) = read_fetched([answer], _split)
+    (fetched,) = read_fetched([answer])
 
     assert fetched.diverging is None
     assert fetched.corrupt is not None and "diverging_epoch" in fetched.corrupt

@@ -7,25 +7,22 @@ from fixed_topics import ID, NAME, FixedTopics
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import LeaderHint, ProduceResult
-from strandline.core.types import Acks, BatchHeader, LeaderEpoch, NodeId, Offset, TopicPartition
-from strandline.rpc.convert_produce import ProduceAsked, produce_topics, read_produce
+from strandline.core.types import Acks, LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.records.batch import parse_header
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.rpc.convert_produce import ProduceAsked, holds_single_records, produce_topics, read_produce
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 3)
-HEADER = BatchHeader(Offset(0), None, 2, 5, 7)
-
-
-def _check(payload: bytes) -> BatchHeader:
-    if payload == b"bad":
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "crc", Outcome.NOT_APPENDED)
-    return HEADER
+NOW_MS = 77_000
+BATCH = encode_batch([NewRecord(None, b"a", 5), NewRecord(None, b"b", 7)])
 
 
 def _read(message: pb.ProduceRequest) -> ProduceAsked:
-    return read_produce(message, FixedTopics(), _check, lambda records: b"built-%d" % len(records))
+    return read_produce(message, FixedTopics(), NOW_MS if holds_single_records(message) else None)
 
 
-def _message(records: bytes = b"batch", *, name: str = NAME, **fields: object) -> pb.ProduceRequest:
+def _message(records: bytes = BATCH, *, name: str = NAME, **fields: object) -> pb.ProduceRequest:
     part = pb.ProducePartition(index=3, records=records)
     return pb.ProduceRequest(topic_data=[pb.ProduceTopic(name=name, partition_data=[part])], **fields)  # type: ignore[arg-type]
 
@@ -35,7 +32,7 @@ def test_absent_acks_mean_all_and_absent_timeout_30_s() -> None:
     asked = _read(_message())
 
     assert (asked.acks, asked.timeout_ms) == (Acks.ALL, 30_000)
-    assert [(part.tp, part.header, bytes(part.payload)) for part in asked.parts] == [(TP, HEADER, b"batch")]  # type: ignore[call-overload]
+    assert [(part.tp, part.header, bytes(part.payload)) for part in asked.parts] == [(TP, parse_header(BATCH), BATCH)]  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(("number", "acks"), [(0, Acks.NONE), (1, Acks.LEADER), (-1, Acks.ALL)])
@@ -82,19 +79,21 @@ def test_a_request_for_another_cluster_is_refused() -> None:
 
 def test_a_bad_batch_marks_only_its_partition() -> None:
     """The refusal travels to the core beside the partition it belongs to."""
-    part = _read(_message(b"bad")).parts[0]
+    part = _read(_message(BATCH[:-1] + b"!")).parts[0]
 
-    assert part.invalid == Refusal(ErrorCode.CORRUPT_MESSAGE, "crc", Outcome.NOT_APPENDED)
+    assert part.invalid is not None and "crc" in part.invalid.message
+    assert (part.invalid.code, part.invalid.outcome) == (ErrorCode.CORRUPT_MESSAGE, Outcome.NOT_APPENDED)
 
 
 def test_simple_records_become_one_batch() -> None:
     """Records given as messages are encoded; giving both kinds is refused for the partition."""
     message = _message(b"")
     message.topic_data[0].partition_data[0].simple_records.add(value=b"v")
-    both = _message(b"batch")
+    both = _message()
     both.topic_data[0].partition_data[0].simple_records.add(value=b"v")
 
-    assert bytes(_read(message).parts[0].payload) == b"built-1"  # type: ignore[call-overload]
+    header = _read(message).parts[0].header
+    assert (header.record_count, header.max_timestamp_ms) == (1, NOW_MS)
     refusal = _read(both).parts[0].invalid
     assert refusal is not None and refusal.code is ErrorCode.INVALID_REQUEST
 

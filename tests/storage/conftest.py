@@ -65,7 +65,7 @@ def _content(log: Log) -> list[bytes]:
     batches: list[bytes] = []
     offset = log.log_start_offset
     while offset < log.leo:
-        part = split_batches(log.read(offset, 1_000, log.leo))
+        part = split_batches(log.read(offset, 1_000, log.leo).payload)
         batches += [bytes(view) for _, view in part]
         offset = part[-1].header.next_offset
     return batches

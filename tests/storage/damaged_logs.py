@@ -67,7 +67,7 @@ def read_all(log: Log) -> list[bytes]:
     batches: list[bytes] = []
     at = log.log_start_offset
     while at < log.leo:
-        part = split_batches(log.read(at, 500, log.leo))
+        part = split_batches(log.read(at, 500, log.leo).payload)
         batches += [bytes(view) for _, view in part]
         at = part[-1].header.next_offset
     return batches
@@ -114,7 +114,7 @@ def check_indexes(
     assert recovery.bytes_cut == 0
     assert read_all(log) == original
     for offset in range(log.leo):
-        header, _ = split_batches(log.read(Offset(offset), 1, log.leo))[0]
+        header, _ = split_batches(log.read(Offset(offset), 1, log.leo).payload)[0]
         assert header.base_offset <= offset < header.next_offset
     for asked in range(998, 1_026):
         found = log.search_time(asked, log.leo).first()

@@ -85,7 +85,7 @@ def bytes_below(log: Log, offset: int) -> bytes:
     parts = []
     at = log.log_start_offset
     while at < offset:
-        part = log.read(at, 1 << 20, Offset(offset))
+        part = log.read(at, 1 << 20, Offset(offset)).payload
         if not part:
             break
         parts.append(part)

@@ -19,7 +19,7 @@ def copies(build, fill, tmp_path, counts=(40, 40)):
         builders.append(type(build)(tmp_path / f"copy{number}"))
         copy = builders[-1].log(segment_bytes=900 + 400 * number)
         while copy.leo < 2 * count:
-            copy.append_replicated(leader.read(copy.leo, 500, Offset(2 * count)))
+            copy.append_replicated(leader.read(copy.leo, 500, Offset(2 * count)).payload)
         builders[-1].close()
     return [builder.path for builder in builders]
 
@@ -37,10 +37,10 @@ def test_dump_shows_every_batch(build, fill) -> None:
     fill(log, 30, epoch=6)
     rows = list(dump_log(build.path))
 
-    assert [row.wire.base_offset for row in rows] == list(range(0, 60, 2))
-    assert {row.wire.leader_epoch for row in rows} == {6}
+    assert [row.header.base_offset for row in rows] == list(range(0, 60, 2))
+    assert {row.header.leader_epoch for row in rows} == {6}
     assert all(row.crc_ok and row.fault is None for row in rows)
-    assert next(row.wire.base_offset for row in dump_log(build.path, 31)) == 30
+    assert next(row.header.base_offset for row in dump_log(build.path, 31)) == 30
 
 
 def test_dump_tells_damage_instead_of_failing(build, fill) -> None:
@@ -56,7 +56,7 @@ def test_dump_tells_damage_instead_of_failing(build, fill) -> None:
 
     assert [row.crc_ok for row in rows] == [False, True, True, True, False]
     assert rows[0].fault == "the CRC does not match"
-    assert rows[-1].wire is None
+    assert rows[-1].header is None
 
 
 def test_bounds_come_from_headers_and_checkpoints(build, fill) -> None:
@@ -89,7 +89,7 @@ def test_difference_is_named_by_its_offset(build, fill, tmp_path) -> None:
     path = min(paths[1].glob("*.log"))
     first = next(dump_log(paths[1]))
     with open(path, "r+b") as file:
-        file.seek(first.wire.size_bytes + 15)
+        file.seek(first.header.size_bytes + 15)
         file.write(b"\x02")
     comparison = compare_logs(paths, start=Offset(0), end=Offset(80))
 

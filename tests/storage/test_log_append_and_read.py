@@ -22,7 +22,7 @@ def test_new_log_is_empty(build) -> None:
     log, recovery = build.recover()
 
     assert (log.log_start_offset, log.leo, log.size_bytes) == (0, 0, 0)
-    assert log.read(Offset(0), 100, Offset(100)) == b""
+    assert log.read(Offset(0), 100, Offset(100)).payload == b""
     assert (recovery.bytes_cut, recovery.epochs, recovery.lost_durable_records) == (0, (), False)
 
 
@@ -30,7 +30,7 @@ def test_leader_append_stamps_offset_and_epoch(build, fill) -> None:
     """Batches get consecutive base offsets and the leader's epoch, and stay sound."""
     log = build.log()
     fill(log, 2, records=3, epoch=7)
-    headers = [header for header, _ in split_batches(log.read(Offset(0), 10_000, log.leo))]
+    headers = [header for header, _ in split_batches(log.read(Offset(0), 10_000, log.leo).payload)]
 
     assert [(header.base_offset, header.leader_epoch) for header in headers] == [(0, 7), (3, 7)]
 
@@ -42,7 +42,7 @@ def test_several_batches_of_one_payload_lie_one_behind_the_other(build) -> None:
     leo = log.append(split_batches(payload), Offset(0), LeaderEpoch(1))
 
     assert leo == 6
-    assert [header.base_offset for header, _ in split_batches(log.read(Offset(0), 9_999, leo))] == [0, 1, 3]
+    assert [header.base_offset for header, _ in split_batches(log.read(Offset(0), 9_999, leo).payload)] == [0, 1, 3]
 
 
 def test_follower_keeps_the_very_bytes(build, fill, tmp_path) -> None:
@@ -53,7 +53,7 @@ def test_follower_keeps_the_very_bytes(build, fill, tmp_path) -> None:
     follower = type(build)(tmp_path / "other")
     copy = follower.log(segment_bytes=1_500)
     while copy.leo < leader.leo:
-        copy.append_replicated(leader.read(copy.leo, 700, leader.leo))
+        copy.append_replicated(leader.read(copy.leo, 700, leader.leo).payload)
     mine = b"".join(segment.path.read_bytes() for segment in leader.segments)
     theirs = b"".join(segment.path.read_bytes() for segment in copy.segments)
     follower.close()
@@ -66,7 +66,7 @@ def test_follower_refuses_what_does_not_continue_its_log(build, fill) -> None:
     """Bytes for another offset change nothing."""
     log = build.log()
     fill(log, 2)
-    first = log.read(Offset(0), 1, log.leo)
+    first = log.read(Offset(0), 1, log.leo).payload
     with pytest.raises(Refused) as refused:
         log.append_replicated(first)
 
@@ -81,7 +81,7 @@ def test_read_gives_every_record_once_in_order(build, fill) -> None:
     offsets = []
     offset = log.log_start_offset
     while offset < log.leo:
-        batches = split_batches(log.read(offset, 333, log.leo))
+        batches = split_batches(log.read(offset, 333, log.leo).payload)
         records = [record for _, view in batches for record in decode_batch(view)]
         offsets += [record.offset for record in records]
         offset = Offset(records[-1].offset + 1)
@@ -95,7 +95,9 @@ def test_read_inside_a_batch_gives_the_whole_batch(build, fill) -> None:
     log = build.log()
     fill(log, 50, records=5)
 
-    assert [parse_header(log.read(Offset(offset), 10, log.leo)).base_offset for offset in (0, 4, 5, 123, 249)] == [
+    assert [
+        parse_header(log.read(Offset(offset), 10, log.leo).payload).base_offset for offset in (0, 4, 5, 123, 249)
+    ] == [
         0,
         0,
         5,
@@ -109,9 +111,9 @@ def test_read_never_gives_a_batch_beyond_the_end(build, fill) -> None:
     log = build.log()
     fill(log, 3, records=4)
 
-    assert log.read(Offset(0), 10_000, Offset(3)) == b""
-    assert parse_header(log.read(Offset(0), 10_000, Offset(4))).next_offset == 4
-    assert [h.next_offset for h, _ in split_batches(log.read(Offset(0), 10_000, Offset(11)))] == [4, 8]
+    assert log.read(Offset(0), 10_000, Offset(3)).payload == b""
+    assert parse_header(log.read(Offset(0), 10_000, Offset(4)).payload).next_offset == 4
+    assert [h.next_offset for h, _ in split_batches(log.read(Offset(0), 10_000, Offset(11)).payload)] == [4, 8]
 
 
 def test_first_batch_is_given_whatever_its_size(build, fill) -> None:
@@ -119,8 +121,19 @@ def test_first_batch_is_given_whatever_its_size(build, fill) -> None:
     log = build.log()
     fill(log, 2, size_bytes=1_000)
 
-    assert len(split_batches(log.read(Offset(0), 1, log.leo))) == 1
-    assert log.read(Offset(0), 1, log.leo, at_least_one=False) == b""
+    assert len(split_batches(log.read(Offset(0), 1, log.leo).payload)) == 1
+    assert log.read(Offset(0), 1, log.leo, at_least_one=False).payload == b""
+
+
+def test_a_read_says_where_its_last_batch_ends(build, fill) -> None:
+    """So a follower is never believed to hold more than it was sent (M70); a read of nothing ends where it began."""
+    log = build.log()
+    fill(log, 12, records=3)
+
+    for max_bytes in (1, 333, 100_000):
+        chunk = log.read(Offset(4), max_bytes, log.leo)
+        assert chunk.end == split_batches(chunk.payload)[-1].header.next_offset
+    assert log.read(Offset(4), 100, Offset(5)) == (b"", 4)
 
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 61, 200, 500, 4_000])
@@ -128,7 +141,7 @@ def test_answers_respect_their_size(build, fill, max_bytes) -> None:
     """Beyond the first batch no answer is larger than asked for."""
     log = build.log()
     fill(log, 20)
-    answer = log.read(Offset(6), max_bytes, log.leo)
+    answer = log.read(Offset(6), max_bytes, log.leo).payload
 
     assert len(answer) <= max_bytes or len(split_batches(answer)) == 1
 
@@ -145,7 +158,7 @@ def test_offsets_outside_the_log_are_refused(build, fill) -> None:
         codes.append(refused.value.refusal.code)
 
     assert set(codes) == {ErrorCode.OFFSET_OUT_OF_RANGE}
-    assert log.read(log.leo, 100, log.leo) == b""
+    assert log.read(log.leo, 100, log.leo).payload == b""
 
 
 def test_segments_roll_by_size_and_by_time(build, fill) -> None:

@@ -119,22 +119,24 @@ def _batch_row(batch: DumpedBatch) -> dict[str, Any]:
         "position": batch.position,
         "place": f"{segment} @ {batch.position:,}",
     }
-    wire = batch.wire
-    if wire is None:
+    from strandline.records.batch import codec_of
+
+    header = batch.header
+    if header is None:
         return row
-    idempotent = wire.producer_id >= 0
+    sent, codec = header.producer, codec_of(header)
     return row | {
-        "base_offset": wire.base_offset,
-        "last_offset": wire.base_offset + wire.record_count - 1,
-        "records": wire.record_count,
-        "leader_epoch": wire.leader_epoch,
-        "size_bytes": wire.size_bytes,
-        "compression": _CODECS[wire.compression] if wire.compression < len(_CODECS) else str(wire.compression),
-        "time": _time_text(wire.max_timestamp_ms),
-        "producer_id": wire.producer_id if idempotent else None,
-        "producer_epoch": wire.producer_epoch if idempotent else None,
-        "base_sequence": wire.base_sequence if idempotent else None,
-        "producer_text": f"{wire.producer_id}/{wire.producer_epoch} seq {wire.base_sequence}" if idempotent else None,
+        "base_offset": header.base_offset,
+        "last_offset": header.base_offset + header.record_count - 1,
+        "records": header.record_count,
+        "leader_epoch": header.leader_epoch,
+        "size_bytes": header.size_bytes,
+        "compression": _CODECS[codec] if codec < len(_CODECS) else str(codec),
+        "time": _time_text(header.max_timestamp_ms),
+        "producer_id": sent.producer_id if sent else None,
+        "producer_epoch": sent.producer_epoch if sent else None,
+        "base_sequence": sent.base_sequence if sent else None,
+        "producer_text": f"{sent.producer_id}/{sent.producer_epoch} seq {sent.base_sequence}" if sent else None,
     }
 
 

@@ -15,7 +15,7 @@ from strandline.client.fetched import FetchedRecords
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import EARLIEST, LATEST
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
-from strandline.records.batch import crc_matches, parse_wire, split_batches
+from strandline.records.batch import crc_matches, split_batches
 from strandline.records.codec import Record, decode_batch
 from strandline.rpc.channels import Backoff
 
@@ -192,8 +192,7 @@ def _check(payload: bytes, offset: Offset) -> tuple[Offset, LeaderEpoch]:
     batches = split_batches(payload, _ANY_SIZE)
     expected: int | None = None
     for header, view in batches:
-        wire = parse_wire(view)
-        if not crc_matches(view, wire.crc) or wire.record_count <= 0:
+        if not crc_matches(view, header.crc) or header.record_count <= 0:
             raise Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset} does not match its CRC")
         if expected is None and not header.base_offset <= offset < header.next_offset:
             message = f"asked for offset {offset}, got {header.base_offset} to {header.next_offset}"

@@ -27,7 +27,7 @@ from strandline.client.producer_settings import ProducerSettings, parse_acks, pa
 from strandline.client.topic_routes import Route, TopicRoutes
 from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.types import Acks, TopicPartition
-from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_wire
+from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_header
 from strandline.records.codec import Headers, NewRecord, encode_batch
 from strandline.records.compression import Compression
 from strandline.rpc import forks
@@ -244,7 +244,7 @@ class Producer:
         Raises:
             Refused: CORRUPT_MESSAGE or MESSAGE_TOO_LARGE for what is no batch; else as `send`.
         """
-        wire = parse_wire(batch)
+        header = parse_header(batch)
         if len(batch) > MAX_BATCH_BYTES:
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE, f"batch of {len(batch)} bytes is too large", Outcome.NOT_APPENDED
@@ -255,11 +255,11 @@ class Producer:
         # What was sent to the partition before goes before.
         buffer.close_batch()
         outgoing = self._new_batch(topic, buffer.tp)
-        outgoing.payload, outgoing.record_count = bytes(batch), wire.record_count
+        outgoing.payload, outgoing.record_count = bytes(batch), header.record_count
         outgoing.reserved_bytes = len(batch)
         self._memory.used_bytes += len(batch)
         self._running().add(outgoing)
-        return Delivery(outgoing, 0, wire.base_timestamp_ms)
+        return Delivery(outgoing, 0, header.base_timestamp_ms)
 
     def _running(self) -> Dispatcher:
         if self._dispatcher is None or self._is_closing:

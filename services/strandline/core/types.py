@@ -123,10 +123,11 @@ class Payload(Protocol):
 
 
 class BatchHeader(NamedTuple):
-    """What the core needs of a record batch: everything but the records.
+    """A record batch without its records, as `records.batch.parse_header` reads it.
 
     ``base_offset`` is the producer's own (0) and ``leader_epoch`` absent until a leader stamps them.
     ``size_bytes`` counts the whole batch, header included. A batch without a ``producer`` is not idempotent.
+    The core decides by the fields above ``attributes``; those from there on are for whoever checks the bytes.
     """
 
     base_offset: Offset
@@ -135,7 +136,12 @@ class BatchHeader(NamedTuple):
     size_bytes: int
     max_timestamp_ms: int
     producer: ProducerStamp | None = None
-    is_control: bool = False
+    attributes: int = 0
+    """Bits of codec, timestamp type, transaction and control."""
+    last_offset_delta: int = 0
+    base_timestamp_ms: int = -1
+    crc: int = 0
+    magic: int = 2
 
     @property
     def stamped_epoch(self) -> LeaderEpoch:

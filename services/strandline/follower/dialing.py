@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import grpc
@@ -10,12 +10,11 @@ import grpc
 from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint, EpochEndAnswer, OffsetAnswer, ReplicaState
-from strandline.core.types import BatchHeader, NodeId
+from strandline.core.types import NodeId
 from strandline.follower.settings import FollowerSettings
-from strandline.records.batch import check_replicated, parse_header
 from strandline.rpc.channels import Channels, call
 from strandline.rpc.convert_errors import read_error
-from strandline.rpc.convert_fetch_asking import fetch_stream_message, forget_message, read_fetched
+from strandline.rpc.convert_fetch import fetch_stream_message, forget_message, read_fetched
 from strandline.rpc.convert_offsets import (
     epoch_ends_request,
     list_offsets_request,
@@ -30,15 +29,6 @@ from strandline.runtime.ports import FetchReply
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 from strandline.v1 import partition_pb2
-
-
-def split_fetched(payload: memoryview) -> Sequence[BatchHeader]:
-    """Headers of fetched bytes whose CRCs hold and whose offsets are dense; where they begin is the core's check.
-
-    Raises:
-        Refused: CORRUPT_MESSAGE.
-    """
-    return [batch.header for batch in check_replicated(payload, parse_header(payload).base_offset)]
 
 
 class FetchCall:
@@ -75,7 +65,7 @@ class FetchCall:
         if refusal is not None:
             return FetchReply(answer.correlation_id, (), refusal)
         is_another = any(_is_another(self._leader, row) for topic in answer.responses for row in topic.partitions)
-        partitions = read_fetched(answer.responses, split_fetched)
+        partitions = read_fetched(answer.responses)
         return FetchReply(answer.correlation_id, partitions, is_another=is_another)
 
     def cancel(self) -> None:

@@ -5,7 +5,8 @@ Invariant: a consumer reads here only what this replica knows to be committed; t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -15,8 +16,8 @@ from strandline.core.messages import Served, ServedPartition
 from strandline.core.types import TopicPartition
 from strandline.rpc.addressing import check_cluster
 from strandline.rpc.convert_describe import DescribedSelf, NotDescribed, not_held, replicas_response, selected
-from strandline.rpc.convert_fetch import FetchAsked, fetch_topics, read_fetch
-from strandline.rpc.decoded import Decoded as DecodedRecords
+from strandline.rpc.convert_fetch import fetch_topics, read_fetch
+from strandline.runtime.aside import giving_way
 from strandline.runtime.host import Host
 from strandline.v1 import follower_service_pb2 as pb
 from strandline.v1 import follower_service_pb2_grpc as pb_grpc
@@ -26,17 +27,12 @@ SERVICE = pb.DESCRIPTOR.services_by_name["FollowerService"].full_name
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-Decoded = Callable[[FetchAsked, Sequence[ServedPartition]], Awaitable[Mapping[TopicPartition, DecodedRecords] | None]]
-"""The records that were read as messages, where the caller asked for them; raises `Refused` for too many callers."""
-
-
 class FollowerServicer:
     """FollowerService of one data node."""
 
-    def __init__(self, host: Host, decoded: Decoded) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
         self._driver = host.driver
-        self._decoded = decoded
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
@@ -51,7 +47,9 @@ class FollowerServicer:
                 lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), Served, asked.named
             )
             served = answer.partitions
-        decoded = await self._decoded(asked, served)
+        decoded = None
+        if asked.starts is not None:
+            decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))
         topics = fetch_topics(served, asked.unresolved, self._host.topics, decoded)
         return pb.FollowerServiceFetchResponse(responses=topics)
 

@@ -18,57 +18,49 @@ from strandline.runtime.host import Host
 
 def is_compressed(part: ProducePartition) -> bool:
     """Whether a batch was found whole and its records are compressed."""
-    return part.invalid is None and codec_of(part.payload) != 0  # type: ignore[arg-type]  # opaque to the core only
+    return part.invalid is None and codec_of(part.header) != 0
 
 
-class Expanding:
-    """Looks at the compressed batches of produce requests."""
+async def refuse_too_large(host: Host, message: ProduceMessage, asked: ProduceAsked) -> ProduceAsked:
+    """``asked`` with a refusal for each batch that expands too far.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    Raises:
+        Refused: THROTTLING_QUOTA_EXCEEDED, too many batches wait to be expanded.
+    """
+    refused = {}
+    for index, part in enumerate(asked.parts):
+        if is_compressed(part):
+            refusal = await _refusal(host, part)
+            if refusal is not None:
+                refused[index] = part._replace(invalid=refusal)
+    if not refused:
+        return asked
+    parts = tuple(refused.get(index, part) for index, part in enumerate(asked.parts))
+    return asked._replace(parts=parts, size_bytes=max(asked.size_bytes, int(message.ByteSize())))
 
-    async def checked(self, message: ProduceMessage, asked: ProduceAsked) -> ProduceAsked:
-        """``asked`` with a refusal for each batch that expands too far.
 
-        Raises:
-            Refused: THROTTLING_QUOTA_EXCEEDED, too many batches wait to be expanded.
-        """
-        refused = {}
-        for index, part in enumerate(asked.parts):
-            if is_compressed(part):
-                refusal = await self._refusal(part)
-                if refusal is not None:
-                    refused[index] = part._replace(invalid=refusal)
-        if not refused:
-            return asked
-        parts = tuple(refused.get(index, part) for index, part in enumerate(asked.parts))
-        return asked._replace(parts=parts, size_bytes=max(asked.size_bytes, int(message.ByteSize())))
+async def _refusal(host: Host, part: ProducePartition) -> Refusal | None:
+    # Imported here: the codecs are large, and batches without compression never need them.
+    from strandline.records.compression import expanded_bytes
+    from strandline.records.expansion import expansion_of
 
-    async def _refusal(self, part: ProducePartition) -> Refusal | None:
-        # Imported here: the codecs are large, and batches without compression never need them.
-        from strandline.records.compression import expanded_bytes
-        from strandline.records.expansion import expansion_of
-
-        payload = memoryview(part.payload)  # type: ignore[arg-type]  # as above
-        codec, body = codec_of(payload), payload[HEADER_BYTES:]
-        limit = self._limit_bytes(part.tp.topic_id)
-        least, most = expansion_of(codec, body)
-        if least > limit:
-            return _too_large(f"records expand to {least} bytes, above the topic's", limit)
-        if most is not None and most <= limit:
-            return None
-        try:
-            await self._host.expanding.run(partial(expanded_bytes, codec, body, limit))
-        except Refused as error:
-            if error.refusal.code is ErrorCode.MESSAGE_TOO_LARGE:
-                return _too_large("records expand to more than the topic's", limit)
-            if error.refusal.code is ErrorCode.CORRUPT_MESSAGE:
-                return Refusal(ErrorCode.INVALID_RECORD, error.refusal.message, Outcome.NOT_APPENDED)
-            raise
+    payload = memoryview(part.payload)  # type: ignore[arg-type]  # opaque to the core only
+    codec, body = codec_of(part.header), payload[HEADER_BYTES:]
+    limit = int(host.topics.configs_of(part.tp.topic_id).get(MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES))
+    least, most = expansion_of(codec, body)
+    if least > limit:
+        return _too_large(f"records expand to {least} bytes, above the topic's", limit)
+    if most is not None and most <= limit:
         return None
-
-    def _limit_bytes(self, topic_id: str) -> int:
-        return int(self._host.topics.configs_of(topic_id).get(MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES))
+    try:
+        await host.expanding.run(partial(expanded_bytes, codec, body, limit))
+    except Refused as error:
+        if error.refusal.code is ErrorCode.MESSAGE_TOO_LARGE:
+            return _too_large("records expand to more than the topic's", limit)
+        if error.refusal.code is ErrorCode.CORRUPT_MESSAGE:
+            return Refusal(ErrorCode.INVALID_RECORD, error.refusal.message, Outcome.NOT_APPENDED)
+        raise
+    return None
 
 
 def _too_large(what: str, limit: int) -> Refusal:

@@ -7,21 +7,21 @@ is the core's alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import grpc
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.events import DeleteRecordsAsked, EpochEndsAsked, FetchArrived, OffsetsAsked, ProduceArrived
+from strandline.core.events import DeleteRecordsAsked, EpochEndsAsked, FetchArrived, OffsetsAsked
 from strandline.core.messages import DeletedPartition, LeaderHint, ProduceResult, Served, ServedPartition
 from strandline.core.types import TopicPartition
-from strandline.leader.reading import Reading
-from strandline.leader.settings import LeaderSettings
-from strandline.leader.tasks import Context, FetchPump, ProducePump
+from strandline.leader.fetching import FetchPump
+from strandline.leader.producing import Context, ProducePump, take_produce
 from strandline.rpc.addressing import check_cluster
 from strandline.rpc.convert_deletion import deletions_response, read_deletions
 from strandline.rpc.convert_describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
-from strandline.rpc.convert_fetch import fetch_topics
+from strandline.rpc.convert_fetch import fetch_topics, read_fetch
 from strandline.rpc.convert_offsets import (
     epoch_ends_response,
     offsets_response,
@@ -30,6 +30,7 @@ from strandline.rpc.convert_offsets import (
     read_offset_questions,
 )
 from strandline.rpc.convert_produce import produce_topics
+from strandline.runtime.aside import giving_way
 from strandline.runtime.host import Host
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
@@ -40,11 +41,9 @@ SERVICE = pb.DESCRIPTOR.services_by_name["LeaderService"].full_name
 class LeaderServicer:
     """LeaderService of one data node."""
 
-    def __init__(self, host: Host, reading: Reading, settings: LeaderSettings | None = None) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
         self._driver = host.driver
-        self._reading = reading
-        self._settings = settings or LeaderSettings()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
@@ -53,37 +52,34 @@ class LeaderServicer:
 
     async def Produce(self, request: pb.ProduceRequest, context: Context) -> pb.ProduceResponse:
         """Appends records."""
-        asked = await self._reading.produce(request)
+        asked = await take_produce(self._host, request)
         results: tuple[ProduceResult, ...] = ()
         if asked.parts:
-            results = await self._driver.ask(
-                lambda now, call: ProduceArrived(
-                    now, call, asked.acks, asked.timeout_ms, asked.parts, asked.size_bytes
-                ),
-                tuple,
-            )
+            results = await self._driver.ask(asked.arrives, tuple)
             _refuse_if_throttled(results)
         return pb.ProduceResponse(responses=produce_topics(results, asked.unresolved, self._host.topics, asked.acks))
 
     async def ProduceStream(self, _: object, context: Context) -> None:
         """Appends records; several requests may be outstanding."""
-        await ProducePump(self._host, self._reading, self._settings, context).run()
+        await ProducePump(self._host, context).run()
 
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> pb.FetchResponse:
         """Reads records."""
-        asked = self._reading.fetch(request)
+        asked = read_fetch(request, self._host.topics)
         served: Sequence[ServedPartition] = ()
         if asked.request.partitions:
             answer = await self._driver.ask(
                 lambda now, call: FetchArrived(now, call, asked.request), Served, asked.named
             )
             served = answer.partitions
-        decoded = await self._reading.decoded(asked, served)
+        decoded = None
+        if asked.starts is not None:
+            decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))
         return pb.FetchResponse(responses=fetch_topics(served, asked.unresolved, self._host.topics, decoded))
 
     async def FetchStream(self, _: object, context: Context) -> None:
         """Reads records continuously."""
-        await FetchPump(self._host, self._reading, self._settings, context).run()
+        await FetchPump(self._host, context).run()
 
     async def OffsetForLeaderEpoch(
         self, request: pb.OffsetForLeaderEpochRequest, context: Context

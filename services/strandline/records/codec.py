@@ -16,7 +16,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.types import Offset
+from strandline.core.types import BatchHeader, Offset
 from strandline.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -25,11 +25,11 @@ from strandline.records.batch import (
     MAGIC,
     MAX_BATCH_BYTES,
     Buffer,
-    WireHeader,
     batch_size_bytes,
+    codec_of,
     crc_matches,
     is_dense,
-    parse_wire,
+    parse_header,
 )
 from strandline.records.compression import MAX_EXPANDED_BYTES, Compression, compress, expand
 
@@ -164,51 +164,51 @@ def iterate_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES
     opened = _opened(batch, max_expanded_bytes)
     if opened is None:
         return
-    plain, wire = opened
+    plain, header = opened
     with _as_refusal():
-        for expected, row in enumerate(DefaultRecordBatch(plain), wire.base_offset):
+        for expected, row in enumerate(DefaultRecordBatch(plain), header.base_offset):
             if row.offset != expected:
-                raise _misplaced(row.offset, expected, wire)
+                raise _misplaced(row.offset, expected, header)
             timestamp_ms = row.timestamp if row.timestamp >= 0 else None
             yield Record(Offset(expected), timestamp_ms, row.key, row.value, row.headers)
 
 
-def _check(view: memoryview, wire: WireHeader) -> None:
-    if wire.magic != MAGIC:
-        raise _corrupt(f"magic {wire.magic} must be {MAGIC}")
-    if not crc_matches(view, wire.crc):
-        raise _corrupt(f"crc {wire.crc:#010x} is not the CRC-32C of the batch")
-    if not is_dense(wire):
-        raise _corrupt(f"{wire.record_count} records and last offset delta {wire.last_offset_delta} disagree")
-    if wire.base_offset < 0:
-        raise _corrupt(f"base offset {wire.base_offset} is negative")
+def _check(view: memoryview, header: BatchHeader) -> None:
+    if header.magic != MAGIC:
+        raise _corrupt(f"magic {header.magic} must be {MAGIC}")
+    if not crc_matches(view, header.crc):
+        raise _corrupt(f"crc {header.crc:#010x} is not the CRC-32C of the batch")
+    if not is_dense(header):
+        raise _corrupt(f"{header.record_count} records and last offset delta {header.last_offset_delta} disagree")
+    if header.base_offset < 0:
+        raise _corrupt(f"base offset {header.base_offset} is negative")
 
 
-def _opened(batch: Buffer, max_expanded_bytes: int) -> tuple[Buffer, WireHeader] | None:
+def _opened(batch: Buffer, max_expanded_bytes: int) -> tuple[Buffer, BatchHeader] | None:
     """A batch that was checked, its records not compressed any more; None for a control batch."""
     view = memoryview(batch)
     size = batch_size_bytes(view, 0, _NO_LIMIT_BYTES)
-    wire = parse_wire(view)
-    _check(view[:size], wire)
+    header = parse_header(view)
+    _check(view[:size], header)
     if size != len(view):
         raise _corrupt(f"{len(view) - size} bytes follow the batch; cut them off")
-    if wire.attributes & CONTROL_BIT:
+    if header.attributes & CONTROL_BIT:
         return None
-    if wire.compression:
-        body = expand(wire.compression, view[HEADER_BYTES:], max_expanded_bytes)
-        return _rebuilt(view, Compression.NONE, body), wire
-    return view, wire
+    if codec := codec_of(header):
+        body = expand(codec, view[HEADER_BYTES:], max_expanded_bytes)
+        return _rebuilt(view, Compression.NONE, body), header
+    return view, header
 
 
-def _parse(plain: Buffer, wire: WireHeader) -> list[Record]:
+def _parse(plain: Buffer, header: BatchHeader) -> list[Record]:
     with _as_refusal():
         rows = [
             Record(Offset(row.offset), row.timestamp if row.timestamp >= 0 else None, row.key, row.value, row.headers)
             for row in DefaultRecordBatch(plain)
         ]
-    for expected, row in enumerate(rows, wire.base_offset):
+    for expected, row in enumerate(rows, header.base_offset):
         if row.offset != expected:
-            raise _misplaced(row.offset, expected, wire)
+            raise _misplaced(row.offset, expected, header)
     return rows
 
 
@@ -220,8 +220,8 @@ def _as_refusal() -> Iterator[None]:
         raise _corrupt(f"records cannot be parsed: {error}") from error
 
 
-def _misplaced(found: int, expected: int, wire: WireHeader) -> Refused:
-    return _corrupt(f"record {expected - wire.base_offset} has offset {found}, expected {expected}")
+def _misplaced(found: int, expected: int, header: BatchHeader) -> Refused:
+    return _corrupt(f"record {expected - header.base_offset} has offset {found}, expected {expected}")
 
 
 def _with_body(header: Buffer, codec: Compression, body: bytes) -> bytes:

@@ -11,22 +11,26 @@ from concurrent.futures import ThreadPoolExecutor
 
 from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.messages import MetadataImage, OffsetAnswer, TopicImage
+from strandline.core.messages import MAX_TIMESTAMP, MetadataImage, OffsetAnswer, TopicImage
+from strandline.core.offset_serving import settled
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
-from strandline.leader.lookup import look_up
-from strandline.leader.sent import end_of_batches
 from strandline.replica.log_settings import log_settings
 from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
+from strandline.runtime.aside import giving_way
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.ports import Chunk, Opened
 from strandline.storage.checkpoint import CheckpointDamaged, LogName, read_topic_id
 from strandline.storage.directory import DataDirectory, OpenedLog
-from strandline.storage.disk import replace_file
+from strandline.storage.disk import StorageDamaged, replace_file
 from strandline.storage.flush import FlushToken
 from strandline.storage.log import Log, LogSettings
 
 METADATA_NAME = "metadata.snapshot"
 _OPENING_THREADS = 4
+_CHANGED = Refusal(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "the log was cut while a time was looked for; refresh metadata and ask again",
+)
 _GONE = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not hold the partition any more; refresh metadata")
 
 Progress = Callable[[int, int, OpenedLog], None]
@@ -214,16 +218,39 @@ class DirectoryLogs:
 
     def read(self, tp: TopicPartition, start: Offset, end: Offset, max_bytes: int, *, at_least_one: bool) -> Chunk:
         """Whole batches from the one that holds ``start``, none that ends above ``end``."""
-        payload = self._logs[tp].read(start, max_bytes, end, at_least_one=at_least_one)
-        return Chunk(payload, end_of_batches(payload) if payload else start)
+        return Chunk(*self._logs[tp].read(start, max_bytes, end, at_least_one=at_least_one))
 
     def look_up(self, answer: OffsetAnswer) -> Callable[[], OffsetAnswer]:
-        """Find the batch for a time; what is returned finds the offset in it."""
-        log = self._logs.get(answer.tp)
+        """Open the files in which the record that ``answer.lookup`` asks for lies; what is returned finds it there.
+
+        What is returned touches no log and may run in any thread. Offset and timestamp stay absent if there is none.
+
+        Raises:
+            StorageDamaged: a batch on the way is not what was written.
+        """
+        tp, lookup = answer.tp, answer.lookup
+        assert lookup is not None, "only answers with a lookup are looked up"
+        log = self._logs.get(tp)
         if log is None:
             # Calls that look up several times outlive the step in which they came.
-            return lambda: OffsetAnswer(answer.tp, refusal=_GONE)
-        return look_up(log, answer)
+            return lambda: OffsetAnswer(tp, refusal=_GONE)
+        asked = lookup.timestamp
+        timestamp_ms = log.max_timestamp_before(lookup.end) if asked == MAX_TIMESTAMP else asked
+        if timestamp_ms is None:
+            return lambda: OffsetAnswer(tp)
+        search = log.search_time(timestamp_ms, lookup.end)
+
+        def find() -> OffsetAnswer:
+            try:
+                found = search.first_record(giving_way)
+                return settled(OffsetAnswer(tp, *found), lookup) if found else OffsetAnswer(tp)
+            except StorageDamaged:
+                # A log is cut only where it is not led any more; damage is found by the next read there.
+                return OffsetAnswer(tp, refusal=_CHANGED)
+            finally:
+                search.close()
+
+        return find
 
     def held(self) -> Iterable[TopicPartition]:
         """Every partition with an open log that the core knows."""

@@ -34,7 +34,6 @@ from strandline.follower.servicer import SERVICE as FOLLOWER_SERVICE
 from strandline.follower.servicer import FollowerServicer
 from strandline.follower.settings import FollowerSettings
 from strandline.follower.tasks import LeaderLinks
-from strandline.leader.reading import Reading
 from strandline.leader.servicer import SERVICE as LEADER_SERVICE
 from strandline.leader.servicer import LeaderServicer
 from strandline.replica.logs import DirectoryLogs
@@ -225,9 +224,8 @@ class ReplicaNode:
         client = build_server(shared, tls=self._tls)
         internal = build_server(replace(shared, internal_keepalive=keepalive), tls=self._tls)
         for server in (client, internal):
-            reading = Reading(self.host)
-            LeaderServicer(self.host, reading).add_to(server)
-            FollowerServicer(self.host, reading.decoded).add_to(server)
+            LeaderServicer(self.host).add_to(server)
+            FollowerServicer(self.host).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
         self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls)

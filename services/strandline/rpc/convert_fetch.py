@@ -1,17 +1,27 @@
-"""Decides how Fetch stands on the wire, in both directions: what a server reads and answers.
+"""Fetch on the wire: what a server reads and answers, and what a follower asks and reads.
 
-Invariant: a request without ``replica_state`` is a consumer's and can never acknowledge anything; one with it
-must name its epoch, its cluster and the leader epoch it knows (PROTOCOL.md#the-wire).
+Invariants: a request without ``replica_state`` is a consumer's and can never acknowledge anything; one with it
+must name its epoch, its cluster and the leader epoch it knows (PROTOCOL.md#the-wire). What a leader sent is trusted
+for nothing: batches are cut and their CRCs checked on arrival, and a damaged answer becomes ``corrupt`` with neither
+headers nor bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReplicaState, ServedPartition
-from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.core.messages import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    ReplicaState,
+    ServedPartition,
+)
+from strandline.core.types import BatchHeader, EpochEnd, LeaderEpoch, Offset, TopicPartition
+from strandline.records.batch import check_replicated
 from strandline.rpc.addressing import (
     Asked,
     Topics,
@@ -22,9 +32,10 @@ from strandline.rpc.addressing import (
     invalid,
     read_replica,
     unresolved_by_topic,
+    write_replica,
 )
-from strandline.rpc.convert_errors import wants_leader, write_error, write_leader
-from strandline.rpc.decoded import Decoded
+from strandline.rpc.convert_errors import read_error, wants_leader, write_error, write_leader
+from strandline.rpc.convert_records import Decoded, Pace, decode_records
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
 
 DEFAULT_REPLICA_WAIT_MS = 500
@@ -51,6 +62,16 @@ class FetchAsked(NamedTuple):
     def named(self) -> int:
         """How many partitions the caller named, all of which its call holds in memory while it waits."""
         return len(self.request.partitions) + len(self.unresolved)
+
+    def decoded(self, served: Iterable[ServedPartition], pace: Pace) -> dict[TopicPartition, Decoded]:
+        """The records that were read, as messages, for a caller that asked for that. It may run in any thread."""
+        assert self.starts is not None, "the caller wants batches"
+        return decode_records([(part.result.tp, _bytes_of(part)) for part in served], self.starts, pace)
+
+
+def _bytes_of(part: ServedPartition) -> bytes:
+    # The logs of a server are files, so what was read is bytes.
+    return cast("bytes", part.payload)
 
 
 def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
@@ -134,8 +155,7 @@ def fetch_topics(
             row = answer.partitions.add()
             _write_result(row, part.result, topics)
             if decoded is None:
-                # The logs of a server are files, so what was read is bytes.
-                row.records = cast("bytes", part.payload)
+                row.records = _bytes_of(part)
             elif part.payload:
                 records, refusal = decoded[part.result.tp]
                 row.simple_records.extend(records)
@@ -161,3 +181,89 @@ def _write_result(row: partition_pb2.FetchPartitionResponse, result: FetchResult
         row.log_start_offset = result.log_start_offset
     if result.diverging is not None:
         row.diverging_epoch.epoch, row.diverging_epoch.end_offset = result.diverging
+
+
+def fetch_stream_message(
+    request: FetchRequest, *, cluster_id: str, correlation_id: int
+) -> leader_service_pb2.FetchStreamRequest:
+    """A replica's fetch as a message of its stream."""
+    message = leader_service_pb2.FetchStreamRequest(
+        correlation_id=correlation_id,
+        cluster_id=cluster_id,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        topics=_asked_topics(request.partitions),
+    )
+    if request.replica is not None:
+        write_replica(message.replica_state, request.replica)
+    return message
+
+
+def forget_message(
+    partitions: Iterable[TopicPartition], *, cluster_id: str, correlation_id: int
+) -> leader_service_pb2.FetchStreamRequest:
+    """A stream message that only ends parked fetches."""
+    message = leader_service_pb2.FetchStreamRequest(correlation_id=correlation_id, cluster_id=cluster_id)
+    for topic_id, parts in by_topic(partitions, lambda tp: tp):
+        message.forgotten_topics_data.add(topic_id=topic_id, partitions=[tp.partition for tp in parts])
+    return message
+
+
+def _asked_topics(partitions: Iterable[FetchPartition]) -> list[partition_pb2.FetchTopic]:
+    topics = []
+    for topic_id, parts in by_topic(partitions, lambda part: part.tp):
+        topic = partition_pb2.FetchTopic(topic_id=topic_id)
+        for part in parts:
+            topic.partitions.add(
+                partition=part.tp.partition,
+                fetch_offset=part.fetch_offset,
+                partition_max_bytes=part.max_bytes,
+                current_leader_epoch=part.current_leader_epoch,
+                last_fetched_epoch=part.last_fetched_epoch,
+                log_start_offset=part.log_start_offset,
+            )
+        topics.append(topic)
+    return topics
+
+
+def read_fetched(responses: Iterable[partition_pb2.FetchTopicResponse]) -> tuple[FetchedPartition, ...]:
+    """The leader's answers, with their batches cut and checked; where they must begin is the core's check."""
+    return tuple(
+        _read_answer(TopicPartition(topic.topic_id, row.partition_index), row)
+        for topic in responses
+        for row in topic.partitions
+    )
+
+
+def _read_answer(tp: TopicPartition, row: partition_pb2.FetchPartitionResponse) -> FetchedPartition:
+    # Reading the field copies it out of the message, so it is read once.
+    payload = memoryview(row.records)
+    batches: Sequence[BatchHeader] = ()
+    corrupt = None
+    if payload:
+        try:
+            batches = [batch.header for batch in check_replicated(payload)]
+        except Refused as error:
+            corrupt, payload = str(error.refusal), memoryview(b"")
+    diverging = None
+    if row.HasField("diverging_epoch"):
+        diverging = _read_diverging(row.diverging_epoch)
+        if diverging is None:
+            corrupt = "diverging_epoch lacks epoch or end_offset; a leader must give both"
+    return FetchedPartition(
+        tp,
+        read_error(row),
+        Offset(row.high_watermark) if row.HasField("high_watermark") else None,
+        Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
+        diverging,
+        tuple(batches),
+        payload,
+        corrupt,
+    )
+
+
+def _read_diverging(end: partition_pb2.EpochEndOffset) -> EpochEnd | None:
+    if not end.HasField("epoch") or not end.HasField("end_offset"):
+        return None
+    return EpochEnd(LeaderEpoch(end.epoch), Offset(end.end_offset))

@@ -6,12 +6,14 @@ stay the very bytes that came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.events import ProduceArrived
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.types import Acks, BatchHeader, Offset, TopicPartition
+from strandline.records.batch import check_one_batch
 from strandline.rpc.addressing import (
     Asked,
     Topics,
@@ -28,20 +30,14 @@ from strandline.rpc.convert_errors import (
     write_error,
     write_leader,
 )
+from strandline.rpc.convert_records import encode_records
 from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import record_pb2
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 600_000
 """Longest a produce may wait in the purgatory, whatever it asks for."""
 
 ProduceMessage = pb.ProduceRequest | pb.ProduceStreamRequest
-
-CheckBatch = Callable[[bytes], BatchHeader]
-"""Checks that the bytes are one whole valid batch; raises `Refused` otherwise (`records.batch`)."""
-
-EncodeRecords = Callable[[Sequence[record_pb2.SimpleRecord]], bytes]
-"""Builds one uncompressed batch from records given as messages."""
 
 _NO_HEADER = BatchHeader(Offset(0), None, 0, 0, 0)
 
@@ -56,9 +52,20 @@ class ProduceAsked(NamedTuple):
     size_bytes: int = 0
     """The whole message, if it carries more than batches that are appended; it stays in memory while its call waits."""
 
+    def arrives(self, now_ms: int, request_id: int) -> ProduceArrived:
+        """The core's event; ``now_ms`` is monotonic."""
+        return ProduceArrived(now_ms, request_id, self.acks, self.timeout_ms, self.parts, self.size_bytes)
 
-def read_produce(message: ProduceMessage, topics: Topics, check: CheckBatch, encode: EncodeRecords) -> ProduceAsked:
-    """Take a produce message apart.
+
+def holds_single_records(message: ProduceMessage) -> bool:
+    """Whether any partition's records came as messages; encoding those takes too long for the event loop."""
+    return any(partition.simple_records for topic in message.topic_data for partition in topic.partition_data)
+
+
+def read_produce(message: ProduceMessage, topics: Topics, now_ms: int | None = None) -> ProduceAsked:
+    """Take a produce message apart and check each batch, without parsing its records.
+
+    ``now_ms``, wall-clock, is the time of single records without one. Without it a partition must hold a batch.
 
     Raises:
         Refused: INVALID_REQUIRED_ACKS or INVALID_REQUEST for the message as a whole, both NOT_APPENDED.
@@ -70,7 +77,7 @@ def read_produce(message: ProduceMessage, topics: Topics, check: CheckBatch, enc
         raise invalid(f"timeout_ms {timeout_ms} must not be negative")
 
     def build(tp: TopicPartition, partition: pb.ProducePartition) -> ProducePartition:
-        return _read_part(tp, partition, check, encode)
+        return _read_part(tp, partition, now_ms)
 
     asked: Asked[ProducePartition] = gather(
         [(topic.name, topic.topic_id, topic.partition_data) for topic in message.topic_data],
@@ -81,17 +88,18 @@ def read_produce(message: ProduceMessage, topics: Topics, check: CheckBatch, enc
     if not asked.parts and not asked.unresolved:
         raise invalid("topic_data names no partition; give at least one")
     return ProduceAsked(
-        acks, min(timeout_ms, MAX_TIMEOUT_MS), asked.parts, asked.unresolved, _size_beyond_batches(message, asked)
+        acks,
+        min(timeout_ms, MAX_TIMEOUT_MS),
+        asked.parts,
+        asked.unresolved,
+        _size_beyond_batches(message, asked, now_ms),
     )
 
 
-def _size_beyond_batches(message: ProduceMessage, asked: Asked[ProducePartition]) -> int:
-    """The message's size where its batches do not tell it; 0 on the usual way, for measuring costs a copy."""
-    if asked.unresolved or any(part.invalid is not None for part in asked.parts):
-        return int(message.ByteSize())
-    if any(partition.simple_records for topic in message.topic_data for partition in topic.partition_data):
-        return int(message.ByteSize())
-    return 0
+def _size_beyond_batches(message: ProduceMessage, asked: Asked[ProducePartition], now_ms: int | None) -> int:
+    """The message's size if it holds more than the batches that are appended, else 0: measuring costs a copy."""
+    holds_more = now_ms is not None or asked.unresolved or any(part.invalid is not None for part in asked.parts)
+    return int(message.ByteSize()) if holds_more else 0
 
 
 def _read_acks(number: int) -> Acks:
@@ -102,16 +110,14 @@ def _read_acks(number: int) -> Acks:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, message, Outcome.NOT_APPENDED) from None
 
 
-def _read_part(
-    tp: TopicPartition, partition: pb.ProducePartition, check: CheckBatch, encode: EncodeRecords
-) -> ProducePartition:
+def _read_part(tp: TopicPartition, partition: pb.ProducePartition, now_ms: int | None) -> ProducePartition:
     try:
         payload = partition.records
-        if partition.simple_records:
+        if now_ms is not None and partition.simple_records:
             if payload:
                 raise invalid("records and simple_records are both given; give one of them")
-            payload = encode(partition.simple_records)
-        return ProducePartition(tp, check(payload), memoryview(payload))
+            payload = encode_records(partition.simple_records, now_ms)
+        return ProducePartition(tp, check_one_batch(payload), memoryview(payload))
     except Refused as error:
         return ProducePartition(tp, _NO_HEADER, b"", error.refusal)
 

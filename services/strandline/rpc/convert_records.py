@@ -1,65 +1,123 @@
-"""Decides how single records stand in messages, for people and for languages without a batch codec.
+"""Single records as messages, in both directions, for people and for languages without a batch codec.
 
-Invariant: the hot path never comes here; a request's own offsets and epochs are ignored, an answer's come
-from the batch they were read from.
+Invariant: what one answer may cost is bounded before a batch is decoded, by the record count in its header; what can
+be read in front of a batch that cannot be is answered, without an error. A request's own offsets and epochs are
+ignored; an answer's come from the batch they were read from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.types import BatchHeader, Offset, TopicPartition
+from strandline.records.batch import UNPACKED_RECORDS, split_batches
 from strandline.v1 import record_pb2
 
-Headers = Sequence[tuple[str, bytes | None]]
-NewRecord = tuple[bytes | None, bytes | None, int, Headers]
-"""Key, value, timestamp in ms, headers: what a batch builder takes."""
+if TYPE_CHECKING:
+    from strandline.records.codec import Record
+
+MOST_BYTES = 4 << 20
+"""Of all records in one answer, as messages; half of what a message may have."""
+
+_MOST_FAILURES = 8
+"""After so many batches that cannot be decoded nothing more is, in one answer."""
+_RECORD_BYTES, _HEADER_BYTES = 32, 6
+"""What a record, and each of its headers, takes in a message beside its contents."""
+
+Pace = Callable[[Iterable["Record"]], Iterable["Record"]]
+"""Gives the same records; between two of them it may let other threads run."""
 
 
-class StoredRecord(Protocol):
-    """A record as a codec reads it."""
+class Decoded(NamedTuple):
+    """One partition's records as messages, or why the first of them cannot be given."""
 
-    @property
-    def offset(self) -> int:
-        """Its offset."""
-        ...
-
-    @property
-    def timestamp_ms(self) -> int | None:
-        """Its time, None if it has none."""
-        ...
-
-    @property
-    def key(self) -> bytes | None:
-        """Its key."""
-        ...
-
-    @property
-    def value(self) -> bytes | None:
-        """Its value."""
-        ...
-
-    @property
-    def headers(self) -> Headers:
-        """Its headers."""
-        ...
+    records: Sequence[record_pb2.SimpleRecord]
+    refusal: Refusal | None = None
 
 
-def read_records(messages: Iterable[record_pb2.SimpleRecord], now_ms: int) -> list[NewRecord]:
-    """Records of a request; one without a timestamp gets ``now_ms``, wall-clock."""
-    return [
-        (
+def encode_records(messages: Iterable[record_pb2.SimpleRecord], now_ms: int) -> bytes:
+    """One uncompressed batch of a request's records; one without a timestamp gets ``now_ms``, wall-clock.
+
+    Raises:
+        Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP.
+    """
+    # Imported here and below: the codec is large, and batches that are sent and fetched as bytes never need it.
+    from strandline.records.codec import NewRecord, encode_batch
+
+    return encode_batch(
+        NewRecord(
             message.key if message.HasField("key") else None,
             message.value if message.HasField("value") else None,
             message.timestamp_ms if message.HasField("timestamp_ms") else now_ms,
             [(header.key, header.value if header.HasField("value") else None) for header in message.headers],
         )
         for message in messages
-    ]
+    )
 
 
-def write_record(record: StoredRecord, leader_epoch: int) -> record_pb2.SimpleRecord:
-    """A record of an answer."""
+def decode_records(
+    payloads: Iterable[tuple[TopicPartition, bytes]], starts: Mapping[TopicPartition, Offset], pace: Pace = iter
+) -> dict[TopicPartition, Decoded]:
+    """Records of fetched batches, of each partition from its start on, as many as one answer may hold.
+
+    It may run in any thread.
+    """
+    decoder = _Decoder(pace)
+    return {tp: decoder.partition(payload, starts[tp]) for tp, payload in payloads if payload}
+
+
+class _Decoder:
+    """Takes the batches of one answer apart. One for each answer: it counts what was decoded for it."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._left_records = UNPACKED_RECORDS
+        self._left_bytes = MOST_BYTES
+        self._left_failures = _MOST_FAILURES
+
+    def partition(self, payload: bytes, start: Offset) -> Decoded:
+        """The records of one partition, or why its first batch cannot be decoded."""
+        found: list[record_pb2.SimpleRecord] = []
+        for header, view in split_batches(payload):
+            if self._left_records < header.record_count <= UNPACKED_RECORDS or not self._left_failures:
+                break
+            is_fresh = self._left_bytes == MOST_BYTES
+            try:
+                found += self._batch(header, view, start)
+            except Refused as error:
+                self._left_failures -= 1
+                # For a batch that found less room than an answer has, the next answer may have enough.
+                if found or (error.refusal.code is ErrorCode.MESSAGE_TOO_LARGE and not is_fresh):
+                    break
+                return Decoded((), _unreadable(header, error.refusal))
+        return Decoded(found)
+
+    def _batch(self, header: BatchHeader, view: memoryview, start: Offset) -> list[record_pb2.SimpleRecord]:
+        from strandline.records.codec import iterate_batch
+
+        if header.record_count > UNPACKED_RECORDS:
+            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"it holds more than {UNPACKED_RECORDS} records")
+        self._left_records -= header.record_count
+        left_bytes = self._left_bytes
+        found: list[record_pb2.SimpleRecord] = []
+        for record in self._pace(iterate_batch(view, max_expanded_bytes=left_bytes)):
+            left_bytes -= _size_bytes(record)
+            if left_bytes < 0:
+                raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"its records are more than {MOST_BYTES} bytes of messages")
+            if record.offset >= start:
+                found.append(_write_record(record, header.stamped_epoch))
+        self._left_bytes = left_bytes
+        return found
+
+
+def _size_bytes(record: Record) -> int:
+    headers = sum(_HEADER_BYTES + len(key.encode()) + len(value or b"") for key, value in record.headers)
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
+
+
+def _write_record(record: Record, leader_epoch: int) -> record_pb2.SimpleRecord:
     message = record_pb2.SimpleRecord(
         key=record.key,
         value=record.value,
@@ -70,3 +128,11 @@ def write_record(record: StoredRecord, leader_epoch: int) -> record_pb2.SimpleRe
     for key, value in record.headers:
         message.headers.add(key=key, value=value)
     return message
+
+
+def _unreadable(header: BatchHeader, refusal: Refusal) -> Refusal:
+    return Refusal(
+        refusal.code,
+        f"the batch at offset {header.base_offset} ({header.record_count} records) cannot be given as messages: "
+        f"{refusal.message}; fetch it without decode, or fetch from offset {header.next_offset} on",
+    )

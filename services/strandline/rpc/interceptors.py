@@ -32,6 +32,9 @@ NO_MESSAGE = Refusal(ErrorCode.INVALID_REQUEST, "the bytes are no message of thi
 Unread = Refused
 """What a reader of a stream meets in place of a message that is not looked at: its refusal."""
 
+NO_CORRELATION = 0
+"""Correlation id of the answer to an `Unread` message: its own was not looked at either."""
+
 Told = Callable[[str, Refusal], None]
 """Hears of each refusal of a whole call, with the method's name."""
 

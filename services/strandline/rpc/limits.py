@@ -1,4 +1,4 @@
-"""Decides the channel arguments both ends share: message limits, keepalive, reconnection.
+"""What one peer may ask of another: message limits, backlogs of streams, keepalive, reconnection.
 
 Invariant: limits and keepalive are set on both ends together; a client that pings faster than its server
 allows is cut off with too_many_pings, and a limit on one side alone is gRPC's 4 MB on the other.
@@ -14,6 +14,13 @@ MAX_MESSAGE_BYTES = (8 << 20) + (64 << 10)
 MAX_METADATA_BYTES = 16 << 10
 MAX_CONCURRENT_STREAMS = 100
 """Open calls per connection (RELIABILITY.md#limits)."""
+
+STREAM_BACKLOG_ANSWERS = 1_000
+"""Answers that one stream may have waiting for its reader; beyond it the stream is not read further."""
+STREAM_BACKLOG_BYTES = 32 << 20
+"""Records that one stream may have waiting for its reader."""
+PRODUCE_STREAM_OUTSTANDING = 1_000
+"""Unanswered messages of one ProduceStream; beyond it the stream is not read further."""
 
 Options = list[tuple[str, int]]
 

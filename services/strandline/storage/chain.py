@@ -27,8 +27,8 @@ class FoundBatch(NamedTuple):
 
     @property
     def header(self) -> BatchHeader:
-        """The header as the core knows it."""
-        return self.batch.wire.to_core()
+        """The batch's header."""
+        return self.batch.header
 
 
 class SegmentChain:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from strandline.core.types import Offset
-from strandline.records.batch import WireHeader, crc_matches
+from strandline.core.types import BatchHeader, Offset
+from strandline.records.batch import crc_matches
 from strandline.storage.checkpoint import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, LogName, OffsetCheckpoint
 from strandline.storage.layout import log_name, segment_base, segment_paths
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
@@ -25,7 +25,7 @@ class DumpedBatch:
 
     path: Path
     position: int
-    wire: WireHeader | None
+    header: BatchHeader | None
     """``None`` where the bytes are no batch; nothing follows it in this file."""
     crc_ok: bool
     fault: str | None = None
@@ -81,9 +81,7 @@ def dump_log(directory: Path, from_offset: Offset | int = 0) -> Iterator[DumpedB
         if following is not None and segment_base(following) <= from_offset:
             continue
         yield from (
-            batch
-            for batch in dump_segment(path)
-            if batch.wire is None or batch.wire.base_offset + batch.wire.record_count > from_offset
+            batch for batch in dump_segment(path) if batch.header is None or batch.header.next_offset > from_offset
         )
 
 
@@ -95,9 +93,9 @@ def dump_segment(path: Path) -> Iterator[DumpedBatch]:
         for batch in scan:
             crc_ok = _crc_ok(fd, batch)
             fault = None if crc_ok else "the CRC does not match"
-            yield DumpedBatch(path=path, position=batch.position, wire=batch.wire, crc_ok=crc_ok, fault=fault)
+            yield DumpedBatch(path=path, position=batch.position, header=batch.header, crc_ok=crc_ok, fault=fault)
         if scan.fault is not None:
-            yield DumpedBatch(path=path, position=scan.position, wire=None, crc_ok=False, fault=scan.fault)
+            yield DumpedBatch(path=path, position=scan.position, header=None, crc_ok=False, fault=scan.fault)
     finally:
         os.close(fd)
 
@@ -178,10 +176,10 @@ def _raw_batches(directory: Path, start: Offset, end: Offset) -> Iterator[_RawBa
             for batch in _headers(fd, segment_base(path)):
                 if batch.next_offset > end:
                     return
-                if batch.wire.base_offset >= start:
-                    content = os.pread(fd, batch.wire.size_bytes, batch.position)
-                    crc_ok = crc_matches(memoryview(content), batch.wire.crc)
-                    yield _RawBatch(batch.wire.base_offset, batch.next_offset, content, crc_ok)
+                if batch.header.base_offset >= start:
+                    content = os.pread(fd, batch.header.size_bytes, batch.position)
+                    crc_ok = crc_matches(memoryview(content), batch.header.crc)
+                    yield _RawBatch(batch.header.base_offset, batch.next_offset, content, crc_ok)
         finally:
             os.close(fd)
 
@@ -202,4 +200,4 @@ def _headers(fd: int, base_offset: Offset) -> BatchScan:
 
 
 def _crc_ok(fd: int, batch: StoredBatch) -> bool:
-    return crc_matches(memoryview(os.pread(fd, batch.wire.size_bytes, batch.position)), batch.wire.crc)
+    return crc_matches(memoryview(os.pread(fd, batch.header.size_bytes, batch.position)), batch.header.crc)

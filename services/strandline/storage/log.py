@@ -30,7 +30,7 @@ from strandline.storage.producer_snapshot import drop_snapshots_above, newest_sn
 from strandline.storage.recovery import Recovery, SegmentLoader, believed_epochs
 from strandline.storage.retention import expired_upto
 from strandline.storage.scan import ALL_OFFSETS
-from strandline.storage.segment import MAX_SEGMENT_BYTES, Segment
+from strandline.storage.segment import MAX_SEGMENT_BYTES, Chunk, Segment
 from strandline.storage.time_search import TimeSearch
 
 __all__ = ["Log", "LogSettings", "log_name"]
@@ -254,8 +254,8 @@ class Log:
             segment.close()
         self._segments.unsynced.close()
 
-    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool = True) -> bytes:
-        """Whole batches from the one that holds ``start``; ``b""`` if none ends at or below ``end``.
+    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool = True) -> Chunk:
+        """Whole batches from the one that holds ``start``; none if none ends at or below ``end``.
 
         At most ``max_bytes``, but the first batch is given whatever its size if ``at_least_one`` (KIP-74).
         Reads within one segment: ask again from where the answer ends. CRCs are checked.
@@ -271,7 +271,7 @@ class Log:
             )
         end = min(end, self.leo)
         if start >= end:
-            return b""
+            return Chunk(b"", start)
         return self._segments.holding(start).read(start, max_bytes, end, at_least_one=at_least_one)
 
     def batches(self, from_offset: Offset | None = None) -> Iterator[FoundBatch]:
@@ -283,7 +283,7 @@ class Log:
         return self._segments.batches(self._log_start_offset if from_offset is None else from_offset)
 
     def search_time(self, timestamp_ms: int, end: Offset) -> TimeSearch:
-        """Look for the first batch with a record at or after ``timestamp_ms``, of those that end at or below ``end``.
+        """Look for the first record at or after ``timestamp_ms`` in the batches that end at or below ``end``.
 
         Any thread may run the search; reading headers may take long where many batches have the same time.
         """
@@ -315,7 +315,7 @@ class Log:
             return self.truncate_fully_and_start_at(offset, durable=durable)
         segment = self._segments.holding(offset)
         batch = segment.batch_holding(offset)
-        leo = Offset(batch.wire.base_offset)
+        leo = batch.header.base_offset
         self._checkpoints.lower(self.name, leo, durable=durable)
         drop_snapshots_above(self.directory, leo)
         self._segments.drop_above(segment)
@@ -423,6 +423,6 @@ class Log:
         offset, rows = newest_snapshot(self.directory, self.leo)
         ledger = ProducerLedger(rows)
         for batch, _ in self.batches(max(offset, self._log_start_offset)):
-            if batch.wire.producer_id >= 0 and batch.wire.base_offset >= offset:
-                ledger.observe(batch.wire.to_core(), Offset(batch.wire.base_offset))
+            if batch.header.base_offset >= offset:
+                ledger.observe(batch.header, batch.header.base_offset)
         return ledger.rows()

@@ -198,7 +198,7 @@ def _epochs_of_batches(segments: Sequence[Segment]) -> list[EpochEntry]:
 
 
 def _entry_of(batch: StoredBatch) -> EpochEntry:
-    return EpochEntry(LeaderEpoch(batch.wire.leader_epoch), Offset(batch.wire.base_offset))
+    return EpochEntry(batch.header.stamped_epoch, batch.header.base_offset)
 
 
 def _remove_leftovers(directory: Path) -> None:

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from strandline.core.types import Offset
-from strandline.records.batch import HEADER_BYTES, MAGIC, WireHeader, crc_matches, is_dense, parse_wire
+from strandline.core.types import BatchHeader, Offset
+from strandline.records.batch import HEADER_BYTES, MAGIC, crc_matches, is_dense, parse_header
 
 _CRC_CHUNK_BYTES = 1 << 20
 _HEADER_CHUNK_BYTES = 1 << 12
@@ -22,18 +22,18 @@ ALL_OFFSETS = Offset((1 << 63) - 1)
 class StoredBatch(NamedTuple):
     """One sound batch and the byte of the file where it begins."""
 
-    wire: WireHeader
+    header: BatchHeader
     position: int
 
     @property
     def next_offset(self) -> Offset:
         """Exclusive end of the batch."""
-        return Offset(self.wire.base_offset + self.wire.record_count)
+        return self.header.next_offset
 
     @property
     def end_position(self) -> int:
         """First byte behind the batch."""
-        return self.position + self.wire.size_bytes
+        return self.position + self.header.size_bytes
 
 
 class BatchScan:
@@ -78,7 +78,7 @@ class BatchScan:
             if batch is None:
                 return
             self.position, self.next_offset = batch.end_position, batch.next_offset
-            self.last_epoch = batch.wire.leader_epoch
+            self.last_epoch = batch.header.stamped_epoch
             yield batch
 
     def _next(self) -> StoredBatch | None:
@@ -86,30 +86,32 @@ class BatchScan:
         if left < HEADER_BYTES:
             self.fault = f"{left} bytes are left, less than a header"
             return None
-        header = self._bytes(HEADER_BYTES, _HEADER_CHUNK_BYTES)
-        if len(header) < HEADER_BYTES:
+        start = self._bytes(HEADER_BYTES, _HEADER_CHUNK_BYTES)
+        if len(start) < HEADER_BYTES:
             self.fault = "the file is shorter than what was written"
             return None
-        wire = parse_wire(header)
-        self.fault = self._header_fault(wire, left)
+        header = parse_header(start)
+        self.fault = self._header_fault(header, left)
         if self.fault is not None:
             return None
-        batch = StoredBatch(wire, self.position)
+        batch = StoredBatch(header, self.position)
         if batch.next_offset > self._crc_from:
-            self.bytes_checked += wire.size_bytes
-            if not crc_matches(self._bytes(wire.size_bytes, _CRC_CHUNK_BYTES), wire.crc):
+            self.bytes_checked += header.size_bytes
+            if not crc_matches(self._bytes(header.size_bytes, _CRC_CHUNK_BYTES), header.crc):
                 self.fault = "the CRC does not match"
                 return None
         return batch
 
-    def _header_fault(self, wire: WireHeader, left: int) -> str | None:
-        fault = header_fault(wire, left)
+    def _header_fault(self, header: BatchHeader, left: int) -> str | None:
+        fault = header_fault(header, left)
         if fault is not None:
             return fault
-        if self.next_offset is not None and wire.base_offset != self.next_offset:
-            return f"base offset is {wire.base_offset}, expected {self.next_offset}"
-        if wire.leader_epoch < self.last_epoch:
-            return f"leader epoch {wire.leader_epoch} follows {self.last_epoch}"
+        if self.next_offset is not None and header.base_offset != self.next_offset:
+            return f"base offset is {header.base_offset}, expected {self.next_offset}"
+        if header.leader_epoch is None:
+            return "it carries no leader epoch"
+        if header.leader_epoch < self.last_epoch:
+            return f"leader epoch {header.leader_epoch} follows {self.last_epoch}"
         return None
 
     def _bytes(self, wanted: int, chunk: int) -> memoryview:
@@ -121,12 +123,12 @@ class BatchScan:
         return self._buffer[start : start + wanted]
 
 
-def header_fault(wire: WireHeader, left: int) -> str | None:
+def header_fault(header: BatchHeader, left: int) -> str | None:
     """Why these fields cannot be the header of a batch with ``left`` bytes from its start on, or ``None``."""
-    if wire.magic != MAGIC:
-        return f"magic is {wire.magic}"
-    if not HEADER_BYTES <= wire.size_bytes <= left:
-        return f"the batch is {wire.size_bytes} bytes long, {left} are left"
-    if not is_dense(wire):
-        return f"{wire.record_count} records and last offset delta {wire.last_offset_delta} disagree"
+    if header.magic != MAGIC:
+        return f"magic is {header.magic}"
+    if not HEADER_BYTES <= header.size_bytes <= left:
+        return f"the batch is {header.size_bytes} bytes long, {left} are left"
+    if not is_dense(header):
+        return f"{header.record_count} records and last offset delta {header.last_offset_delta} disagree"
     return None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from strandline.core.types import BatchHeader, Offset
-from strandline.records.batch import HEADER_BYTES, crc_matches, parse_wire
+from strandline.records.batch import HEADER_BYTES, crc_matches, parse_header
 from strandline.storage.disk import Buffer, StorageDamaged, StorageFailed, remove, sync_data, truncate_file, write_at
 from strandline.storage.index import OffsetIndex, TimeIndex
 from strandline.storage.layout import segment_base, segment_path
@@ -20,6 +21,14 @@ from strandline.storage.time_search import Part
 
 MAX_SEGMENT_BYTES = (1 << 31) - 1
 """Positions and relative offsets are 32 bits wide in the index files."""
+
+
+class Chunk(NamedTuple):
+    """Whole batches that were read, and the exclusive end offset of the last one."""
+
+    payload: bytes
+    end: Offset
+    """Where the read began, if it found no batch."""
 
 
 class Segment:
@@ -158,7 +167,7 @@ class Segment:
         Batches that end above ``crc_from`` have their CRC checked.
         """
         for batch in self.scan(crc_from):
-            self._note(batch.next_offset, batch.wire.max_timestamp_ms, batch.wire.size_bytes)
+            self._note(batch.next_offset, batch.header.max_timestamp_ms, batch.header.size_bytes)
             yield batch
 
     def scan(self, crc_from: Offset) -> BatchScan:
@@ -168,7 +177,7 @@ class Segment:
     def note(self, batch: StoredBatch) -> None:
         """Count a batch of `scan` among the known ones."""
         assert batch.position == self.size_bytes, "batches are learned in their order"
-        self._note(batch.next_offset, batch.wire.max_timestamp_ms, batch.wire.size_bytes)
+        self._note(batch.next_offset, batch.header.max_timestamp_ms, batch.header.size_bytes)
 
     def file_bytes(self) -> int:
         """Size of the file, whatever it holds."""
@@ -194,7 +203,7 @@ class Segment:
         self._times.truncate(batch.next_offset)
         self.size_bytes, self.next_offset = batch.end_position, batch.next_offset
         self.max_timestamp_ms, self._max_timestamp_offset = self._times.last_entry() or (-1, self.base_offset)
-        self._since_index_bytes = batch.wire.size_bytes
+        self._since_index_bytes = batch.header.size_bytes
         if self._last_time_holds(batch):
             return True
         self._forget()
@@ -202,14 +211,14 @@ class Segment:
 
     def _last_time_holds(self, last: StoredBatch) -> bool:
         """Whether the batch that the time index names as newest up to ``last`` is there and has that time."""
-        if last.wire.max_timestamp_ms > self.max_timestamp_ms:
+        if last.header.max_timestamp_ms > self.max_timestamp_ms:
             # A power loss may also have left the file empty.
             return False
         if self.max_timestamp_ms < 0:
             return True
         offset = self._max_timestamp_offset
         batch = self._walk_to(offset, self._index.floor(offset))
-        return batch is not None and batch.wire.max_timestamp_ms == self.max_timestamp_ms
+        return batch is not None and batch.header.max_timestamp_ms == self.max_timestamp_ms
 
     def _note(self, next_offset: Offset, max_timestamp_ms: int, size_bytes: int) -> None:
         if self.size_bytes == 0:
@@ -228,7 +237,7 @@ class Segment:
     def first_timestamp_ms(self) -> int | None:
         """Maximal timestamp of the first batch, from which `roll` by time counts; ``None`` while empty."""
         if self._first_timestamp_ms is None and self.size_bytes:
-            self._first_timestamp_ms = self._sound_batch_at(0).wire.max_timestamp_ms
+            self._first_timestamp_ms = self._sound_batch_at(0).header.max_timestamp_ms
         return self._first_timestamp_ms
 
     def locate(self, offset: Offset) -> int:
@@ -256,7 +265,7 @@ class Segment:
             raise StorageDamaged(self.path, 0, f"no batch holds offset {offset}")
         return batch
 
-    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
+    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> Chunk:
         """Whole batches from the one that holds ``start``, none ending above ``end``, CRCs checked.
 
         Raises:
@@ -271,18 +280,55 @@ class Segment:
             self._distrust_index()
             return self._read(start, max_bytes, end, at_least_one=at_least_one)
 
-    def _read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
+    def _read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> Chunk:
+        position, chunk, first = self._first_batch(start, max_bytes)
+        if first.next_offset > end or (first.size_bytes > max_bytes and not at_least_one):
+            return Chunk(b"", start)
+        if first.size_bytes > len(chunk):
+            chunk = self._pread(first.size_bytes, position)
+        taken, end_of_taken = self._sound_batches(memoryview(chunk), position, first, end)
+        if not taken:
+            return Chunk(b"", start)
+        return Chunk(chunk if taken == len(chunk) else chunk[:taken], end_of_taken)
+
+    def _first_batch(self, start: Offset, max_bytes: int) -> tuple[int, bytes, BatchHeader]:
+        """Where the batch that holds ``start`` begins, ``max_bytes`` from there on, and its header."""
+        wanted = max(max_bytes, HEADER_BYTES)
         guess = self._index.ceiling(start)
         if guess is not None and guess < self.size_bytes - HEADER_BYTES:
             # With batches above the index interval every batch is indexed, and the guess is right.
-            chunk = self._pread(max(max_bytes, HEADER_BYTES), guess)
-            wire = parse_wire(chunk)
-            holds = wire.base_offset <= start < wire.base_offset + wire.record_count
-            if holds and header_fault(wire, self.size_bytes - guess) is None:
-                return self._whole_batches(chunk, guess, max_bytes, end, at_least_one=at_least_one)
+            chunk = self._pread(wanted, guess)
+            header = parse_header(chunk)
+            holds = header.base_offset <= start < header.next_offset
+            if holds and header_fault(header, self.size_bytes - guess) is None:
+                return guess, chunk, header
         position = self.batch_holding(start).position
-        chunk = self._pread(max(max_bytes, HEADER_BYTES), position)
-        return self._whole_batches(chunk, position, max_bytes, end, at_least_one=at_least_one)
+        chunk = self._pread(wanted, position)
+        return position, chunk, parse_header(chunk)
+
+    def _sound_batches(self, view: memoryview, position: int, header: BatchHeader, end: Offset) -> tuple[int, Offset]:
+        """How many bytes of ``view`` are whole batches that end at or below ``end``, and where the last one ends.
+
+        ``header`` is that of the first batch.
+        """
+        taken, expected = 0, header.base_offset
+        while True:
+            size = header.size_bytes
+            if header.base_offset != expected:
+                # The base offset lies outside the CRC.
+                fault = f"base offset is {header.base_offset}, expected {expected}"
+                raise StorageDamaged(self.path, position + taken, fault)
+            if header.next_offset > end or taken + size > len(view):
+                break
+            if size < HEADER_BYTES or not crc_matches(view[taken : taken + size], header.crc):
+                raise StorageDamaged(
+                    self.path, position + taken, f"the CRC at offset {header.base_offset} does not match"
+                )
+            taken, expected = taken + size, header.next_offset
+            if len(view) - taken < HEADER_BYTES:
+                break
+            header = parse_header(view, taken)
+        return taken, expected
 
     def part_reaching(self, timestamp_ms: int) -> Part:
         """The rest of this segment in which the first batch at or after ``timestamp_ms`` lies."""
@@ -301,7 +347,7 @@ class Segment:
         for batch in self.batches(position):
             if batch.next_offset > end:
                 break
-            latest = max(latest, batch.wire.max_timestamp_ms)
+            latest = max(latest, batch.header.max_timestamp_ms)
         return latest
 
     def _max_timestamp_upto(self, last_offset: Offset) -> int:
@@ -310,7 +356,7 @@ class Segment:
         if entry is None:
             return -1
         timestamp_ms, offset = entry
-        if self.batch_holding(offset).wire.max_timestamp_ms != timestamp_ms:
+        if self.batch_holding(offset).header.max_timestamp_ms != timestamp_ms:
             self._distrust_index()
             timestamp_ms, _ = self._times.last_entry_upto(last_offset) or (-1, offset)
         return timestamp_ms
@@ -321,7 +367,7 @@ class Segment:
         if entry is None:
             return 0
         batch = self.batch_holding(entry[1]) if entry[1] < self.next_offset else None
-        if batch is not None and batch.wire.max_timestamp_ms == entry[0]:
+        if batch is not None and batch.header.max_timestamp_ms == entry[0]:
             return batch.position
         self._distrust_index()
         return 0
@@ -342,7 +388,7 @@ class Segment:
 
     def _walk_to(self, offset: Offset, position: int) -> StoredBatch | None:
         for batch in self._headers_from(position):
-            if batch.wire.base_offset > offset:
+            if batch.header.base_offset > offset:
                 return None
             if batch.next_offset > offset:
                 return batch
@@ -377,37 +423,6 @@ class Segment:
         if len(chunk) < size:
             raise StorageDamaged(self.path, position + len(chunk), "the file is shorter than what was written")
         return chunk
-
-    def _whole_batches(self, chunk: bytes, position: int, max_bytes: int, end: Offset, *, at_least_one: bool) -> bytes:
-        first = parse_wire(chunk)
-        if first.base_offset + first.record_count > end:
-            return b""
-        if first.size_bytes > max_bytes:
-            if not at_least_one:
-                return b""
-            if first.size_bytes > len(chunk):
-                chunk = self._pread(first.size_bytes, position)
-        taken = self._sound_bytes(memoryview(chunk), position, end)
-        return chunk if taken == len(chunk) else chunk[:taken]
-
-    def _sound_bytes(self, view: memoryview, position: int, end: Offset) -> int:
-        """How many bytes of ``view`` are whole batches that end at or below ``end``."""
-        taken, expected = 0, parse_wire(view).base_offset
-        while len(view) - taken >= HEADER_BYTES:
-            wire = parse_wire(view, taken)
-            size = wire.size_bytes
-            if wire.base_offset != expected:
-                # The base offset lies outside the CRC.
-                fault = f"base offset is {wire.base_offset}, expected {expected}"
-                raise StorageDamaged(self.path, position + taken, fault)
-            if wire.base_offset + wire.record_count > end or taken + size > len(view):
-                break
-            if size < HEADER_BYTES or not crc_matches(view[taken : taken + size], wire.crc):
-                raise StorageDamaged(
-                    self.path, position + taken, f"the CRC at offset {wire.base_offset} does not match"
-                )
-            taken, expected = taken + size, wire.base_offset + wire.record_count
-        return taken
 
 
 def _open(path: Path, flags: int = 0) -> int:

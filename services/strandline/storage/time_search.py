@@ -1,4 +1,4 @@
-"""Decides how the first batch at or after a time is found: in files opened apart, so that any thread may look.
+"""How the first record at or after a time is found: in files opened apart, so that any thread may look.
 
 Invariant: a search reads what the files held when it was made, whatever becomes of the log meanwhile: a segment that is
 deleted stays readable for it, and one that was cut ends it with `StorageDamaged`.
@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
-from strandline.core.types import BatchHeader, Offset
+from strandline.core.errors import Refused
+from strandline.core.types import BatchHeader, LeaderEpoch, Offset
+from strandline.records.batch import UNPACKED_RECORDS
 from strandline.storage.disk import StorageDamaged
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
 
-Pace = Callable[[Iterable[StoredBatch]], Iterable[StoredBatch]]
-"""Gives the same batches; where it is called between two of them others may be let run."""
+_Item = TypeVar("_Item")
+
+
+class Pace(Protocol):
+    """Gives the same batches or records; between two of them it may let other threads run."""
+
+    def __call__(self, items: Iterable[_Item], /) -> Iterable[_Item]:
+        """One after another."""
+        ...
 
 
 class Part:
@@ -45,7 +54,7 @@ class Part:
 
     def read(self, batch: StoredBatch) -> bytes:
         """The bytes of a batch, unchecked."""
-        return os.pread(self._fd, batch.wire.size_bytes, batch.position)
+        return os.pread(self._fd, batch.header.size_bytes, batch.position)
 
 
 class FoundInPart(NamedTuple):
@@ -56,12 +65,20 @@ class FoundInPart(NamedTuple):
 
     @property
     def header(self) -> BatchHeader:
-        """The header as the core knows it."""
-        return self.batch.wire.to_core()
+        """The batch's header."""
+        return self.batch.header
 
     def payload(self) -> bytes:
         """Its bytes, unchecked."""
         return self.part.read(self.batch)
+
+
+class FoundRecord(NamedTuple):
+    """The first record at or after a time; ``timestamp_ms`` is None if it has none of its own."""
+
+    offset: Offset
+    timestamp_ms: int | None
+    leader_epoch: LeaderEpoch
 
 
 class TimeSearch:
@@ -76,8 +93,6 @@ class TimeSearch:
     def first(self, pace: Pace = iter) -> FoundInPart | None:
         """The first batch that holds a record at or after the time and ends at or below the end.
 
-        The record within the batch is the caller's to find: storage does not parse records.
-
         Raises:
             StorageDamaged: a file is not what was written, or was cut meanwhile.
         """
@@ -85,8 +100,41 @@ class TimeSearch:
             for batch in pace(part.batches()):
                 if batch.next_offset > self._end:
                     return None
-                if batch.next_offset > self._start and batch.wire.max_timestamp_ms >= self._timestamp_ms:
+                if batch.next_offset > self._start and batch.header.max_timestamp_ms >= self._timestamp_ms:
                     return FoundInPart(batch, part)
+        return None
+
+    def first_record(self, pace: Pace = iter) -> FoundRecord | None:
+        """The first record at or after the time; the batch's start and time where its records cannot be read.
+
+        Raises:
+            StorageDamaged: as `first`.
+        """
+        found = self.first(pace)
+        if found is None:
+            return None
+        header = found.header
+        record = self._record_in(found, pace)
+        if record is None:
+            record = max(header.base_offset, self._start), header.max_timestamp_ms
+        return FoundRecord(*record, header.stamped_epoch)
+
+    def _record_in(self, found: FoundInPart, pace: Pace) -> tuple[Offset, int | None] | None:
+        """The record in a batch; None if its records are not read one by one, or cannot be."""
+        # Imported here: the codec is large, and of all that storage does only this needs it.
+        from strandline.records.codec import iterate_batch
+
+        if found.header.record_count > UNPACKED_RECORDS:
+            # It is compressed, and was made to cost.
+            return None
+        try:
+            for record in pace(iterate_batch(found.payload())):
+                timestamp_ms = -1 if record.timestamp_ms is None else record.timestamp_ms
+                if timestamp_ms >= self._timestamp_ms and record.offset >= self._start:
+                    return record.offset, record.timestamp_ms
+        except Refused:
+            # The CRC holds, so the producer compressed something else than records.
+            pass
         return None
 
     def close(self) -> None:

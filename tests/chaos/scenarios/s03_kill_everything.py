@@ -69,8 +69,8 @@ async def _round(run: Run, step: Step) -> None:
 def _tear(run: Run, node_id: int, partition: int) -> int:
     """Lays half of the last batch behind a log; returns how many bytes that is."""
     last = list(dump_log(run.cluster.nodes[node_id].directory / f"{STRICT}-{partition}"))[-1]
-    assert last.wire is not None
-    content = last.path.read_bytes()[last.position : last.position + last.wire.size_bytes]
+    assert last.header is not None
+    content = last.path.read_bytes()[last.position : last.position + last.header.size_bytes]
     half = content[: len(content) // 2]
     with last.path.open("ab") as log:
         log.write(half)

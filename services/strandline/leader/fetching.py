@@ -1,4 +1,4 @@
-"""Decides how a stream becomes single requests and their answers messages again: the pumps of both streams.
+"""How a stream of fetches becomes single requests of the core, and its answers messages.
 
 Invariant: messages of one stream are stepped in arrival order, each is answered under its own correlation id
 and a malformed one with INVALID_REQUEST, and nothing of a stream outlives it.
@@ -14,113 +14,32 @@ from typing import Any
 import grpc
 
 from strandline.core.errors import Refusal, Refused
-from strandline.core.events import FetchArrived, FetchForgotten, ProduceArrived
-from strandline.core.messages import ProduceResult, Served, ServedPartition
+from strandline.core.events import FetchArrived, FetchForgotten
+from strandline.core.messages import Served, ServedPartition
 from strandline.core.types import TopicPartition
-from strandline.leader.reading import Reading
-from strandline.leader.settings import LeaderSettings
 from strandline.rpc.addressing import read_forgotten
 from strandline.rpc.convert_errors import write_error
-from strandline.rpc.convert_fetch import FetchAsked, fetch_topics
-from strandline.rpc.convert_produce import ProduceAsked, produce_topics, refused_stream_answer
-from strandline.rpc.interceptors import Unread
+from strandline.rpc.convert_fetch import FetchAsked, fetch_topics, read_fetch
+from strandline.rpc.interceptors import NO_CORRELATION, Unread
+from strandline.rpc.limits import STREAM_BACKLOG_ANSWERS, STREAM_BACKLOG_BYTES
+from strandline.runtime.aside import giving_way
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
 from strandline.v1 import leader_service_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_NO_CORRELATION = 0
-"""Under which a message is refused that is not looked at, its own correlation id included."""
-
 _GRACE_MS = 200
 """Beyond its longest wait, how long a half-closed FetchStream is kept for its last answers."""
-
-
-class ProducePump:
-    """One ProduceStream: several messages outstanding, answers as they become ready."""
-
-    def __init__(self, host: Host, reading: Reading, settings: LeaderSettings, context: Context) -> None:
-        self._host = host
-        self._reading = reading
-        self._most = settings.produce_stream_outstanding
-        self._backlog = settings.stream_backlog_answers
-        self._context = context
-        self._outbox: Outbox[pb.ProduceStreamResponse] = Outbox(settings.stream_backlog_bytes)
-        self._outstanding: set[int] = set()
-        self._answered = asyncio.Event()
-
-    async def run(self) -> None:
-        """Serve the stream to its end."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._outbox.write_all(self._context.write))
-                await self._read_all()
-                self._outbox.close()
-        finally:
-            for request_id in tuple(self._outstanding):
-                self._host.driver.gone(request_id)
-
-    async def _read_all(self) -> None:
-        driver = self._host.driver
-        while True:
-            if driver.core.purgatory_full:
-                await driver.wait_for_room()
-            await self._until_below(self._most)
-            await self._outbox.until_shorter_than(self._backlog)
-            message = await self._context.read()
-            if message is grpc.aio.EOF:
-                break
-            await self._take(message)
-        await self._until_below(1)
-
-    async def _until_below(self, count: int) -> None:
-        while len(self._outstanding) >= count:
-            self._answered.clear()
-            await self._answered.wait()
-
-    async def _take(self, message: pb.ProduceStreamRequest | Unread) -> None:
-        driver = self._host.driver
-        if isinstance(message, Unread):
-            self._outbox.put(refused_stream_answer(_NO_CORRELATION, message.refusal))
-            return
-        try:
-            asked = await self._reading.produce(message)
-            if not asked.parts:
-                self._put(message.correlation_id, asked, ())
-                return
-            request_id = driver.calls.new_id()
-            driver.calls.wait(request_id, partial(self._complete, request_id, message.correlation_id, asked))
-        except Refused as error:
-            self._outbox.put(refused_stream_answer(message.correlation_id, error.refusal))
-            return
-        self._outstanding.add(request_id)
-        driver.step(
-            ProduceArrived(driver.clock(), request_id, asked.acks, asked.timeout_ms, asked.parts, asked.size_bytes)
-        )
-
-    def _complete(
-        self, request_id: int, correlation_id: int, asked: ProduceAsked, results: tuple[ProduceResult, ...]
-    ) -> bool:
-        self._outstanding.discard(request_id)
-        self._put(correlation_id, asked, results)
-        self._answered.set()
-        return True
-
-    def _put(self, correlation_id: int, asked: ProduceAsked, results: tuple[ProduceResult, ...]) -> None:
-        topics = produce_topics(results, asked.unresolved, self._host.topics, asked.acks)
-        self._outbox.put(pb.ProduceStreamResponse(correlation_id=correlation_id, responses=topics))
 
 
 class FetchPump:
     """One FetchStream: one outstanding fetch per named partition, each answered once."""
 
-    def __init__(self, host: Host, reading: Reading, settings: LeaderSettings, context: Context) -> None:
+    def __init__(self, host: Host, context: Context) -> None:
         self._host = host
-        self._reading = reading
         self._context = context
-        self._outbox: Outbox[pb.FetchStreamResponse] = Outbox(settings.stream_backlog_bytes)
-        self._backlog = settings.stream_backlog_answers
+        self._outbox: Outbox[pb.FetchStreamResponse] = Outbox(STREAM_BACKLOG_BYTES)
         self._stream_id = host.driver.calls.new_id()
         # Requests that the core has not answered in full, or closed because their partitions were named again.
         self._outstanding: set[int] = set()
@@ -142,7 +61,7 @@ class FetchPump:
 
     async def _read_all(self) -> None:
         while True:
-            await self._outbox.until_shorter_than(self._backlog)
+            await self._outbox.until_shorter_than(STREAM_BACKLOG_ANSWERS)
             message = await self._context.read()
             if message is grpc.aio.EOF:
                 break
@@ -158,10 +77,10 @@ class FetchPump:
     def _take(self, message: pb.FetchStreamRequest | Unread) -> None:
         driver = self._host.driver
         if isinstance(message, Unread):
-            self._refuse(_NO_CORRELATION, message.refusal)
+            self._refuse(NO_CORRELATION, message.refusal)
             return
         try:
-            asked = self._reading.fetch(message)
+            asked = read_fetch(message, self._host.topics)
             self._forget(read_forgotten(message.forgotten_topics_data, self._host.topics))
             if asked.unresolved:
                 self._put(message.correlation_id, asked, ())
@@ -208,7 +127,7 @@ class FetchPump:
     ) -> pb.FetchStreamResponse:
         answer = pb.FetchStreamResponse(correlation_id=correlation_id)
         try:
-            decoded = await self._reading.decoded(asked, served)
+            decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))
         except Refused as error:
             write_error(answer, error.refusal)
         else:

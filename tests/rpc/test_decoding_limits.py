@@ -8,11 +8,10 @@ import crc32c
 
 from strandline.core.errors import ErrorCode
 from strandline.core.types import Offset, TopicPartition
-from strandline.leader.reading import decode_records
 from strandline.records.batch import UNPACKED_RECORDS, stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
-from strandline.rpc.decoded import MOST_BYTES, Decoded
+from strandline.rpc.convert_records import MOST_BYTES, Decoded, decode_records
 
 TP0, TP1 = TopicPartition("id", 0), TopicPartition("id", 1)
 
