@@ -1,4 +1,4 @@
-"""Decides which batch of one partition is sent next, what an answer means for it, and when it is given up.
+"""Which batch of one partition is sent next, and when it is given up; `send_retry` decides what a refusal means.
 
 Invariant: batches of a partition are attempted in the order of their sequences, at most ``max_in_flight``
 unanswered; a batch keeps identity and sequence through all its attempts and gets others only if every attempt
@@ -16,16 +16,13 @@ from collections import deque
 from collections.abc import Iterable
 
 from strandline.client.delivery import OutgoingBatch, ProducerIdentity
+from strandline.client.send_retry import AfterRefusal, after_refusal
 from strandline.client.view import Leader
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.rpc.channels import Backoff
 
 SEQUENCE_MODULUS = 1 << 31
-
-_SEQUENCE_REFUSED = frozenset(
-    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID}
-)
 
 
 class PartitionLane:
@@ -110,13 +107,20 @@ class PartitionLane:
         """The leader did not acknowledge this attempt; without an outcome it may have been appended."""
         batch.attempt, batch.last_refusal = None, refusal
         batch.may_have_appeared |= refusal.outcome is not Outcome.NOT_APPENDED
-        if refusal.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        decided = after_refusal(
+            refusal,
+            idempotent=self._idempotent,
+            may_have_appeared=batch.may_have_appeared,
+            behind_an_older=self._waits_for_an_older(batch),
+        )
+        if decided is AfterRefusal.ACKNOWLEDGED:
             self.acknowledged(batch, None, now_ms)
             return
-        if refusal.code in _SEQUENCE_REFUSED and self._idempotent:
-            self._sequence_refused(batch, refusal)
-        elif not self._may_retry(batch, refusal):
+        if decided is AfterRefusal.GIVEN_UP:
             self._give_up(batch, refusal.code, refusal.message)
+        elif decided is AfterRefusal.NUMBERED_AGAIN:
+            batch.identity, batch.sequence = None, None
+            self.is_draining = True
         self.is_stalled = True
         self._maybe_settle(now_ms)
 
@@ -124,23 +128,6 @@ class PartitionLane:
         """No answer will come; ``was_sent`` is False only if not a byte of the attempt left this process."""
         outcome = Outcome.MAY_APPEAR if was_sent else Outcome.NOT_APPENDED
         self.refused(batch, Refusal(ErrorCode.NETWORK_EXCEPTION, why, outcome), now_ms)
-
-    def _may_retry(self, batch: OutgoingBatch, refusal: Refusal) -> bool:
-        if batch.may_have_appeared and not self._idempotent:
-            # Without a sequence nobody could tell the second copy from the first.
-            return False
-        return refusal.retriable
-
-    def _sequence_refused(self, batch: OutgoingBatch, refusal: Refusal) -> None:
-        if self._waits_for_an_older(batch) and refusal.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # The gap is an older batch that was refused and goes again first.
-            return
-        if batch.may_have_appeared:
-            self._give_up(batch, refusal.code, refusal.message)
-            return
-        # Never written under its old number: it may have a new one.
-        batch.identity, batch.sequence = None, None
-        self.is_draining = True
 
     def _waits_for_an_older(self, batch: OutgoingBatch) -> bool:
         for other in self.in_flight:
