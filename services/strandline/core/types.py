@@ -81,6 +81,16 @@ class Rules:
     isr_join: IsrJoin = IsrJoin.CAUGHT_UP
     durability: Durability = Durability.FSYNC
 
+    @property
+    def loss_warning(self) -> str | None:
+        """What ``durability=page-cache`` costs, for logs and screens; None under ``fsync``."""
+        if self.durability is Durability.FSYNC:
+            return None
+        return (
+            "durability=page-cache acknowledges records before any disk holds them: a power loss of as many machines "
+            "as acknowledged a record loses it; durability=fsync does not"
+        )
+
 
 class TopicPartition(NamedTuple):
     """One log's key: the topic's id (a UUID in hex with dashes) and the partition's index.

@@ -18,7 +18,6 @@ import grpc
 import structlog
 
 from strandline.core import feature_levels
-from strandline.core.durability import loss_warning
 from strandline.core.effects import Emit
 from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
@@ -101,7 +100,7 @@ class ReplicaNode:
             PortTaken: an address is taken.
             TlsWrong: the files of TLS cannot be used, or name another node.
         """
-        if warning := loss_warning(self.settings.rules()):
+        if warning := self.settings.rules().loss_warning:
             _log.warning(warning, node_id=self.settings.node_id)
         self._tls = self._open_tls()
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
