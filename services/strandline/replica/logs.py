@@ -21,8 +21,7 @@ from strandline.runtime.clock import wall_ms
 from strandline.runtime.ports import Chunk, Opened
 from strandline.storage.checkpoint import CheckpointDamaged, LogName, read_topic_id
 from strandline.storage.directory import DataDirectory, OpenedLog
-from strandline.storage.disk import StorageDamaged, replace_file
-from strandline.storage.flush import FlushToken
+from strandline.storage.disk import FlushToken, StorageDamaged, replace_file
 from strandline.storage.log import Log, LogSettings
 
 METADATA_NAME = "metadata.snapshot"
