@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MAX_TIMESTAMP, MetadataImage, OffsetAnswer, TopicImage
 from strandline.core.offset_serving import settled
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
-from strandline.replica.log_settings import log_settings
 from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
 from strandline.runtime.aside import giving_way
 from strandline.runtime.clock import wall_ms
@@ -26,6 +26,15 @@ from strandline.storage.log import Log, LogSettings
 
 METADATA_NAME = "metadata.snapshot"
 _OPENING_THREADS = 4
+_SETTING_OF = {
+    "segment.bytes": "segment_bytes",
+    "segment.ms": "segment_ms",
+    "index.interval.bytes": "index_interval_bytes",
+    "retention.bytes": "retention_bytes",
+    "retention.ms": "retention_ms",
+}
+_UNLIMITED = frozenset({"retention_bytes", "retention_ms"})
+"""Fields in which Kafka's -1 means no limit."""
 _CHANGED = Refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     "the log was cut while a time was looked for; refresh metadata and ask again",
@@ -107,7 +116,7 @@ class DirectoryLogs:
                 log.settings = self._settings(topic.topic_id)
 
     def _settings(self, topic_id: str) -> LogSettings:
-        return log_settings(self._configs.get(topic_id, {}), self._defaults)
+        return _log_settings(self._configs.get(topic_id, {}), self._defaults)
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
         """The log of a partition, recovered at start or opened or made now."""
@@ -264,3 +273,13 @@ class DirectoryLogs:
         """Bytes of the batches between two offsets."""
         log = self._logs.get(tp)
         return log.bytes_between(start, end) if log is not None else 0
+
+
+def _log_settings(configs: Mapping[str, str], defaults: LogSettings) -> LogSettings:
+    """``defaults`` with what the topic says; a setting that this release does not know changes nothing."""
+    found: dict[str, int | None] = {}
+    for name, field in _SETTING_OF.items():
+        if name in configs:
+            value = int(configs[name])
+            found[field] = None if value < 0 and field in _UNLIMITED else value
+    return replace(defaults, **found)  # type: ignore[arg-type]  # the fields' names and types are in _SETTING_OF

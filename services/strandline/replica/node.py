@@ -28,10 +28,9 @@ from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
-from strandline.follower.dialing import DialledLeaders
+from strandline.follower.dialing import DialledLeaders, FollowerSettings
 from strandline.follower.servicer import SERVICE as FOLLOWER_SERVICE
 from strandline.follower.servicer import FollowerServicer
-from strandline.follower.settings import FollowerSettings
 from strandline.follower.tasks import LeaderLinks
 from strandline.leader.servicer import SERVICE as LEADER_SERVICE
 from strandline.leader.servicer import LeaderServicer
