@@ -156,15 +156,14 @@ class DirectoryLogs:
         """Write a batch as leader; returns whether it began a new segment."""
         log = self._logs[effect.tp]
         rolled = log.rolled
-        # The payload is opaque to the core; whoever raised the event made it a view of one batch.
-        log.append(((effect.header, effect.payload),), effect.base_offset, effect.leader_epoch)  # type: ignore[arg-type]
+        log.append(((effect.header, _view(effect.payload)),), effect.base_offset, effect.leader_epoch)
         return log.rolled != rolled
 
     def append_replicated(self, effect: AppendReplicated) -> bool:
         """Write the leader's bytes; returns whether they began a new segment."""
         log = self._logs[effect.tp]
         rolled = log.rolled
-        log.append_replicated(effect.payload, effect.batches)  # type: ignore[arg-type]  # as above
+        log.append_replicated(_view(effect.payload), effect.batches)
         return log.rolled != rolled
 
     def truncate(
@@ -273,6 +272,12 @@ class DirectoryLogs:
         """Bytes of the batches between two offsets."""
         log = self._logs.get(tp)
         return log.bytes_between(start, end) if log is not None else 0
+
+
+def _view(payload: object) -> memoryview:
+    """A batch's bytes. The core passes them on without looking, and a simulation passes other values."""
+    assert isinstance(payload, memoryview), f"{type(payload).__name__} cannot be written to a file"
+    return payload
 
 
 def _log_settings(configs: Mapping[str, str], defaults: LogSettings) -> LogSettings:
