@@ -137,7 +137,7 @@ class BatchHeader(NamedTuple):
 
     ``base_offset`` is the producer's own (0) and ``leader_epoch`` absent until a leader stamps them.
     ``size_bytes`` counts the whole batch, header included. A batch without a ``producer`` is not idempotent.
-    The core decides by the fields above ``attributes``; those from there on are for whoever checks the bytes.
+    The core decides by the fields above ``attributes``; those from there on are for checks of the bytes.
     """
 
     base_offset: Offset
