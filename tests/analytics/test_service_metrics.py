@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from strandline.metrics.families import FAMILIES, Role
-from strandline_analytics.service.figures import queue_figures
 from strandline_analytics.service.jobs import Cancelled, Job, JobQueue
+from strandline_analytics.service.process import queue_figures
 
 
 def _told(queue: JobQueue) -> dict[tuple[str, ...], float]:

@@ -32,8 +32,7 @@ from strandline.core.messages import (
     ReplicaState,
 )
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, Rules, TopicPartition
-from strandline.follower.dialing import DialledLeaders
-from strandline.follower.settings import FollowerSettings
+from strandline.follower.dialing import DialledLeaders, FollowerSettings
 from strandline.follower.tasks import LeaderLinks
 from strandline.records.batch import stamp
 from strandline.records.codec import NewRecord, encode_batch

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.records.batch import check_batch
+from strandline.records.batch import check_batch, with_producer
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
-from strandline.records.sequencing import with_producer
 
 RECORDS = [NewRecord(b"k", b"v" * 100, 5), NewRecord(None, b"w" * 100, 6, [("h", b"1")])]
 

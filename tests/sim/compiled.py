@@ -22,9 +22,9 @@ SOURCES = ROOT / "services" / "strandline"
 COPY = ROOT / ".venv" / "compiled"
 
 CORE = (
-    "durability", "epochs", "fetch_counts", "fetch_serving", "fetcher", "follower", "high_watermark", "hw_advances",
+    "epochs", "fetch_counts", "fetch_serving", "fetcher", "follower", "high_watermark", "hw_advances",
     "isr", "isr_channel", "leader", "metadata_follower", "node", "node_state", "offset_serving", "parked_fetches",
-    "produce_serving", "producers", "progress", "purgatory", "replica_log", "reporting", "samples", "sizes",
+    "produce_serving", "producers", "progress", "replica_log", "reporting", "samples", "sizes",
     "truncation",
 )  # fmt: skip
 SIM = (

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import grpc
 import structlog
 from pyspark.sql import SparkSession
 
 from strandline.core.messages import Endpoint
-from strandline.metrics.families import Role
+from strandline.metrics.families import QUESTIONS, QUESTIONS_WAITING, Role
+from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.health_port import HealthPort
@@ -22,8 +23,7 @@ from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, b
 from strandline.rpc.tls import TLS_OFF, open_tls
 from strandline_analytics.service.arrivals import Arrivals
 from strandline_analytics.service.engine import Engine
-from strandline_analytics.service.figures import queue_figures
-from strandline_analytics.service.jobs import JobQueue
+from strandline_analytics.service.jobs import JobQueue, JobState
 from strandline_analytics.service.live import LiveState
 from strandline_analytics.service.servicer import SERVICE, AnalyticsServicer
 from strandline_analytics.service.settings import AnalyticsSettings
@@ -140,3 +140,11 @@ def arrivals_of(spark: SparkSession, settings: AnalyticsSettings) -> Callable[[L
             state.take(rows)
 
     return look
+
+
+def queue_figures(queue: JobQueue) -> Iterator[Figure]:
+    """How many questions wait, and how those before them ended; every end is there from the start, as a zero."""
+    yield Figure(QUESTIONS_WAITING, queue.waiting)
+    for state in JobState:
+        if state.is_end:
+            yield Figure(QUESTIONS, queue.ended[state.value], (state.value,))

@@ -120,8 +120,6 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from strandline.core.durability import loss_warning
-
     image = seen.image
     verdict = Text("healthy", style="bold green") if seen.health.healthy else Text("not healthy", style="bold red")
     verdict.append(
@@ -129,7 +127,7 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
         f"durability {image.rules.durability.value}",
         style="not bold default",
     )
-    warning = loss_warning(image.rules)
+    warning = image.rules.loss_warning
     lines = [verdict, *([Text(f"WARNING  {warning}", style="bold red")] if warning else [])]
     lines += [Text(f"  {problem}", style="yellow") for problem in seen.health.problems]
     lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
@@ -184,14 +182,13 @@ def summary(image: MetadataImage) -> dict[str, int]:
 def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
     """The same for programs."""
     from strandline.cli.node import node_rows
-    from strandline.core.durability import loss_warning
 
     image, rows = seen.image, status_rows(seen, everything=everything)
     shown = [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]
     return {
         "healthy": seen.health.healthy,
         "problems": list(seen.health.problems),
-        "warning": loss_warning(image.rules),
+        "warning": image.rules.loss_warning,
         "cluster_id": image.cluster_id,
         "controller_epoch": image.controller_epoch,
         "summary": summary(image),

@@ -99,11 +99,10 @@ def setting_rows(role: RoleName, words: Sequence[str]) -> list[dict[str, Any]]:
 
 def rules_warning(rows: Sequence[dict[str, Any]]) -> str | None:
     """What must be said of a role that would start with these values; None if its rules lose nothing."""
-    from strandline.core.durability import loss_warning
     from strandline.core.types import Durability, Rules
 
     value = next((row["value"] for row in rows if row["setting"] == "durability"), None)
-    return loss_warning(Rules(durability=Durability(value))) if value else None
+    return Rules(durability=Durability(value)).loss_warning if value else None
 
 
 def settings_class(role: RoleName) -> type[ServiceSettings]:

@@ -16,7 +16,7 @@ import grpc
 from strandline.client.connecting import is_connected
 from strandline.client.delivery import OutgoingBatch
 from strandline.core.types import Acks
-from strandline.records.sequencing import with_producer
+from strandline.records.batch import with_producer
 from strandline.rpc.status import refusal_of
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub

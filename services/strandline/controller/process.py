@@ -29,7 +29,6 @@ from strandline.core import feature_levels
 from strandline.core.controller import ControllerCore
 from strandline.core.controller_events import ControllerStarted
 from strandline.core.controller_state import ClusterState
-from strandline.core.durability import loss_warning
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint
 from strandline.core.snapshots import cluster_snapshots
@@ -101,7 +100,7 @@ class ControllerProcess:
         rules = self._rules(state)
         if self._tls is not None and state is not None:
             self._tls.must_be(CallerRole.CONTROLLER, cluster_id=state.header.cluster_id)
-        if warning := loss_warning(rules):
+        if warning := rules.loss_warning:
             _log.warning(warning)
         self._bind()
         self.sink = EventSink(

@@ -81,6 +81,16 @@ class Rules:
     isr_join: IsrJoin = IsrJoin.CAUGHT_UP
     durability: Durability = Durability.FSYNC
 
+    @property
+    def loss_warning(self) -> str | None:
+        """What ``durability=page-cache`` costs, for logs and screens; None under ``fsync``."""
+        if self.durability is Durability.FSYNC:
+            return None
+        return (
+            "durability=page-cache acknowledges records before any disk holds them: a power loss of as many machines "
+            "as acknowledged a record loses it; durability=fsync does not"
+        )
+
 
 class TopicPartition(NamedTuple):
     """One log's key: the topic's id (a UUID in hex with dashes) and the partition's index.
@@ -127,7 +137,7 @@ class BatchHeader(NamedTuple):
 
     ``base_offset`` is the producer's own (0) and ``leader_epoch`` absent until a leader stamps them.
     ``size_bytes`` counts the whole batch, header included. A batch without a ``producer`` is not idempotent.
-    The core decides by the fields above ``attributes``; those from there on are for whoever checks the bytes.
+    The core decides by the fields above ``attributes``; those from there on are for checks of the bytes.
     """
 
     base_offset: Offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, cast
 
 import grpc
@@ -11,8 +12,7 @@ from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendLi
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint, EpochEndAnswer, OffsetAnswer, ReplicaState
 from strandline.core.types import NodeId
-from strandline.follower.settings import FollowerSettings
-from strandline.rpc.channels import Channels, call
+from strandline.rpc.channels import Backoff, Channels, call
 from strandline.rpc.convert_errors import read_error
 from strandline.rpc.convert_fetch import fetch_stream_message, forget_message, read_fetched
 from strandline.rpc.convert_offsets import (
@@ -29,6 +29,23 @@ from strandline.runtime.ports import FetchReply
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 from strandline.v1 import partition_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerSettings:
+    """Durations in ms."""
+
+    question_deadline_ms: int = 5_000
+    """Deadline of OffsetForLeaderEpoch and ListOffsets."""
+    reconnect_backoff_ms: int = 20
+    reconnect_backoff_max_ms: int = 1_000
+    ping_every_ms: int = 2_000
+    ping_timeout_ms: int = 2_000
+    """A leader that does not answer a ping for so long is given up, though its kernel still acks TCP."""
+
+    def backoff(self) -> Backoff:
+        """The waits between one stream to a leader and the next."""
+        return Backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms)
 
 
 class FetchCall:

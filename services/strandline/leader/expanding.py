@@ -44,8 +44,8 @@ async def _refusal(host: Host, part: ProducePartition) -> Refusal | None:
     from strandline.records.compression import expanded_bytes
     from strandline.records.expansion import expansion_of
 
-    payload = memoryview(part.payload)  # type: ignore[arg-type]  # opaque to the core only
-    codec, body = codec_of(part.header), payload[HEADER_BYTES:]
+    assert isinstance(part.payload, memoryview), "a batch that was read from a message is a view of its bytes"
+    codec, body = codec_of(part.header), part.payload[HEADER_BYTES:]
     limit = int(host.topics.configs_of(part.tp.topic_id).get(MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES))
     least, most = expansion_of(codec, body)
     if least > limit:

@@ -21,7 +21,7 @@ from strandline.rpc.addressing import read_forgotten
 from strandline.rpc.convert_errors import write_error
 from strandline.rpc.convert_fetch import FetchAsked, fetch_topics, read_fetch
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
-from strandline.rpc.limits import STREAM_BACKLOG_ANSWERS, STREAM_BACKLOG_BYTES
+from strandline.rpc.limits import STREAM_BACKLOG_ANSWERS
 from strandline.runtime.aside import giving_way
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
@@ -39,7 +39,7 @@ class FetchPump:
     def __init__(self, host: Host, context: Context) -> None:
         self._host = host
         self._context = context
-        self._outbox: Outbox[pb.FetchStreamResponse] = Outbox(STREAM_BACKLOG_BYTES)
+        self._outbox: Outbox[pb.FetchStreamResponse] = Outbox()
         self._stream_id = host.driver.calls.new_id()
         # Requests that the core has not answered in full, or closed because their partitions were named again.
         self._outstanding: set[int] = set()

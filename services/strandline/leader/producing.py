@@ -25,7 +25,7 @@ from strandline.rpc.convert_produce import (
     refused_stream_answer,
 )
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
-from strandline.rpc.limits import PRODUCE_STREAM_OUTSTANDING, STREAM_BACKLOG_ANSWERS, STREAM_BACKLOG_BYTES
+from strandline.rpc.limits import PRODUCE_STREAM_OUTSTANDING, STREAM_BACKLOG_ANSWERS
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
@@ -65,7 +65,7 @@ class ProducePump:
     def __init__(self, host: Host, context: Context) -> None:
         self._host = host
         self._context = context
-        self._outbox: Outbox[pb.ProduceStreamResponse] = Outbox(STREAM_BACKLOG_BYTES)
+        self._outbox: Outbox[pb.ProduceStreamResponse] = Outbox()
         self._outstanding: set[int] = set()
         self._answered = asyncio.Event()
 

@@ -37,6 +37,10 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _STAMP = struct.Struct(">qii")
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_AT = 43
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
 _CRC_FROM = 21
 _new = tuple.__new__
 
@@ -235,6 +239,16 @@ def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, p
     """Write base offset and leader epoch into the batch at ``position``; the CRC does not cover them."""
     (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
     _STAMP.pack_into(buffer, position, base_offset, length, leader_epoch)
+
+
+def with_producer(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    """A copy of one whole batch (v2) under this identity (KIP-98); its records are copied once."""
+    view = memoryview(batch)
+    header, records = bytearray(view[:HEADER_BYTES]), view[HEADER_BYTES:]
+    _PRODUCER.pack_into(header, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    crc = crc32c.crc32c(records, crc32c.crc32c(header[_CRC_FROM:]))
+    _CRC.pack_into(header, _CRC_AT, crc)
+    return b"".join((header, records))
 
 
 def _check_integrity(view: memoryview, header: BatchHeader) -> None:

@@ -8,25 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MAX_TIMESTAMP, MetadataImage, OffsetAnswer, TopicImage
 from strandline.core.offset_serving import settled
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
-from strandline.replica.log_settings import log_settings
 from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
 from strandline.runtime.aside import giving_way
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.ports import Chunk, Opened
 from strandline.storage.checkpoint import CheckpointDamaged, LogName, read_topic_id
 from strandline.storage.directory import DataDirectory, OpenedLog
-from strandline.storage.disk import StorageDamaged, replace_file
-from strandline.storage.flush import FlushToken
+from strandline.storage.disk import FlushToken, StorageDamaged, replace_file
 from strandline.storage.log import Log, LogSettings
 
 METADATA_NAME = "metadata.snapshot"
 _OPENING_THREADS = 4
+_SETTING_OF = {
+    "segment.bytes": "segment_bytes",
+    "segment.ms": "segment_ms",
+    "index.interval.bytes": "index_interval_bytes",
+    "retention.bytes": "retention_bytes",
+    "retention.ms": "retention_ms",
+}
+_UNLIMITED = frozenset({"retention_bytes", "retention_ms"})
+"""Fields in which Kafka's -1 means no limit."""
 _CHANGED = Refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     "the log was cut while a time was looked for; refresh metadata and ask again",
@@ -108,7 +116,7 @@ class DirectoryLogs:
                 log.settings = self._settings(topic.topic_id)
 
     def _settings(self, topic_id: str) -> LogSettings:
-        return log_settings(self._configs.get(topic_id, {}), self._defaults)
+        return _log_settings(self._configs.get(topic_id, {}), self._defaults)
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
         """The log of a partition, recovered at start or opened or made now."""
@@ -148,15 +156,14 @@ class DirectoryLogs:
         """Write a batch as leader; returns whether it began a new segment."""
         log = self._logs[effect.tp]
         rolled = log.rolled
-        # The payload is opaque to the core; whoever raised the event made it a view of one batch.
-        log.append(((effect.header, effect.payload),), effect.base_offset, effect.leader_epoch)  # type: ignore[arg-type]
+        log.append(((effect.header, _view(effect.payload)),), effect.base_offset, effect.leader_epoch)
         return log.rolled != rolled
 
     def append_replicated(self, effect: AppendReplicated) -> bool:
         """Write the leader's bytes; returns whether they began a new segment."""
         log = self._logs[effect.tp]
         rolled = log.rolled
-        log.append_replicated(effect.payload, effect.batches)  # type: ignore[arg-type]  # as above
+        log.append_replicated(_view(effect.payload), effect.batches)
         return log.rolled != rolled
 
     def truncate(
@@ -265,3 +272,19 @@ class DirectoryLogs:
         """Bytes of the batches between two offsets."""
         log = self._logs.get(tp)
         return log.bytes_between(start, end) if log is not None else 0
+
+
+def _view(payload: object) -> memoryview:
+    """A batch's bytes. The core passes them on without looking, and a simulation passes other values."""
+    assert isinstance(payload, memoryview), f"{type(payload).__name__} cannot be written to a file"
+    return payload
+
+
+def _log_settings(configs: Mapping[str, str], defaults: LogSettings) -> LogSettings:
+    """``defaults`` with what the topic says; a setting that this release does not know changes nothing."""
+    found: dict[str, int | None] = {}
+    for name, field in _SETTING_OF.items():
+        if name in configs:
+            value = int(configs[name])
+            found[field] = None if value < 0 and field in _UNLIMITED else value
+    return replace(defaults, **found)  # type: ignore[arg-type]  # the fields' names and types are in _SETTING_OF

@@ -18,7 +18,6 @@ import grpc
 import structlog
 
 from strandline.core import feature_levels
-from strandline.core.durability import loss_warning
 from strandline.core.effects import Emit
 from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
@@ -29,10 +28,9 @@ from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
-from strandline.follower.dialing import DialledLeaders
+from strandline.follower.dialing import DialledLeaders, FollowerSettings
 from strandline.follower.servicer import SERVICE as FOLLOWER_SERVICE
 from strandline.follower.servicer import FollowerServicer
-from strandline.follower.settings import FollowerSettings
 from strandline.follower.tasks import LeaderLinks
 from strandline.leader.servicer import SERVICE as LEADER_SERVICE
 from strandline.leader.servicer import LeaderServicer
@@ -101,7 +99,7 @@ class ReplicaNode:
             PortTaken: an address is taken.
             TlsWrong: the files of TLS cannot be used, or name another node.
         """
-        if warning := loss_warning(self.settings.rules()):
+        if warning := self.settings.rules().loss_warning:
             _log.warning(warning, node_id=self.settings.node_id)
         self._tls = self._open_tls()
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)

@@ -17,8 +17,6 @@ MAX_CONCURRENT_STREAMS = 100
 
 STREAM_BACKLOG_ANSWERS = 1_000
 """Answers that one stream may have waiting for its reader; beyond it the stream is not read further."""
-STREAM_BACKLOG_BYTES = 32 << 20
-"""Records that one stream may have waiting for its reader."""
 PRODUCE_STREAM_OUTSTANDING = 1_000
 """Unanswered messages of one ProduceStream; beyond it the stream is not read further."""
 

@@ -1,11 +1,12 @@
-"""Decides which segment of a log holds an offset, and walks over their borders.
+"""Which segment of a log holds an offset, and which of them no sync covers yet (M55).
 
-Invariant: the segments are in order and dense, each beginning where the one before it ends; the last one
-is active, and there is always one.
+Invariants: the segments are in order and dense, each beginning where the one before it ends; the last one is active,
+and there is always one. What was written, created or removed is covered by the next sync that is issued.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from strandline.core.types import BatchHeader, Offset
-from strandline.storage.flush import UnsyncedFiles
+from strandline.storage.disk import FlushToken, close_all
 from strandline.storage.scan import StoredBatch
 from strandline.storage.segment import Segment
 from strandline.storage.time_search import Part
+
+_MAX_REMOVED = 8
 
 
 class FoundBatch(NamedTuple):
@@ -29,6 +32,79 @@ class FoundBatch(NamedTuple):
     def header(self) -> BatchHeader:
         """The batch's header."""
         return self.batch.header
+
+
+class _Issued(NamedTuple):
+    """A commit under way: the segments it covers with their counts of writes, and the count of directory entries."""
+
+    token: FlushToken
+    covers: dict[Segment, int]
+    entries: int
+
+
+class UnsyncedFiles:
+    """Which segments and directory entries of one log no finished sync covers."""
+
+    __slots__ = ("_directory", "_entries", "_entries_synced", "_issued", "_removed_fds", "_segments")
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._segments: set[Segment] = set()
+        # Counts created and removed entries; synced <= counted.
+        self._entries = 0
+        self._entries_synced = 0
+        self._issued: list[_Issued] = []
+        # For the next token's worker to close; bounded, since under page-cache no token may come.
+        self._removed_fds: list[int] = []
+
+    def wrote(self, segment: Segment) -> None:
+        """A segment has bytes that are not durable."""
+        self._segments.add(segment)
+
+    def removed(self, segment: Segment) -> None:
+        """A segment is gone; its bytes need no sync, its missing entry does."""
+        self._segments.discard(segment)
+        self._entries += 1
+        self._removed_fds.append(segment.detach())
+        if len(self._removed_fds) > _MAX_REMOVED:
+            os.close(self._removed_fds.pop(0))
+
+    def created(self, segment: Segment) -> None:
+        """A segment was made; its entry needs a sync."""
+        self._segments.add(segment)
+        self._entries += 1
+
+    def issue(self, leo: Offset) -> FlushToken:
+        """A token over everything that no finished one covers; one under way does not count as finished."""
+        self._settle()
+        files = [(os.dup(segment.fd), segment.path) for segment in self._segments]
+        directory = self._directory if self._entries > self._entries_synced else None
+        covers = {segment: segment.writes for segment in self._segments}
+        removed_fds, self._removed_fds = self._removed_fds, []
+        token = FlushToken(leo, files, directory, removed_fds)
+        self._issued.append(_Issued(token, covers, self._entries))
+        return token
+
+    def sync_now(self) -> None:
+        """Make everything durable, on this thread.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        self.issue(Offset(0)).sync()
+        self._settle()
+
+    def close(self) -> None:
+        """Give back the descriptors of removed segments."""
+        close_all(self._removed_fds)
+
+    def _settle(self) -> None:
+        for issued in [issued for issued in self._issued if issued.token.done]:
+            self._issued.remove(issued)
+            self._entries_synced = max(self._entries_synced, issued.entries)
+            for segment, writes in issued.covers.items():
+                if segment.writes == writes:
+                    self._segments.discard(segment)
 
 
 class SegmentChain:

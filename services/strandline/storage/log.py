@@ -16,8 +16,7 @@ from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, 
 from strandline.records.batch import STAMP_BYTES, Batch, check_replicated, stamp_prefix
 from strandline.storage.chain import FoundBatch, SegmentChain
 from strandline.storage.checkpoint import DirectoryCheckpoints, write_epochs
-from strandline.storage.disk import sync_directory
-from strandline.storage.flush import FlushToken
+from strandline.storage.disk import FlushToken, sync_directory
 from strandline.storage.layout import (
     DELETED_SUFFIX,
     log_name,
