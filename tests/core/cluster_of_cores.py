@@ -45,6 +45,7 @@ from strandline.core.types import (
     Rules,
     TopicPartition,
 )
+from strandline.observe.reporting import Reporting
 from strandline.runtime.log_performers import Found, LogPerformers
 from strandline.runtime.ports import Opened
 from strandline.sim.disk import Disk, LogFile
@@ -150,7 +151,7 @@ class Cluster:
         self.lives[node] += 1
         self.flushes[node] = []
         self.effects.setdefault(node, [])
-        self.cores[node] = NodeCore(node_id=NodeId(node), rules=self.rules, timings=self.timings)
+        self.cores[node] = NodeCore(node_id=NodeId(node), rules=self.rules, timings=self.timings, observe=Reporting)
         self.step(node, events.Registered(self.now, CLUSTER, node_epoch(node, self.lives[node]), 1))
 
     def crash(self, node: int, *, keep: int | None = None, tp: TopicPartition = TP) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.hw_advances import BUCKET_MS, EXACT_PER_S, HwAdvances
 from strandline.core.types import NodeId, Offset
+from strandline.observe.hw_advances import BUCKET_MS, EXACT_PER_S, HwAdvances
 
 
 def _play(gaps_ms: list[int]) -> tuple[list[dict[str, Any]], list[int]]:

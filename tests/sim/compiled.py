@@ -22,19 +22,20 @@ SOURCES = ROOT / "services" / "strandline"
 COPY = ROOT / ".venv" / "compiled"
 
 CORE = (
-    "epochs", "fetch_counts", "fetch_serving", "fetcher", "follower", "high_watermark", "hw_advances",
+    "epochs", "fetch_serving", "fetcher", "follower", "high_watermark",
     "isr", "isr_channel", "leader", "metadata_follower", "node", "node_state", "offset_serving", "parked_fetches",
-    "produce_serving", "producers", "progress", "replica_log", "reporting", "samples", "sizes",
+    "produce_serving", "producers", "progress", "replica_log", "sizes",
     "truncation",
 )  # fmt: skip
 SIM = (
     "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "history", "machine",
     "memory_logs", "metadata_checks", "names", "network", "timeline", "virtual_loop", "world",
 )  # fmt: skip
+OBSERVE = ("fetch_counts", "hw_advances", "reporting", "samples")
 RUNTIME = ("calls",)
 MODULES = tuple(
     f"strandline/{package}/{name}.py"
-    for package, names in (("core", CORE), ("sim", SIM), ("runtime", RUNTIME))
+    for package, names in (("core", CORE), ("observe", OBSERVE), ("sim", SIM), ("runtime", RUNTIME))
     for name in names
 )
 

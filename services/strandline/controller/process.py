@@ -31,13 +31,13 @@ from strandline.core.controller_events import ControllerStarted
 from strandline.core.controller_state import ClusterState
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint
-from strandline.core.snapshots import cluster_snapshots
 from strandline.core.truncation import historic_fault
 from strandline.core.types import Rules
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
+from strandline.observe.snapshots import cluster_snapshots
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.convert_metadata import write_image
 from strandline.rpc.health_port import HealthPort

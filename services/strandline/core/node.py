@@ -56,10 +56,10 @@ from strandline.core.log_reporter import LogReporter
 from strandline.core.messages import MetadataImage, PartitionView, ProposedIsr, ReplicaStateView
 from strandline.core.metadata_follower import MetadataFollower
 from strandline.core.node_state import NodeState
+from strandline.core.observer import NobodyObserves, Observe
 from strandline.core.offset_serving import OffsetServing
 from strandline.core.produce_serving import ProduceServing
 from strandline.core.replica_log import ReplicaLog
-from strandline.core.reporting import Reporting
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, NodeId, Rules, TopicPartition
 from strandline.core.views import partition_view, replica_view
@@ -72,13 +72,19 @@ class NodeCore:
     """Leader and follower behaviour of every partition on one data node."""
 
     def __init__(
-        self, *, node_id: NodeId, rules: Rules, timings: NodeTimings, seen: MetadataImage | None = None
+        self,
+        *,
+        node_id: NodeId,
+        rules: Rules,
+        timings: NodeTimings,
+        seen: MetadataImage | None = None,
+        observe: Observe = NobodyObserves,
     ) -> None:
         """``seen``: the newest metadata this node stored in an earlier life; nothing older is believed (TR18)."""
         self.state = NodeState(node_id, rules, timings)
         self._fsync = rules.durability is Durability.FSYNC
         self._produce = ProduceServing(self.state)
-        self._reports = Reporting(self.state)
+        self._reports = observe(self.state)
         self._fetches = FetchServing(self.state)
         self._offsets = OffsetServing(self.state)
         self._deletions = DeleteServing(self.state)

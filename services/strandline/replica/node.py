@@ -23,7 +23,6 @@ from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.node import NodeCore
-from strandline.core.samples import leader_snapshot
 from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
@@ -34,6 +33,8 @@ from strandline.follower.servicer import FollowerServicer
 from strandline.follower.tasks import LeaderLinks
 from strandline.leader.servicer import SERVICE as LEADER_SERVICE
 from strandline.leader.servicer import LeaderServicer
+from strandline.observe.reporting import Reporting
+from strandline.observe.samples import leader_snapshot
 from strandline.replica.logs import DirectoryLogs
 from strandline.replica.readiness import Readiness
 from strandline.replica.role_lines import following, tell_following
@@ -132,7 +133,11 @@ class ReplicaNode:
     def _wire(self, seen: MetadataImage | None) -> None:
         settings = self.settings
         core = self._core = NodeCore(
-            node_id=NodeId(settings.node_id), rules=settings.rules(), timings=settings.timings(), seen=seen
+            node_id=NodeId(settings.node_id),
+            rules=settings.rules(),
+            timings=settings.timings(),
+            seen=seen,
+            observe=Reporting,
         )
         self.driver: Driver[Core] = Driver(
             core,

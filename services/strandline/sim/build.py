@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from strandline.core.controller import ControllerCore
 from strandline.core.controller_effects import ControllerEffect
@@ -15,6 +16,7 @@ from strandline.core.election import Elected, ElectionType
 from strandline.core.leadership import install
 from strandline.core.node import NodeCore
 from strandline.core.types import NodeId, Rules, TopicPartition
+from strandline.observe.reporting import Reporting
 
 
 class ElectableController(ControllerCore):
@@ -30,11 +32,15 @@ class ElectableController(ControllerCore):
         return self._commit(draft)
 
 
+OBSERVED_NODE = partial(NodeCore, observe=Reporting)
+"""A data node's core as services make it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
     """How to make the cores of a world."""
 
-    node_core: Callable[..., NodeCore] = NodeCore
+    node_core: Callable[..., NodeCore] = OBSERVED_NODE
     controller_core: Callable[[ClusterState | None, Rules, ControllerTimings], ElectableController] = (
         ElectableController
     )

@@ -19,6 +19,7 @@ from strandline.core.effects import Effect, Emit
 from strandline.core.node import NodeCore
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, Rules, TopicPartition
+from strandline.observe.reporting import Reporting
 from strandline.sim.scenario.clients import Clients
 from strandline.sim.scenario.control import Control
 from strandline.sim.scenario.nodes import TP, Actor, Names
@@ -192,7 +193,9 @@ class Stage:
         if registered is None:
             return False
         disk.is_unclean = False
-        actor.core = NodeCore(node_id=actor.node_id, rules=self.rules, timings=actor.timings, seen=disk.seen)
+        actor.core = NodeCore(
+            node_id=actor.node_id, rules=self.rules, timings=actor.timings, seen=disk.seen, observe=Reporting
+        )
         self._sights[actor.name] = Sight()
         self.step(actor, replace(registered, now_ms=self.now_ms))
         self.control.watch(actor)

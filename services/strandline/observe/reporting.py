@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from strandline.core.effects import Effect, Emit
-from strandline.core.fetch_counts import COUNT_MS, FetchCounts
-from strandline.core.hw_advances import Advance, HwAdvances
 from strandline.core.leader import LeaderReplica
 from strandline.core.messages import FetchResult
 from strandline.core.node_state import NodeState
-from strandline.core.samples import leader_epochs, local_sample, look_of, member, replica_samples
 from strandline.core.types import NodeId, Offset, TopicPartition
+from strandline.observe.fetch_counts import COUNT_MS, FetchCounts
+from strandline.observe.hw_advances import Advance, HwAdvances
+from strandline.observe.samples import leader_epochs, local_sample, look_of, member, replica_samples
 
 STALL_MS = 1_000
 """A HW that stood still for so long with records above it stalled; the end of that is sampled."""
