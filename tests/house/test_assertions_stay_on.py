@@ -20,8 +20,6 @@ ENTRY_POINTS = [
     "strandline.cli.submit",
     "strandline.console",
     "strandline.controller",
-    "strandline.follower",
-    "strandline.leader",
     "strandline.replica",
     "strandline_analytics.report",
 ]

@@ -39,7 +39,8 @@ def test_several_batches_of_one_payload_lie_one_behind_the_other(build) -> None:
     """One append of a payload with several batches gives dense offsets."""
     log = build.log()
     payload = b"".join(encode_batch([NewRecord(None, b"v", 1)] * count) for count in (1, 2, 3))
-    leo = log.append(split_batches(payload), Offset(0), LeaderEpoch(1))
+    log.append(split_batches(payload), Offset(0), LeaderEpoch(1))
+    leo = log.leo
 
     assert leo == 6
     assert [header.base_offset for header, _ in split_batches(log.read(Offset(0), 9_999, leo).payload)] == [0, 1, 3]
@@ -170,7 +171,22 @@ def test_segments_roll_by_size_and_by_time(build, fill) -> None:
 
     assert by_size == [0, 6]
     assert log.active_segment.base_offset == 8
-    assert log.rolled == 2
+
+
+def test_an_append_says_whether_a_segment_began(build, tmp_path) -> None:
+    """The producer state is saved then: by a leader, and by a follower that writes the leader's bytes."""
+    (tmp_path / "other").mkdir()
+    follower = type(build)(tmp_path / "other")
+    led, copy = build.log(segment_bytes=400), follower.log(segment_bytes=400)
+    began, copied = [], []
+    for _ in range(6):
+        began.append(led.append(split_batches(encode_batch([NewRecord(None, b"v" * 100, 1)])), led.leo, LeaderEpoch(1)))
+        copied.append(copy.append_replicated(led.read(copy.leo, 1, led.leo).payload))
+
+    follower.close()
+
+    assert began == copied
+    assert began.count(True) == len(led.segments) - 1 > 0
 
 
 def test_byte_distance_is_exact_at_batch_borders(build, fill) -> None:

@@ -154,17 +154,12 @@ class DirectoryLogs:
 
     def append(self, effect: Append) -> bool:
         """Write a batch as leader; returns whether it began a new segment."""
-        log = self._logs[effect.tp]
-        rolled = log.rolled
-        log.append(((effect.header, _view(effect.payload)),), effect.base_offset, effect.leader_epoch)
-        return log.rolled != rolled
+        batch = effect.header, _view(effect.payload)
+        return self._logs[effect.tp].append((batch,), effect.base_offset, effect.leader_epoch)
 
     def append_replicated(self, effect: AppendReplicated) -> bool:
         """Write the leader's bytes; returns whether they began a new segment."""
-        log = self._logs[effect.tp]
-        rolled = log.rolled
-        log.append_replicated(_view(effect.payload), effect.batches)
-        return log.rolled != rolled
+        return self._logs[effect.tp].append_replicated(_view(effect.payload), effect.batches)
 
     def truncate(
         self, tp: TopicPartition, offset: Offset, *, durable: bool

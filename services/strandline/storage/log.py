@@ -69,8 +69,6 @@ class Log:
         self.directory = directory
         self.settings = settings
         self.name = log_name(directory)
-        self.rolled = 0
-        """How many segments were begun by appends since the log was opened."""
         self._checkpoints = checkpoints
         self._segments = segments
         self._log_start_offset = log_start_offset
@@ -160,25 +158,25 @@ class Log:
 
     def append(
         self, batches: Sequence[Batch | tuple[BatchHeader, memoryview]], base_offset: Offset, leader_epoch: LeaderEpoch
-    ) -> Offset:
-        """Append producers' batches as leader: stamp offset and epoch, copy nothing. Returns the new LEO.
+    ) -> bool:
+        """Append producers' batches as leader: stamp offset and epoch, copy nothing. Returns whether a segment began.
 
         Raises:
             StorageFailed: the disk failed.
         """
         assert base_offset == self.leo, f"append at {base_offset} to a log that ends at {self.leo}"
         headers = [header for header, _ in batches]
-        self._make_room(headers)
+        rolled = self._make_room(headers)
         buffers: list[bytes | memoryview] = []
         offset: int = base_offset
         for header, view in batches:
             buffers += (stamp_prefix(header.size_bytes, offset, leader_epoch), view[STAMP_BYTES:])
             offset += header.record_count
         self._write(buffers, headers)
-        return self.leo
+        return rolled
 
-    def append_replicated(self, payload: bytes | memoryview, batches: Sequence[BatchHeader] | None = None) -> Offset:
-        """Append the very bytes a leader sent. Returns the new LEO.
+    def append_replicated(self, payload: bytes | memoryview, batches: Sequence[BatchHeader] | None = None) -> bool:
+        """Append the very bytes a leader sent. Returns whether a segment began.
 
         Without ``batches`` the payload is checked first (CRC, dense offsets, epochs); with them, the headers
         of a payload that `records.batch.check_replicated` accepted, it is not checked again.
@@ -190,38 +188,37 @@ class Log:
         if batches is None:
             batches = [header for header, _ in check_replicated(payload, self.leo)]
         if not batches:
-            return self.leo
+            return False
         assert batches[0].base_offset == self.leo, (
             f"append at {batches[0].base_offset} to a log that ends at {self.leo}"
         )
-        self._make_room(batches)
+        rolled = self._make_room(batches)
         self._write([payload], batches)
-        return self.leo
+        return rolled
 
-    def roll(self) -> None:
-        """Begin a new segment at the LEO, unless the active one is empty.
+    def roll(self) -> bool:
+        """Begin a new segment at the LEO, unless the active one is empty. Returns whether it began.
 
         Raises:
             StorageFailed: the disk failed.
         """
         if not self.active_segment.size_bytes:
-            return
+            return False
         self.active_segment.save_indexes()
         self._segments.add(self.leo)
-        self.rolled += 1
+        return True
 
-    def _make_room(self, batches: Sequence[BatchHeader]) -> None:
+    def _make_room(self, batches: Sequence[BatchHeader]) -> bool:
         segment = self._segments.active
         if not segment.size_bytes:
-            return
+            return False
         size = sum(header.size_bytes for header in batches)
         last = batches[-1].max_timestamp_ms
         first = segment.first_timestamp_ms()
         is_old = first is not None and first >= 0 and last - first > self.settings.segment_ms
         is_full = segment.size_bytes + size > self.settings.segment_bytes
         is_long = segment.next_offset - segment.base_offset + sum(h.record_count for h in batches) > MAX_SEGMENT_BYTES
-        if is_full or is_old or is_long:
-            self.roll()
+        return self.roll() if is_full or is_old or is_long else False
 
     def _write(self, buffers: Sequence[bytes | memoryview], batches: Sequence[BatchHeader]) -> None:
         segment = self._segments.active
