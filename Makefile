@@ -78,7 +78,7 @@ campaigns: .venv/.installed ## simulate every profile over many seeds; writes in
 bench-sim: .venv/.installed ## measure the simulator: events per second of one core, every check on
 	@$(BIN)/python tests/bench/sim.py
 
-bench-analytics: .venv/.installed ## measure the twenty statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
+bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS))
 
 images: .venv/.installed ## build the container images [BASE=image JAVA=image]; deploy/README.md says more

@@ -59,7 +59,7 @@ def test_without_java_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_the_list_of_statistics_needs_no_input() -> None:
-    """`stats` alone lists all twenty."""
+    """`stats` alone lists all of them."""
     ran = CliRunner().invoke(app, ["analytics", "stats"])
 
     assert ran.exit_code == 0

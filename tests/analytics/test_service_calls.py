@@ -45,7 +45,7 @@ def busy(served: Served) -> Iterator[threading.Event]:
 
 
 def test_statistics_are_listed_by_pages(served: Served) -> None:
-    """All twenty come, in order, each with the columns that its rows have and their units."""
+    """All of them come, in order, each with the columns that its rows have and their units."""
     told, token = [], ""
     while not told or token:
         page = served.stub.ListStats(pb.ListStatsRequest(page_size=7, page_token=token), timeout=DEADLINE_S)

@@ -169,6 +169,7 @@ def _described(
     return Result(
         id=statistic.id,
         title=statistic.title,
+        headline=statistic.headline,
         definition=sys.modules[statistic.compute.__module__].__doc__ or "",
         declared=[Declared(name=v.name, unit=v.unit, meaning=v.meaning, is_extra=extra) for v, extra in declared],
         rows=rows,

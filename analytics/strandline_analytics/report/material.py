@@ -30,6 +30,8 @@ class Result:
 
     id: str
     title: str
+    headline: str
+    """The value whose course is drawn, and by which rows are sorted where not all fit."""
     definition: str
     declared: Sequence[Declared]
     rows: Sequence[Mapping[str, Any]] = ()

@@ -17,15 +17,6 @@ from strandline_analytics.report.shapes import Drawing
 
 MOST_ROWS = 24
 
-HEADLINES = {
-    "s01": "mean_records", "s02": "max_records", "s03": "max_us", "s04": "max_bytes", "s05": "max_records",
-    "s06": "clean_worst_max_records", "s07": "truncated_records", "s08": "shrinks", "s09": "removals",
-    "s10": "under_replicated_us", "s11": "write_unavailable_us", "s12": "out_us", "s13": "max_us", "s14": "max_us",
-    "s15": "removals", "s16": "leader_changes", "s17": "shrinks", "s18": "total_us", "s19": "total_max_us",
-    "s20": "max_us",
-}  # fmt: skip
-"""The value whose course is drawn, and by which rows are sorted where not all fit."""
-
 _SUMMED = frozenset({"removals", "out_us", "shrinks"})
 """Of several rows in one step, these are added up; of all others the largest counts."""
 
@@ -75,7 +66,7 @@ def stat_table(found: Result, material: Material) -> StatTable:
     values = [declared for declared in found.declared if not declared.is_extra]
     rows = [row for row in found.rows if not extra or row.get(extra[0].name) is not None]
     by_partition = any("partition" in row for row in rows)
-    headline = HEADLINES.get(found.id, values[0].name)
+    headline = found.headline
     shown = sorted(rows, key=lambda row: _place(row, extra))
     if len(rows) > MOST_ROWS:
         shown = sorted(rows, key=lambda row: -(row.get(headline) or 0))[:MOST_ROWS]

@@ -1,52 +1,14 @@
-"""The twenty statistics, each in the file of its name; `ALL` has them in their order."""
+"""The statistics, each in the file of its name (``s01_hw_lag``); a file that is added here is a statistic more."""
 
 from __future__ import annotations
 
-from strandline_analytics.stats import (
-    s01_hw_lag,
-    s02_follower_lag,
-    s03_hw_lag_time,
-    s04_bytes_above_hw,
-    s05_acked_uncommitted,
-    s06_potential_cut,
-    s07_actual_cut,
-    s08_isr_changes,
-    s09_removals_by_cause,
-    s10_isr_time,
-    s11_unavailability,
-    s12_rejoin_time,
-    s13_detection_delay,
-    s14_isr_updates,
-    s15_flaps,
-    s16_shrink_and_leader,
-    s17_incidents,
-    s18_stalls,
-    s19_failover_time,
-    s20_hw_propagation,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from strandline_analytics.stats.definition import Statistic
 
-_MODULES = (
-    s01_hw_lag,
-    s02_follower_lag,
-    s03_hw_lag_time,
-    s04_bytes_above_hw,
-    s05_acked_uncommitted,
-    s06_potential_cut,
-    s07_actual_cut,
-    s08_isr_changes,
-    s09_removals_by_cause,
-    s10_isr_time,
-    s11_unavailability,
-    s12_rejoin_time,
-    s13_detection_delay,
-    s14_isr_updates,
-    s15_flaps,
-    s16_shrink_and_leader,
-    s17_incidents,
-    s18_stalls,
-    s19_failover_time,
-    s20_hw_propagation,
-)
-ALL: dict[str, Statistic] = {module.STATISTIC.id: module.STATISTIC for module in _MODULES}
-"""Every statistic by its id, ``s01`` to ``s20``."""
+_FILES = sorted(file.name for file in iter_modules(__path__) if file.name[0] == "s" and file.name[1:3].isdecimal())
+_STATISTICS: tuple[Statistic, ...] = tuple(import_module(f"{__name__}.{name}").STATISTIC for name in _FILES)
+
+ALL: dict[str, Statistic] = {statistic.id: statistic for statistic in _STATISTICS}
+"""Every statistic by its id, ``s01`` and so on."""

@@ -36,11 +36,13 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """One of the twenty."""
+    """One of `stats.ALL`."""
 
     id: str
     name: str
     title: str
+    headline: str
+    """The value whose course the report draws, and by which rows are sorted where not all fit."""
     values: tuple[Value, ...]
     compute: Callable[[Silver, Scope], DataFrame]
     """From silver to one row per group of `Scope.columns` and ``extra``: the values and ``known_us``."""

@@ -38,6 +38,7 @@ STATISTIC = Statistic(
     id="s01",
     name="hw_lag_records",
     title="HW lag, records",
+    headline="mean_records",
     values=(
         Value("mean_records", "double", "records", "time-weighted mean of LEO - HW of the leader"),
         Value("p50_records", "bigint", "records", "time-weighted median"),

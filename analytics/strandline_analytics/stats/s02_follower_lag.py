@@ -37,6 +37,7 @@ STATISTIC = Statistic(
     id="s02",
     name="follower_lag_records",
     title="Follower lag per replica",
+    headline="max_records",
     extra=(
         Value("replica_id", "int", "node", "the replica"),
         Value("expected_state", "string", "", "member, catching_up, reassigning, down or observer"),

@@ -54,6 +54,7 @@ STATISTIC = Statistic(
     id="s03",
     name="hw_lag_time",
     title="HW lag, time",
+    headline="max_us",
     values=(
         Value("mean_us", "double", "us", "time-weighted mean age of the oldest uncommitted record, 0 if none"),
         Value("max_us", "bigint", "us", "largest age, the left limit at the end of an interval"),

@@ -34,6 +34,7 @@ STATISTIC = Statistic(
     id="s04",
     name="bytes_above_hw",
     title="Bytes above the HW",
+    headline="max_bytes",
     values=(
         Value("mean_bytes", "double", "bytes", "time-weighted mean of the bytes between HW and LEO of the leader"),
         Value("max_bytes", "bigint", "bytes", "largest value seen"),

@@ -36,6 +36,7 @@ STATISTIC = Statistic(
     id="s05",
     name="acked_uncommitted",
     title="Acknowledged but not committed",
+    headline="max_records",
     values=(
         Value("mean_records", "double", "records", "time-weighted mean of acked offset - HW, at least 0"),
         Value("p50_records", "bigint", "records", "time-weighted median"),

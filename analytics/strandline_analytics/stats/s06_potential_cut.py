@@ -56,6 +56,7 @@ STATISTIC = Statistic(
     id="s06",
     name="potential_cut",
     title="What a failover would have cut",
+    headline="clean_worst_max_records",
     values=(
         Value("clean_worst_mean_records", "double", "records", "time-weighted mean: LEO - the least LEO of a member"),
         Value("clean_worst_max_records", "bigint", "records", "largest of it"),

@@ -109,6 +109,7 @@ STATISTIC = Statistic(
     id="s07",
     name="actual_cut",
     title="What was cut",
+    headline="truncated_records",
     values=(
         Value("epochs", "bigint", "epochs", "leader epochs that started", counts=True),
         Value(

@@ -40,6 +40,7 @@ STATISTIC = Statistic(
     id="s08",
     name="isr_changes",
     title="Shrinks and expands of the ISR",
+    headline="shrinks",
     values=(
         Value("shrinks", "bigint", "transitions", "committed changes that removed at least one replica", counts=True),
         Value("expands", "bigint", "transitions", "committed changes that added at least one replica", counts=True),

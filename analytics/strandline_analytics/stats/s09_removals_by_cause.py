@@ -52,6 +52,7 @@ STATISTIC = Statistic(
     id="s09",
     name="removals_by_cause",
     title="Removals by cause",
+    headline="removals",
     extra=(
         Value("replica_id", "int", "node", "the replica that was removed"),
         Value("leader_id", "int", "node", "who led after the change; null if no leader"),

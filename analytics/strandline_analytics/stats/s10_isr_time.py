@@ -38,6 +38,7 @@ STATISTIC = Statistic(
     id="s10",
     name="isr_time",
     title="Time under-replicated, at and under the minimum, leaderless",
+    headline="under_replicated_us",
     values=(
         Value("full_us", "bigint", "us", "with a leader and every replica in the ISR"),
         Value("under_replicated_us", "bigint", "us", "the ISR smaller than RF, or no leader"),

@@ -45,6 +45,7 @@ STATISTIC = Statistic(
     id="s11",
     name="unavailability",
     title="Write and read unavailability",
+    headline="write_unavailable_us",
     values=(
         Value("write_unavailable_us", "bigint", "us", "under the minimum or leaderless: acks=all could not succeed"),
         Value("read_unavailable_us", "bigint", "us", "leaderless"),

@@ -89,6 +89,7 @@ STATISTIC = Statistic(
     id="s12",
     name="rejoin_time",
     title="Time to rejoin",
+    headline="out_us",
     extra=(Value("replica_id", "int", "node", "the replica that was out"),),
     values=(
         Value("rejoins", "bigint", "stays", "stays outside that began and ended in the window, by rejoining"),

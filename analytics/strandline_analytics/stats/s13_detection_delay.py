@@ -39,6 +39,7 @@ STATISTIC = Statistic(
     id="s13",
     name="detection_delay",
     title="Shrink detection delay",
+    headline="max_us",
     extra=(Value("removed_by", "string", "", "leader or controller: who started the change"),),
     values=(
         Value("removals", "bigint", "replicas", "removals"),

@@ -87,6 +87,7 @@ STATISTIC = Statistic(
     id="s14",
     name="isr_updates",
     title="Latency and failures of ISR updates",
+    headline="max_us",
     values=(
         Value("proposals", "bigint", "proposals", "AlterPartition proposals", counts=True),
         Value("committed", "bigint", "proposals", "committed by the controller", counts=True),

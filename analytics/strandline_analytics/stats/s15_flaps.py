@@ -54,6 +54,7 @@ STATISTIC = Statistic(
     id="s15",
     name="flaps",
     title="Flapping replicas",
+    headline="removals",
     extra=(Value("replica_id", "int", "node", "the replica"),),
     values=(
         Value("removals", "bigint", "replicas", "removals from the ISR"),

@@ -58,6 +58,7 @@ STATISTIC = Statistic(
     id="s16",
     name="shrink_and_leader",
     title="Shrinks and leader changes",
+    headline="leader_changes",
     values=(
         Value("leader_changes", "bigint", "changes", "committed changes of leader, also to no leader", counts=True),
         Value("simultaneous", "bigint", "changes", "with a shrink in the same partition epoch", counts=True),

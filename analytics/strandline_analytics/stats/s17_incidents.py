@@ -91,6 +91,7 @@ STATISTIC = Statistic(
     id="s17",
     name="incidents",
     title="Correlated incidents",
+    headline="shrinks",
     extra=(
         Value("began_us", "bigint", "us", "time of the first shrink of the chain"),
         Value("kind", "string", "", "planned if all of it was requested, else unplanned"),

@@ -122,6 +122,7 @@ STATISTIC = Statistic(
     id="s18",
     name="hw_stalls",
     title="HW stalls",
+    headline="total_us",
     values=(
         Value("episodes", "bigint", "episodes", "stalls of at least 1 s that overlap the window", counts=True),
         Value("total_us", "bigint", "us", "their time in the window", counts=True),

@@ -91,6 +91,7 @@ STATISTIC = Statistic(
     id="s19",
     name="failover_time",
     title="Failover time",
+    headline="total_max_us",
     values=(
         Value("leader_changes", "bigint", "changes", "changes to a leader", counts=True),
         Value("failovers", "bigint", "changes", "of them after a fence of the old leader", counts=True),

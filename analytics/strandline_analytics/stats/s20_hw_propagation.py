@@ -90,6 +90,7 @@ STATISTIC = Statistic(
     id="s20",
     name="hw_propagation",
     title="HW propagation to followers",
+    headline="max_us",
     extra=(Value("replica_id", "int", "node", "the follower"),),
     values=(
         Value("observations", "bigint", "samples", "first sights of a new HW at the follower"),

@@ -20,7 +20,7 @@ from strandline.cli import (
 )
 
 app = typer.Typer(
-    help="Query exported state events: twenty statistics, timelines and reports, by Spark.",
+    help="Query exported state events: statistics, timelines and reports, by Spark.",
     no_args_is_help=True,
 )
 

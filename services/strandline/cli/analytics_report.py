@@ -36,7 +36,7 @@ def report(
     steps: Annotated[int, typer.Option("--steps", min=1, max=200, help="Bars of each small chart.")] = 40,
     plain_progress: Annotated[bool, typer.Option("--plain-progress", hidden=True)] = False,
 ) -> None:
-    """Write a report of a window: verdict, incidents as lanes, the twenty statistics, and how each was computed."""
+    """Write a report of a window: verdict, incidents as lanes, the statistics, and how each was computed."""
     check_installed()
     start_us, end_us = window_us(start, end)
     if not out.resolve().parent.is_dir():

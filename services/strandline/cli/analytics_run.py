@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HOUR = read_duration("1h")
 
-Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which statistics; `all` for the twenty.")]
+Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which statistics; `all` for every one.")]
 OutDir = Annotated[str, typer.Option("--out", metavar="DIR|URI", help="Results go to DIR/results/stat=...")]
 
 Anew = Annotated[bool, typer.Option("--anew", help="Also compute hours whose files and version did not change.")]

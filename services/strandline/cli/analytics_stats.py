@@ -1,4 +1,4 @@
-"""`strandline analytics stats`: the twenty statistics listed, or some of them computed and shown.
+"""`strandline analytics stats`: the statistics listed, or some of them computed and shown.
 
 Invariant: the names of filters are those of `kafka-topics --describe`; a threshold is asked of the rows that are shown.
 """

@@ -1,4 +1,4 @@
-"""The twenty statistics a second time: in another engine, from the definitions of STATISTICS.md, over the same files.
+"""The statistics a second time: in another engine, from the definitions of STATISTICS.md, over the same files.
 
 One SQL file per statistic beside this one, over the tables of `tables.sql` and `samples.sql`. It shares no code with
 the Spark statistics but for what a result says of its columns (`Statistic.values`), which is what it is to agree with.

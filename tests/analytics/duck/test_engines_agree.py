@@ -1,4 +1,4 @@
-"""Spark and DuckDB compute the same twenty statistics from the same files."""
+"""Spark and DuckDB compute the same statistics from the same files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DuckDB's twenty statistics over a generated day: they are all there, and they add up."""
+"""DuckDB's statistics over a generated day: they are all there, and they add up."""
 
 from __future__ import annotations
 

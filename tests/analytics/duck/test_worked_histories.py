@@ -1,4 +1,4 @@
-"""Spark and DuckDB compute the same twenty statistics from the histories that were written by hand."""
+"""Spark and DuckDB compute the same statistics from the histories that were written by hand."""
 
 from __future__ import annotations
 

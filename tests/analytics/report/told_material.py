@@ -157,5 +157,11 @@ def _result(name: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> 
     ]
     steps = [{"window_start": BEGIN_US, "cluster_id": "c"} | dict.fromkeys(columns, 1)]
     return Result(
-        id=name, title=f"Title of {name}", definition="First.\n\nSecond.", declared=declared, rows=rows, steps=steps
+        id=name,
+        title=f"Title of {name}",
+        headline=next(each.name for each in declared if not each.is_extra),
+        definition="First.\n\nSecond.",
+        declared=declared,
+        rows=rows,
+        steps=steps,
     )
