@@ -1,4 +1,4 @@
-"""The statistics, each in the file of its name (``s01_hw_lag``); a file that is added here is a statistic more."""
+"""The statistics, each in a file named ``sNN_name``; a file that is added here is a statistic more."""
 
 from __future__ import annotations
 
