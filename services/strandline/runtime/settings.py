@@ -1,7 +1,7 @@
-"""Decides where a service's settings come from: flags, then `STRANDLINE_...` variables, then a file, then defaults.
+"""Where a service's settings come from: flags, then `STRANDLINE_...` variables, then a file, then defaults.
 
-Invariant: settings are read once, at the edge; inside the house they are frozen values. Every value knows its
-origin, so that nobody has to guess why a service behaves as it does.
+Invariant: settings are read once, at the edge; everywhere else they are frozen values. Every value knows its origin,
+so that nobody has to guess why a service behaves as it does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import yaml
-from pydantic import AfterValidator, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from strandline.core.truncation import historic_fault
 from strandline.core.types import Rules, Truncation
@@ -48,22 +47,10 @@ ServedTruncation = Annotated[Truncation, AfterValidator(_served)]
 """How a follower finds its cut, in a server: a rule that Kafka abandoned is refused."""
 
 
-class ServiceSettings(BaseSettings):
+class ServiceSettings(BaseModel):
     """Base of every service's settings. Lists are written with commas in flags and variables."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load_settings` hands over: it reads the sources itself, to know each value's origin."""
-        return (init_settings,)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 _Settings = TypeVar("_Settings", bound=ServiceSettings)
