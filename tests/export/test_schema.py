@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from strandline import core
+from strandline import core, observe
 from strandline.export.schema import COLUMNS, DATASETS, ENVELOPE, EVENT_TYPES, MEMBER_FIELDS, PAYLOAD, Kind, spark_ddl
 from strandline.v1 import state_event_pb2
 
@@ -33,8 +33,8 @@ def _kind(field: FieldDescriptor) -> Kind:
 
 
 def _emitted_by_the_core() -> Iterator[str]:
-    """The types that the core's sources name where they tell of an event: `Emit(...)` or `draft.emit(...)`."""
-    for path in Path(core.__path__[0]).rglob("*.py"):
+    """The types that the sources of cores and observer name where they report: `Emit(...)` or `draft.emit(...)`."""
+    for path in (path for package in (core, observe) for path in Path(package.__path__[0]).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Emit", "draft.emit"}:
                 kind = node.args[0]
