@@ -222,7 +222,7 @@ class Admin:
         check(await self._cluster.ask(self._controller.UnregisterNode, request))
 
     async def metadata(self) -> MetadataImage:
-        """The whole state of the cluster as the controller tells it now."""
+        """The whole state of the cluster as the controller returns it now."""
         return await self._cluster.fetch_image()
 
     async def describe_partitions(self, topics: Iterable[str] = ()) -> list[PartitionView]:

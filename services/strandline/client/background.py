@@ -1,7 +1,7 @@
 """Decides who owns the client's tasks: one owner per producer, consumer or admin, which ends them all.
 
-Invariant: no task outlives its owner's `close`, and an unexpected error in one is never lost: whoever uses the
-client next gets it.
+Invariant: no task outlives its owner's `close`, and an unexpected error in one is never lost: the next call to the
+client raises it.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Consumer:
     async def assign(
         self, partitions: Iterable[tuple[str, int] | str], *, start: Where | int = "beginning"
     ) -> list[tuple[str, int]]:
-        """Read exactly these from now on; a bare topic stands for all its partitions. Returns them one by one.
+        """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
 
         ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. A bare
         topic's partitions that are added later are read too, from their first record on, unless ``stop_at_end`` is set.
@@ -256,7 +256,7 @@ class Consumer:
     def _pop(self, cursor: Cursor) -> FetchedRecords:
         if not cursor.chunks and cursor.failure is not None:
             failure, cursor.failure = cursor.failure, None
-            # Whoever goes on after it reads on from the same position, a little later.
+            # A caller that continues after it reads on from the same position, a little later.
             fetching = self._running()
             cursor.later(fetching.now_ms())
             fetching.proceed(cursor)
@@ -268,7 +268,7 @@ class Consumer:
         return popped
 
     def _settle_iteration(self) -> None:
-        """Whoever changes from iteration to batches gets the rest of the chunk that iteration took."""
+        """A caller that changes from iteration to batches gets the rest of the chunk that iteration took."""
         if not self._iterating or self._iterated is None:
             return
         cursor, generation = self._iterated

@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """Where a consumer stands in one partition."""
+    """A consumer's position in one partition."""
 
     topic: str
     tp: TopicPartition
@@ -140,7 +140,7 @@ class Cursor:
         self.resume_at_ms = now_ms + self.backoff.next_s() * 1000
 
     def damaged(self, refused: Refused, now_ms: float) -> None:
-        """Ask again; after several damaged answers in a row tell the user."""
+        """Ask again; after several damaged answers in a row report it to the user."""
         self.corrupt_answers += 1
         if self.corrupt_answers >= _CORRUPT_ANSWERS_BORNE:
             self.failure = refused

@@ -1,4 +1,4 @@
-"""Decides what a batch on its way knows of itself, and how whoever sent its records learns its end.
+"""Decides what a batch in flight knows of itself, and how the sender of its records learns the outcome.
 
 Invariant: a batch ends exactly once; it may be reported as definitely not written only if no attempt was ever
 unaccounted for (P2).
@@ -155,7 +155,7 @@ class Delivery:
     """What became of one record, or of a batch sent whole; light enough to have one per record.
 
     ``await delivery`` gives the `RecordMetadata` or raises `SendFailed`; not awaiting it costs nothing and
-    loses nothing (`Producer.flush` and ``on_delivery`` tell the same).
+    loses nothing (`Producer.flush` and ``on_delivery`` report the same).
     """
 
     __slots__ = ("_batch", "_index", "_timestamp_ms")

@@ -1,4 +1,4 @@
-"""Decides how a leader's and a replica's own view of a partition are read from the wire.
+"""A leader's and a replica's own view of a partition, read from the wire.
 
 Invariant: a row with an error becomes a refusal, never a view with zeros in it.
 """

@@ -1,10 +1,10 @@
 """Decides how fetches reach one node: over one FetchStream from a leader, by long polls from a follower.
 
 Invariant: a partition that was named is answered once or the link breaks and says so; naming it again replaces
-the fetch under way, and answers to a replaced one are told by their number.
+the fetch under way, and answers to a replaced one are recognized by their number.
 
-A leader says nothing while there is nothing to say, and so does a leader that a cut took away: whoever only listens
-cannot tell them apart. A silent link therefore sends a sign of life, and a connection that does not acknowledge it
+A leader sends nothing while there is nothing to send, nor does a leader that a partition cut off: a mere reader
+cannot tell them apart. A silent link therefore sends a keepalive, and a connection that does not acknowledge it
 breaks (`limits.unacknowledged`).
 """
 
@@ -54,10 +54,10 @@ OnAnswer = Callable[["FetchLink", int, TopicPartition, FetchAnswer, partition_pb
 """Gets each partition's answer: link, number of the fetch, partition, answer, and the leader a refusal named."""
 
 OnEnd = Callable[["FetchLink", str], None]
-"""Told once that the link is over, and why."""
+"""Called once when the link is over, with the reason."""
 
 OnRefused = Callable[["FetchLink", int, Refusal], None]
-"""Told that a message was refused as a whole."""
+"""Called when a message was refused as a whole."""
 
 
 class FetchLink(Protocol):

@@ -177,7 +177,7 @@ class Fetching:
             self._on_news()
 
     def proceed(self, cursor: Cursor) -> None:
-        """Do what is next for a cursor without a fetch under way: tell, find, wait or fetch."""
+        """Do what is next for a cursor without a fetch under way: report, find, wait or fetch."""
         if cursor.failure is not None:
             self._on_news()
         elif cursor.is_lost:

@@ -49,7 +49,7 @@ class PartitionLane:
         self._next_sequence = 0
         self._leader_epoch: LeaderEpoch | None = None
         self.identity: ProducerIdentity | None = None
-        # Closed batches to be sent, oldest first; those that go again stand before all others.
+        # Closed batches to be sent, oldest first; those that are retried come before all others.
         self.queue: deque[OutgoingBatch] = deque()
         # Attempted in this round, oldest first; those with an `attempt` await its answer. One that has ended stays
         # until it is the oldest: leaders know the last five sequences, not the last five answers.

@@ -1,7 +1,7 @@
 """Decides how the client learns of the cluster: it watches the controller, so a new leader is known at once.
 
 Invariant: there is always exactly one watch under way or about to be; every wait on what it brings has a
-deadline; a controller that is down leaves the last belief standing, and producing and consuming go on with it.
+deadline; while the controller is down the last view stays in use, and producing and consuming continue with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Answer = TypeVar("_Answer")
 
 DEFAULT_TIMEOUT_MS = 10_000
 SILENCE_MS = 15_000
-"""A watch that says nothing for so long is opened anew; the controller sends signs of life more often."""
+"""A watch that is silent for this long is reopened; the controller sends keepalives more often."""
 
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Endpoint]:
@@ -128,7 +128,7 @@ class Cluster:
             listed = ", ".join(target(endpoint) for endpoint in self._bootstrap)
             raise ClusterUnreachable(f"no controller answered at {listed}: {self._last_error}") from None
         if self._hopeless is not None:
-            # Asking again would not help, and whoever waits should not wait for the deadline.
+            # Asking again would not help, and the callers that wait should not wait for the deadline.
             await self.close()
             raise self._hopeless
 
@@ -148,7 +148,7 @@ class Cluster:
         self._hurry.set()
 
     def changed(self) -> None:
-        """Tell everybody who waits that the view is another one now."""
+        """Wake all callers that wait for another view."""
         self._changed.set()
         self._changed = asyncio.Event()
         for listener in self._listeners:
@@ -209,7 +209,7 @@ class Cluster:
             raise ClusterUnreachable(str(refused.refusal)) from refused
 
     async def fetch_image(self) -> MetadataImage:
-        """The state as the controller tells it now, not as it was last watched.
+        """The state as the controller returns it now, not as it was last watched.
 
         Raises:
             Refused, ClusterUnreachable: as `ask`.

@@ -82,7 +82,7 @@ class ProduceLink:
         return min((sent.since_ms for sent in candidates if sent is not None), default=None)
 
     def break_off(self) -> None:
-        """Give the stream up: whoever waits for an answer on it has waited too long."""
+        """Give the stream up: a call that waits for an answer on it has waited too long."""
         if self._stream is not None:
             self._stream.cancel()
 

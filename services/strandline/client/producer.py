@@ -338,7 +338,7 @@ class Producer:
         )
 
     def _fail_all(self, error: BaseException) -> None:
-        """A defect of ours: nobody shall wait for it in vain."""
+        """A defect of ours: end all waits, because nothing will answer them."""
         self._is_closing = True
         self._memory.wake_all()
         if self._dispatcher is not None:

@@ -1,7 +1,7 @@
 """What a refused send means for its batch: acknowledged after all, sent again, numbered again, or given up.
 
 Invariant: a batch that may have been appended is sent again only under the sequence it had (M61), and never without
-one: nobody could tell the second copy from the first.
+one: nothing would tell the second copy from the first.
 """
 
 from __future__ import annotations

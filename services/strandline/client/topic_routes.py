@@ -72,7 +72,7 @@ class TopicRoutes:
         return route
 
     def forget(self) -> None:
-        """Metadata changed: look topics up anew. Buffers stay, with what is in them."""
+        """Metadata changed: look topics up again. Buffers stay, with what is in them."""
         self.by_name.clear()
 
     def _buffer(self, topic: str, tp: TopicPartition) -> PartitionBuffer:

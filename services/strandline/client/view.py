@@ -22,7 +22,7 @@ class Leader(NamedTuple):
 
 
 class ClusterView:
-    """The newest state that the controller told, in the forms that are looked up."""
+    """The newest state that the controller sent, in the forms that are looked up."""
 
     def __init__(self) -> None:
         self.image: MetadataImage | None = None

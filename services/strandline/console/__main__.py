@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
         stop_process(ExitCode.USAGE, str(error))
 
     def started(address: str) -> None:
-        print(address, flush=True)  # noqa: T201 - the one line that whoever started it reads
+        print(address, flush=True)  # noqa: T201 - the one line that the starting process reads
 
     return run_service(
         lambda stop_asked: process.run(settings, stop_asked, started=started),

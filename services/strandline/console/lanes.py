@@ -1,4 +1,4 @@
-"""Decides how the lanes of a partition are drawn: one per replica, with LEO, HW and state over the last two minutes.
+"""How the lanes of a partition are drawn: one per replica, with LEO, HW and state over the last two minutes.
 
 Pure: samples in, shapes out; the template only writes them down. Invariant: all lanes share one time axis and one
 scale of offsets; where nothing was measured there is a gap, not a line.

@@ -1,7 +1,7 @@
-"""Decides how the form of a new topic is read and asked of the controller, and how its refusal is shown.
+"""The form of a new topic: how it is read and sent to the controller, and how a refusal is shown.
 
 Invariant: the controller alone judges names and settings; here only what cannot be a number is refused. A topic is
-asked for once; a lost answer is told as one, never repeated.
+asked for once; a lost answer is shown as lost, and the request is never repeated.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def create_topic(cluster: Cluster, topic: pb.CreatableTopic) -> None:
 
 
 def trouble_of(error: Exception) -> dict[str, str]:
-    """A failure as the page tells it: code, field, sentence, rule, remedy; what is not known is empty."""
+    """A failure as the page shows it: code, field, sentence, rule, remedy; what is not known is empty."""
     if isinstance(error, Unreadable):
         return _told("", error.field, "cannot be read", error.rule, error.remedy)
     if isinstance(error, Refused):

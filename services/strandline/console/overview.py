@@ -1,4 +1,4 @@
-"""Decides how each partition stands: who leads, which replicas are in sync, how far each is, and how bad it is.
+"""Decides the state of each partition: who leads, which replicas are in sync, how far each is, and how bad it is.
 
 Pure: a `Picture` in, rows out. Invariant: only what the present leader said in the present leader epoch counts as its
 measurement, so that a deposed leader's figures are never shown as the partition's.
@@ -19,7 +19,7 @@ SILENT_AFTER_MS = 2_000
 
 
 class ReplicaState(StrEnum):
-    """What a replica is to its partition; the words stand on the page beside the colours."""
+    """What a replica is to its partition; the words appear on the page beside the colours."""
 
     LEADER = "leader"
     MEMBER = "in sync"
@@ -105,7 +105,7 @@ class PartitionRow:
     leo: Offset | None
     size_bytes: int | None
     age_ms: int | None
-    """Of the leader's measurement; None: the present leader has told none."""
+    """Of the leader's measurement; None: the present leader has reported none."""
 
     @property
     def name(self) -> str:

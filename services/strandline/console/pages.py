@@ -1,4 +1,4 @@
-"""Decides what each page consists of, and writes it as HTML: a frame, and parts that are sent anew when they change.
+"""The parts of each page and their HTML: a frame, and parts that are sent again when they change.
 
 Invariant: everything that came from a cluster or from a browser is escaped by Jinja, in pages and in live parts alike;
 a page without JavaScript shows the same parts as one with it.
@@ -23,7 +23,7 @@ from strandline.runtime.clock import wall_ms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A piece of a page, by its template; ``live``: whether it is sent anew when it changes."""
+    """A piece of a page, by its template; ``live``: whether it is sent again when it changes."""
 
     name: str
     live: bool = True

@@ -1,6 +1,6 @@
-"""What the console knows of a cluster at one moment: what the controller told, and what each node said of itself.
+"""What the console knows of a cluster at one moment: what the controller sent, and what each node said of itself.
 
-Invariant: a picture is never changed, only replaced; every part of it knows how old it is, and what was never told is
+Invariant: a picture is never changed, only replaced; every part of it knows how old it is, and what was never reported is
 None, never zero.
 """
 
@@ -76,7 +76,7 @@ class ControllerLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Everything at ``now_ms``; ``image`` is None until a controller told its first."""
+    """Everything at ``now_ms``; ``image`` is None until a controller sent its first."""
 
     now_ms: int
     bootstrap: str = ""
@@ -86,6 +86,6 @@ class Picture:
 
     @property
     def age_ms(self) -> int | None:
-        """How old the controller's part is; None: it never told anything."""
+        """How old the controller's part is; None: it never sent anything."""
         heard = self.controller.heard_ms
         return None if heard is None or self.image is None else max(0, self.now_ms - heard)

@@ -57,7 +57,7 @@ def listen(endpoint: Endpoint) -> socket.socket:
 async def run(
     settings: ConsoleSettings, stop_asked: asyncio.Event, *, started: Callable[[str], None] = lambda _: None
 ) -> ExitCode:
-    """Serve until asked to stop; ``started`` is told the address for browsers."""
+    """Serve until asked to stop; ``started`` is called with the address for browsers."""
     listening = _opened(settings)
     health = RoleHealth([])
     probes = HealthPort("console", health)

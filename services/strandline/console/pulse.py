@@ -1,6 +1,6 @@
-"""Decides when browsers are told that something is new: at once after a rest, and never more often than they can see.
+"""Decides when browsers are notified of something new: at once after a rest, and never more often than they can see.
 
-Invariant: there is no queue. Whoever waits gets the newest version there is; what came in between is skipped.
+Invariant: there is no queue. A waiting browser gets the newest version there is; what came in between is skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides how what nodes answer to Describe calls is read into the console's picture.
+"""Nodes' answers to Describe calls, read into the console's picture.
 
 The client's own reading leaves out bytes, which people want to see here. Invariant: a row with an error is left out,
 never read as zeros.

@@ -1,4 +1,4 @@
-"""Decides what can be set on the console.
+"""The settings of the console.
 
 Invariant: what would let strangers read or change a cluster is refused here, in one sentence, before a port is opened.
 """

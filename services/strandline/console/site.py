@@ -22,7 +22,7 @@ _IN_FINDING = 8
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What stands in the form of a new topic, and what became of it; ``trouble`` has sentence, code, field, rule,
+    """The values in the form of a new topic, and what became of it; ``trouble`` has sentence, code, field, rule,
     remedy."""
 
     values: Mapping[str, str]

@@ -1,7 +1,7 @@
-"""Decides how a browser is kept up to date: server-sent events with the parts of its page that changed.
+"""How a browser is kept up to date: server-sent events with the parts of its page that changed.
 
 Invariant: nothing queues up for a browser. While it does not read, nothing is made for it; when it reads again it gets
-the newest state. One that does not read for too long is let go, and so is everybody at a stop.
+the newest state. One that does not read for too long is disconnected, and so are all at a stop.
 """
 
 from __future__ import annotations

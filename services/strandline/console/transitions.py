@@ -1,9 +1,9 @@
-"""Decides what the console calls a transition, by comparing what the controller told before and after.
+"""Decides what the console calls a transition, by comparing what the controller sent before and after.
 
-The public API tells states, not causes. So a transition here has what was *seen* beside it, for instance that the
+The public API returns states, not causes. So a transition here has what was *seen* beside it, for instance that the
 removed replica's last fetch was old; the cause itself is in the analytics report.
 
-Invariant: memory is bounded; epochs that were skipped between two states are told as not seen, never made up.
+Invariant: memory is bounded; epochs that were skipped between two states are shown as not seen, never made up.
 """
 
 from __future__ import annotations

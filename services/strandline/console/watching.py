@@ -1,8 +1,8 @@
-"""Decides how the console learns of the cluster: the controller by a watch, every node by a look once in a while.
+"""Decides how the console learns of the cluster: from the controller by a watch, from every node at intervals.
 
 All browsers share it. Invariant: at most one look at a node is under way, each with a deadline; a node that holds many
-partitions is looked at less often, so that it describes at most 1,000 replicas a second for us; whoever does not answer
-leaves the last answer standing, with its age.
+partitions is looked at less often, so that it describes at most 1,000 replicas a second for us; a node that does not answer
+keeps its last answer on the page, with its age.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MS_PER_REPLICA = 1
 
 
 class Watching:
-    """The newest picture, what led to it, and whoever wants to hear of a newer one."""
+    """The newest picture, what led to it, and the readers that wait for a newer one."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Watching:
             self._failure.set_exception(error)
 
     def _image_changed(self) -> None:
-        assert self.cluster is not None, "only a started cluster tells of changes"
+        assert self.cluster is not None, "only a started cluster reports changes"
         image = self.cluster.image
         self.transitions.add(transitions_between(self.picture, image, self._wall()))
         self._become(replace(self._picture, image=image, looks=self._looks_of(image)))

@@ -1,4 +1,4 @@
-"""Decides how pages are asked for: addresses, methods, statuses; the work itself is done by `site` and `streams`.
+"""The console's HTTP: addresses, methods, statuses; the work itself is done by `site` and `streams`.
 
 Invariant: nothing but the creation form changes anything, and it exists only where changes are allowed.
 """

@@ -1,4 +1,4 @@
-"""Decides how `strandline controller backup` gets a whole copy of the store, whether a controller runs or not.
+"""How `strandline controller backup` gets a whole copy of the store, whether a controller runs or not.
 
 A running controller holds its store for itself, so no other process can read it: it is asked by SIGUSR1 to write a
 copy, and only after it was seen to have the very file open. Invariant: what is called a backup was read back.

@@ -244,7 +244,7 @@ class ControllerProcess:
             self.driver.fail(error)
 
     async def copy_store(self) -> None:
-        """Write a copy of the store into its directory; a failure is told and nothing more."""
+        """Write a copy of the store into its directory; a failure is logged and has no other effect."""
         if not self.driver.core.serves:
             _log.warning("store not copied", reason="it is older than the cluster")
             return
@@ -289,7 +289,7 @@ def _refuse_newer(state: ClusterState) -> None:
 
 
 def _copy_when_asked(process: ControllerProcess) -> None:
-    """`strandline controller backup` asks a running controller by SIGUSR1: nobody else can read the store."""
+    """`strandline controller backup` asks a running controller by SIGUSR1: no other process can read the store."""
     loop = asyncio.get_running_loop()
     copies: set[asyncio.Task[None]] = set()
 

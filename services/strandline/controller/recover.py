@@ -1,4 +1,4 @@
-"""Decides how `strandline controller recover` gets its facts: nodes' data directories, read only.
+"""The facts of `strandline controller recover`: nodes' data directories, read only.
 
 Invariant: nothing is written before every directory could be read; the old store is replaced in one
 transaction or not at all (TR18).

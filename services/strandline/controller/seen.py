@@ -1,6 +1,6 @@
-"""Decides how the controller is seen: what is counted of its events and commits, its refusals, its port.
+"""What the controller shows of itself: counts of its events and commits, its refusals, its metrics port.
 
-Invariant: an event goes on to the export exactly as it came, and a commit is the store's own.
+Invariant: an event reaches the export exactly as it came, and a commit is the store's own.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ControllerServicer:
-    """ControllerService of one controller. ``on_watch_ended`` hears of every watch that its peer ended."""
+    """ControllerService of one controller. ``on_watch_ended`` is called for every watch that its peer ended."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class ControllerServicer:
         )
 
     async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
-        """Tells the state once."""
+        """Return the state once."""
         return admin.write_metadata(await self._driver.request(admin.read_get_metadata(request), messages.MetadataTold))
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
-        """Tells the state, then every change of it."""
+        """Send the state, then every change of it."""
         watch = await self._driver.watch(admin.read_watch(request))
         try:
             while True:

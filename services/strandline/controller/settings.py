@@ -1,4 +1,4 @@
-"""Decides what can be set on the controller, and turns it into the frozen values that the core takes.
+"""The settings of the controller, and the frozen values that the core takes from them.
 
 Invariant: the two rules are given once, at the first start; later a rule that is given must be the stored one.
 """

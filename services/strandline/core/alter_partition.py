@@ -34,7 +34,7 @@ class Attempts:
     """The latest attempt of every node epoch, with its answer. Volatile: a new reign refuses old attempts anyway.
 
     An attempt is refused by its sequence only with the sequence to exceed, so a leader whose count fell behind a
-    stranger's goes on at once (M71).
+    stranger's can continue at once (M71).
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ def _refuse_whole(draft: Draft, request: AlterPartitionRequest) -> Refusal | Non
 
 
 def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by_itself: bool = True) -> Refusal | None:
-    """Refuse a process that is not the current incarnation of its node; ``by_itself``: it says so, not an operator."""
+    """Refuse a process that is not the current incarnation of its node; ``by_itself``: not named by an operator."""
     record = draft.node(node_id)
     if record is None:
         return why_unknown(draft, node_id, node_epoch)
@@ -98,7 +98,7 @@ def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by
         return Refusal(
             ErrorCode.STALE_BROKER_EPOCH,
             f"node_epoch {node_epoch} of node {node_id} was given by a reign whose store is lost, and is unknown to "
-            f"the recovered one; this process must stop, and be started again to register anew",
+            f"the recovered one; stop this process and start it again, so that it registers again",
         )
     if by_itself and node_epoch > record.image.node_epoch:
         # Epochs are given here, so this store has forgotten one (TR18): the process is not the one to end.

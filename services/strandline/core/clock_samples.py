@@ -1,4 +1,4 @@
-"""Decides how often the controller tells how far a node's clock is from its own: once in `EVERY_MS` per node.
+"""Decides how often the controller reports how far a node's clock is from its own: once in `EVERY_MS` per node.
 
 The node measures it by its heartbeats, within half a round trip; nothing is ever decided by it.
 """
@@ -13,7 +13,7 @@ EVERY_MS = 30_000
 
 
 class ClockSamples:
-    """When each node's clock was told last. Volatile: a new reign tells all of them anew."""
+    """When each node's clock was last reported. Volatile: a new reign reports all of them again."""
 
     def __init__(self) -> None:
         self._told_ms: dict[NodeId, int] = {}

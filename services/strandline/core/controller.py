@@ -1,7 +1,7 @@
 """Decides, event by event, who leads, at which epoch, with which committed ISR, and who may take part at all.
 
-Invariant: every change is one transaction, and its `Commit` stands before everything that tells of it; epochs
-never go back (I14), and from a store that is older than what a node has seen nothing is served (TR18).
+Invariant: every change is one transaction, and its `Commit` comes before every effect that reports it; epochs
+never go back (I14), and nothing is served from a store that is older than what a node has seen (TR18).
 """
 
 from __future__ import annotations

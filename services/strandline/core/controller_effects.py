@@ -72,7 +72,7 @@ class OpenWatch:
 
 @dataclass(frozen=True, slots=True)
 class StopServing:
-    """End every watch and say so in health and log: the store is too old, an operator must act (TR18)."""
+    """End every watch and report it in health and log: the store is too old, an operator must act (TR18)."""
 
     reason: str
 

@@ -40,7 +40,7 @@ class RequestArrived:
 
 @dataclass(frozen=True, slots=True)
 class WatchArrived:
-    """Somebody wants to hear of every change. Ends in `OpenWatch` or `RefuseCall` with the same ``request_id``."""
+    """A caller wants every change. Ends in `OpenWatch` or `RefuseCall` with the same ``request_id``."""
 
     now_ms: int
     request_id: int

@@ -110,7 +110,7 @@ class ClusterState:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     """By topic id."""
     deleted_topic_ids: frozenset[str] = frozenset()
-    """Kept for ever: they tell a topic that was deleted from one that an old store never knew (TR18)."""
+    """Kept for ever: they distinguish a deleted topic from one that an old store never knew (TR18)."""
     removed_nodes: Mapping[NodeId, RemovedNode] = field(default_factory=dict)
     """Kept for ever, also when the id has registered again."""
 

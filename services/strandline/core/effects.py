@@ -1,7 +1,7 @@
 """Everything a data node's core may ask for, with the ordering contract.
 
 The effects of one step are performed in list order, and the order is the contract: what must be on
-disk stands before what may be said. File effects (`OpenLog`, `Append`, `Truncate`, `SaveEpochs` ...) are
+disk comes before what may be answered. File effects (`OpenLog`, `Append`, `Truncate`, `SaveEpochs` ...) are
 performed at once and in full; one that fails ends the process, so the core may count on them from the
 moment it asked. `Flush` and the `Send...` effects are asynchronous: each ends in exactly one event.
 Some performed effects answer with an event of their own (named below); it is stepped before any other.
@@ -84,7 +84,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class RestartLog:
-    """Throw the log away and begin anew at ``offset``, the leader's higher log start (M30)."""
+    """Delete the log and start an empty one at ``offset``, the leader's higher log start (M30)."""
 
     tp: TopicPartition
     offset: Offset
@@ -186,7 +186,7 @@ class SendFetch:
 
 @dataclass(frozen=True, slots=True)
 class SendForget:
-    """Tell ``leader`` that these partitions are no longer fetched from it (forgotten_topics_data)."""
+    """Inform ``leader`` that these partitions are no longer fetched from it (forgotten_topics_data)."""
 
     leader: NodeId
     partitions: tuple[TopicPartition, ...]
@@ -227,7 +227,7 @@ class SendReplicaLogs:
 
 @dataclass(frozen=True, slots=True)
 class RefreshMetadata:
-    """Open the metadata watch anew: the controller is another incarnation than this node knew."""
+    """Reopen the metadata watch: the controller is not the incarnation that this node knew."""
 
 
 @value

@@ -1,7 +1,7 @@
 """Decides who leads a partition: a proven member of ISR or ELR, else by comparing logs; unclean only when allowed.
 
-Invariant: without permission nobody leads who is in neither ISR nor ELR (I7, I8), nor on the word of too few logs
-(M65); an observer never leads (M60); better no leader than a wrong one, and a partition without one says so.
+Invariant: without permission no replica outside ISR and ELR leads (I7, I8), nor one that too few logs support
+(M65); an observer never leads (M60); better no leader than a wrong one, and a partition without one shows it.
 """
 
 from __future__ import annotations

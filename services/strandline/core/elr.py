@@ -29,7 +29,7 @@ def elr_after(
 def elr_with_min_isr(partition: PartitionImage, min_isr: int) -> tuple[NodeId, ...]:
     """The ELR after a change of min ISR: cleared when the ISR suffices, else as it was (M57, TR19).
 
-    A raise adds nobody: who left the ISR before the raise may lack what was committed since.
+    A raise adds no replica: one that left the ISR before the raise may lack what was committed since.
     """
     return () if len(partition.isr) >= min_isr else partition.elr
 

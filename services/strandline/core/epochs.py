@@ -51,7 +51,7 @@ class EpochCache:
     def end_offset_for(self, epoch: LeaderEpoch | None, leo: Offset) -> EpochEnd | None:
         """Answer OffsetForLeaderEpoch (M37): the largest epoch <= ``epoch`` and its exclusive end.
 
-        None stands for Kafka's (-1, -1): asked for no epoch, for one newer than any known, or nothing is
+        None represents Kafka's (-1, -1): asked for no epoch, for one newer than any known, or nothing is
         known. Below the first known epoch the answer is (``epoch``, start of the first known).
         """
         if epoch is None or not self._entries or epoch > self._entries[-1].epoch:
@@ -97,7 +97,7 @@ class EpochCache:
         return changed
 
     def clear(self) -> None:
-        """Forget everything: the log begins anew (M30)."""
+        """Forget everything: the log starts again, empty (M30)."""
         self._entries = []
 
     def _assert_increasing(self) -> None:

@@ -89,7 +89,7 @@ class LogFlushed:
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """A truncation was performed; the producer state was read anew from what is left (M61)."""
+    """A truncation was performed; the producer state was rebuilt from what is left (M61)."""
 
     now_ms: int
     tp: TopicPartition
@@ -163,7 +163,7 @@ class FetchServed:
 
 @dataclass(frozen=True, slots=True)
 class CallGone:
-    """The caller of a parked request went away; nobody waits for the answer any more."""
+    """The caller of a parked request went away; the answer is no longer needed."""
 
     now_ms: int
     request_id: int
@@ -279,7 +279,7 @@ class AlterPartitionFailed:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLogsAnswered:
-    """The controller answered the report ``report_id``, or nothing is known of it (a refusal that says so)."""
+    """The controller answered the report ``report_id``, or its outcome is unknown (then a refusal says so)."""
 
     now_ms: int
     report_id: int

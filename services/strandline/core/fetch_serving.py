@@ -243,7 +243,7 @@ class FetchServing:
         return [self._look(part, fetch.replica, fetch.at_follower, fresh=False) for part in parts]
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
-        """Complete the fetches whose wait is over; a stream is only told what it does not know yet."""
+        """Complete the fetches whose wait is over; a stream is only sent what it does not know yet."""
         for fetch in self.parked.due(now_ms):
             results = self._read_again(fetch, fetch.partitions.values())
             stream_id = fetch.stream_id
@@ -290,7 +290,7 @@ class FetchServing:
 
 
 def _is_news(result: FetchResult) -> bool:
-    """Whether the asker has to hear this even without records."""
+    """Whether the caller needs this answer even without records."""
     return result.refusal is not None or result.diverging is not None or result.confirms_lineage
 
 

@@ -32,7 +32,7 @@ from strandline.core.node_state import NodeState
 from strandline.core.types import NodeId, TopicPartition
 
 ASK_AGAIN_AFTER_MS = 30_000
-"""A question without an answer for so long is asked anew (Kafka: replica.socket.timeout.ms)."""
+"""A question without an answer for this long is asked again (Kafka: replica.socket.timeout.ms)."""
 
 
 class Fetcher:
@@ -182,7 +182,7 @@ class Fetcher:
         return follower
 
     def ticked(self, now_ms: int) -> None:
-        """Whoever backed off long enough may be asked for again."""
+        """Partitions that backed off long enough may be fetched again."""
         self._wake(tp for tp in tuple(self._backing_off) if self._is_over(tp, now_ms))
 
     def _is_over(self, tp: TopicPartition, now_ms: int) -> bool:

@@ -20,7 +20,7 @@ from strandline.core.types import BatchHeader, Durability, EpochEnd, LeaderEpoch
 
 
 class FetchState(StrEnum):
-    """Where a follower stands with its leader."""
+    """How far a follower has come to agree with its leader."""
 
     WAITING = "waiting"
     """No leader is known."""
@@ -162,7 +162,7 @@ class FollowerReplica:
         return moved
 
     def _begin_with(self, batch: BatchHeader, out: list[Effect]) -> None:
-        """A log that began anew at a log start within a batch begins with that batch, for batches are never split."""
+        """A log restarted at a log start within a batch begins with that batch, because batches are never split."""
         log = self.log
         is_empty = log.epochs.latest_epoch is None and log.log_start_offset == log.leo
         if is_empty and 0 <= batch.base_offset < log.leo < batch.next_offset:
@@ -202,7 +202,7 @@ class FollowerReplica:
             if not self._cut(latest.offset, "out_of_range", out):
                 return
         elif earliest.offset >= self.log.leo:
-            # Nothing of this log is of use; at the very log start, the leader cannot tell whether it agrees below.
+            # Nothing in this log is of use; at the very log start, the leader cannot know whether it agrees below.
             self._emit_truncation(earliest.offset, "restart_at_log_start", out)
             self.log.restart_at(earliest.offset, out)
         else:
@@ -262,8 +262,8 @@ class FollowerReplica:
         """Truncate to ``offset``, unless that would undo what was committed (M41). Returns whether it was done."""
         log = self.log
         if offset < log.committed and not self._may_cut_committed(offset):
-            told = f"truncating to {offset} would cut committed records below the HW {log.committed}"
-            self.fail(told, out, refused_to_leo=offset)
+            reason = f"truncating to {offset} would cut committed records below the HW {log.committed}"
+            self.fail(reason, out, refused_to_leo=offset)
             return False
         if offset < log.leo:
             self._emit_truncation(offset, reason, out)
@@ -316,7 +316,7 @@ def _committed_cut(log: ReplicaLog, offset: Offset) -> int | None:
     """How many committed records a cut to ``offset`` takes, as far as this replica knows.
 
     None if it does not: its HW is from a checkpoint of some time before the last process died, and shows nothing above
-    ``offset``. What was committed there, only other replicas' events can tell.
+    ``offset``. Only other replicas' events can show what was committed there.
     """
     known = max(0, log.committed - offset)
     return known if known or log.knows_committed else None

@@ -37,7 +37,7 @@ class IsrState:
     partition_epoch: PartitionEpoch
     pending: PendingIsr | None = None
     unproven: frozenset[NodeId] = frozenset()
-    """Members that nobody has counted since their process started (M64)."""
+    """Members that no leader has counted since their process started (M64)."""
 
     @property
     def maximal(self) -> frozenset[NodeId]:

@@ -77,7 +77,7 @@ class LeaderReplica:
         # What is deleted for good: no follower joins the ISR below it. This replica was in the ISR whenever a deletion
         # was completed before its epoch, so its own log start is a bound for all of them.
         self.log_start_floor = log.log_start_offset
-        # Highest offset that a client was told of, plus 1; what earlier leaders acknowledged counts up to the HW.
+        # Highest offset acknowledged to a client, plus 1; what earlier leaders acknowledged counts up to the HW.
         self.acked_offset = log.hw
         self.isr = _isr_of(image)
         # A refused change is not proposed again before this time (or before new metadata).
@@ -151,7 +151,7 @@ class LeaderReplica:
     def check_claim(self, fetch: FetchPartition, node_id: NodeId) -> Refusal | None:
         """Whether a replica can be where it says it is; asked of a fetch that passed the divergence check.
 
-        Not before: a follower with a longer tail of another lineage is honest, and must hear where to cut.
+        Not before: a follower with a longer tail of another lineage is honest, and must be sent the offset to cut at.
         """
         if not self._checks_lineage:
             # What a follower may claim is counted from a fetch that proved its lineage; history had no such proof.
@@ -185,7 +185,7 @@ class LeaderReplica:
     def _is_unknowable(self, fetch: FetchPartition) -> bool:
         """Whether all that a replica holds lies below this log's start, in epochs that are forgotten here (M10).
 
-        Nobody can say whether it agrees, and counted into the ISR it could bring back what was never committed.
+        Whether it agrees cannot be known, and counted into the ISR it could bring back what was never committed.
         """
         held = fetch.log_start_offset is not None and fetch.log_start_offset < fetch.fetch_offset
         if not held or fetch.fetch_offset != self.log.log_start_offset or fetch.last_fetched_epoch is None:
@@ -242,7 +242,7 @@ class LeaderReplica:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether acks=all is refused and the HW stands still (M18, M47)."""
+        """Whether acks=all is refused and the HW does not move (M18, M47)."""
         return len(self.isr.committed) < self.image.min_isr
 
     @property
@@ -263,9 +263,9 @@ class LeaderReplica:
         return lowest
 
     def try_complete_deletion(self, offset: Offset) -> bool:
-        """Whether no clean election can bring back what lies below ``offset`` (C100); if so, nobody may join below it.
+        """Whether no clean election can bring back what lies below ``offset`` (C100); if so, none may join below it.
 
-        Below min ISR a replica of the ELR may be elected, whose log start nobody here knows.
+        Below min ISR a replica of the ELR may be elected, whose log start is not known here.
         """
         lowest = self.low_watermark
         if lowest is None or lowest < offset or self.is_under_min_isr:
@@ -359,7 +359,7 @@ class LeaderReplica:
         self.retry_isr_at_ms = now_ms + backoff_ms
 
     def excuse(self, gap_ms: int) -> None:
-        """This process itself stood still for ``gap_ms`` (M59)."""
+        """This process itself was paused for ``gap_ms`` (M59)."""
         for follower in self.progress.values():
             follower.excuse(gap_ms)
 

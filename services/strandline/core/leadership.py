@@ -121,7 +121,7 @@ def elect_if_possible(draft: Draft, partition: PartitionImage, cause: str = "ele
 
 
 def elect_now(draft: Draft, partition: PartitionImage, cause: str) -> PartitionImage:
-    """Hold an election by the topic's own rules. Nobody eligible: the partition is offline."""
+    """Hold an election by the topic's own rules. If no replica is eligible, the partition is offline."""
     chosen = _choose(draft, partition)
     if chosen is not None:
         return install(draft, partition, chosen, cause)

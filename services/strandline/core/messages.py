@@ -125,7 +125,7 @@ class FetchResult(NamedTuple):
     refusal: Refusal | None = None
     leader_hint: LeaderHint | None = None
     confirms_lineage: bool = False
-    """Answered at once, records or not: the replica waits to hear that its log agrees before it counts (M66)."""
+    """Answered at once, records or not: the replica counts only once it knows that its log agrees (M66)."""
 
 
 class ServedPartition(NamedTuple):
@@ -227,7 +227,7 @@ class DeletePartition(NamedTuple):
 
 class DeletedPartition(NamedTuple):
     """One partition's answer: ``low_watermark`` is the lowest log start among the leader and its in-sync replicas, None
-    if not every one of them has told its own in this leader epoch."""
+    if not every one of them has reported its own in this leader epoch."""
 
     tp: TopicPartition
     low_watermark: Offset | None = None
@@ -478,7 +478,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatAnswer:
-    """The controller's view of the node. A node is fenced until told otherwise."""
+    """The controller's view of the node. A node is fenced until an answer says otherwise."""
 
     refusal: Refusal | None = None
     controller_epoch: int = 0
@@ -488,7 +488,7 @@ class HeartbeatAnswer:
     session_timeout_ms: int = 9000
     heartbeat_interval_ms: int = 2000
     controller_wall_us: int | None = None
-    """Set by whoever answers, for the core has no time of day."""
+    """Set by the service that answers: the core has no time of day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

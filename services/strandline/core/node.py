@@ -1,7 +1,7 @@
 """The core of a data node: every event comes in through `step`, every wish leaves as an effect.
 
 Decides which part this node plays in each partition as metadata arrives, and in which order the parts of
-a step act: append, then HW, then whoever waited, then what is to be asked next (M21).
+a step act: append, then HW, then the calls that waited, then the next requests (M21).
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class NodeCore:
             self._try_hw(leader, "isr_change", (), event.now_ms, out)
 
     def _isr_changed(self, leader: LeaderReplica, out: list[Effect]) -> None:
-        """Below min ISR the HW stands still; written down now, a loss of what it covers is noticed at once (M68)."""
+        """Below min ISR the HW does not move; written down now, a loss of what it covers is noticed at once (M68)."""
         self._deletions.moved(leader, out)
         if leader.is_under_min_isr:
             self._checkpoint_now = True
@@ -335,12 +335,12 @@ class NodeCore:
         elif self.state.logs[tp].may_begin(image.leader_epoch):
             self._lead(tp, now_ms, out)
         else:
-            # This log has records of a later reign than the controller knows of: nobody leads until it does (TR18).
+            # This log has records of a later reign than the controller knows of: no leader until it does (TR18).
             self.state.images[tp] = replace(image, leader=None)
             self._follow(tp, now_ms, out)
 
     def _leave(self, tp: TopicPartition, out: list[Effect]) -> None:
-        """Give up whatever part this node played; whoever waits here hears of it at once (T15)."""
+        """Give up the role this node had, if any; callers that wait here are answered at once (T15)."""
         leader = self.state.leaders.pop(tp, None)
         if leader is not None:
             self._reports.leaves(leader, out)

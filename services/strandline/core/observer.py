@@ -1,6 +1,6 @@
-"""What a data node's core shows of itself while it decides; whoever looks on changes nothing.
+"""What a data node's core shows of itself while it decides; an observer changes nothing.
 
-A core runs with nobody looking on. `observe.reporting` is the observer of services and simulator.
+A core runs without an observer. `observe.reporting` is the observer of services and simulator.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Observe = Callable[[NodeState], NodeObserver]
 
 
 class NobodyObserves:
-    """Nobody looks on."""
+    """The observer that ignores everything."""
 
     def __init__(self, state: NodeState) -> None:
         """``state`` is not looked at."""

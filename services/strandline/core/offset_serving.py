@@ -1,7 +1,7 @@
 """Decides what OffsetForLeaderEpoch and ListOffsets are answered.
 
 Invariant: only the leader answers, and while its HW has not reached the start of its own epoch it does
-not tell a client where the log ends (KIP-207, I13): it does not know yet what its predecessors exposed.
+not return the end of the log to a client (KIP-207, I13): it does not know yet what its predecessors exposed.
 """
 
 from __future__ import annotations

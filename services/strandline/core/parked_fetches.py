@@ -1,4 +1,4 @@
-"""Who is parked for a fetch, until when, by what it is woken, and what each stream was last told.
+"""The parked fetches: until when they wait, what wakes them, and what each stream was last sent.
 
 Invariant: a partition of a stream is in at most one parked fetch (naming it again replaces it); every
 parked fetch leaves by bytes, error, deadline, replacement or its caller's going away, exactly once.
@@ -16,7 +16,7 @@ from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 
 
 class News(NamedTuple):
-    """What an answer without records can tell, and in which reign: a follower keeps nothing told in another."""
+    """What an answer without records can report, and in which reign: a follower keeps nothing sent in another."""
 
     leader_epoch: LeaderEpoch
     high_watermark: Offset | None
@@ -40,7 +40,7 @@ class ParkedFetch:
 
 @dataclass(slots=True)
 class _Stream:
-    """What one FetchStream has parked and was told. ``told``: of the last answer that was taken over."""
+    """What one FetchStream has parked and was sent. ``told``: from the last answer that was accepted."""
 
     parked: dict[TopicPartition, int] = field(default_factory=dict)
     told: dict[TopicPartition, News | None] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class ParkedFetches:
         return emptied
 
     def end_stream(self, stream_id: int) -> None:
-        """The stream is gone: nobody waits for its fetches."""
+        """The stream is gone: its fetches need no answer."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             self.replace(stream_id, tuple(stream.parked))
@@ -114,7 +114,7 @@ class ParkedFetches:
                 self._wake(fetch, tp)
 
     def wake_all(self, tp: TopicPartition) -> None:
-        """The partition's leader changed, or the partition is gone: every asker must hear of it (T15)."""
+        """The partition's leader changed, or the partition is gone: every waiting fetch must be answered (T15)."""
         for fetch in self.at(tp):
             self._wake(fetch, tp)
 
@@ -160,7 +160,7 @@ class ParkedFetches:
         return due
 
     def postpone(self, fetch: ParkedFetch, now_ms: int) -> None:
-        """Nothing to tell: wait for another ``max_wait_ms``."""
+        """Nothing to send: wait for another ``max_wait_ms``."""
         fetch.deadline_ms = now_ms + max(1, fetch.max_wait_ms)
         heappush(self._by_deadline, (fetch.deadline_ms, fetch.request_id))
 

@@ -171,7 +171,7 @@ class ProduceServing:
             self._left(call, leader.log.tp, out)
 
     def resigned(self, tp: TopicPartition, out: list[Effect]) -> None:
-        """This node no longer leads ``tp``: whoever waits learns it at once (T15)."""
+        """This node no longer leads ``tp``: waiting callers are answered at once (T15)."""
         self._unsettled.pop(tp, None)
         state = self._state
         refusal = state.not_leader(tp) if tp in state.images else state.unknown(tp)
@@ -181,7 +181,7 @@ class ProduceServing:
             self._left(call, tp, out)
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
-        """Release whoever waited too long: appended, not yet committed."""
+        """Answer the calls that waited too long: appended, not yet committed."""
         for call in self.purgatory.expired(now_ms):
             self._answer(call, out)
 
@@ -293,7 +293,7 @@ class Purgatory:
             heap = self._by_offset.setdefault((tp, call.acks), [])
             heappush(heap, (offset, next(self._tickets), call.request_id))
             if len(heap) > 64 and len(heap) > 4 * len(self._parked):
-                # The HW stands still and calls time out: forget those that have left. Sorted is a heap.
+                # The HW does not move and calls time out: forget those that have left. A sorted list is a heap.
                 heap[:] = sorted(entry for entry in heap if entry[2] in self._parked)
 
     def reached(self, tp: TopicPartition, acks: Acks, offset: Offset) -> list[ParkedProduce]:

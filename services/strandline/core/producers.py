@@ -61,7 +61,7 @@ class ProducerLedger:
 
         A producer that is unknown here begins at sequence 0. In a whole log whatever else it sent was not appended.
         Below the start of a log that has lost its beginning (``log_start_offset`` > 0) this very batch may have lain,
-        deleted before its sender heard of it; letting it go on anywhere, as Kafka does, could append it twice.
+        deleted before its sender got an answer; accepting it at any sequence, as Kafka does, could append it twice.
         """
         sent = header.producer
         if sent is None:
@@ -119,7 +119,7 @@ class ProducerLedger:
     def _remember(self, row: ProducerBatch) -> None:
         rows = self._batches.setdefault(row.producer_id, [])
         if rows and rows[-1].producer_epoch != row.producer_epoch:
-            # A new producer epoch begins its sequences anew; older ones can no longer be retried.
+            # A new producer epoch restarts its sequences; older ones can no longer be retried.
             rows.clear()
         rows.append(row)
         if len(rows) > REMEMBERED_BATCHES:

@@ -1,7 +1,7 @@
 """What a leader knows of one follower: its remote LEO, and since when it is caught up (M5, M43).
 
 Invariant: ``remote_leo`` is set only by a fetch of the current leader epoch that passed the divergence
-check, and is unknown again at every new epoch: a leader counts nobody it has not heard.
+check, and is unknown again at every new epoch: a leader counts no replica that has not fetched from it.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: Regist
 
 
 def _lost_records(before: NodeRecord | None, request: RegisterNode) -> str | None:
-    """Why this directory may lack records that it held (M58), as the cause of what follows; None if nothing says so.
+    """Why this directory may lack records that it held (M58), as the cause of what follows; None if nothing shows it.
 
     The first registration of a new directory says that it is unclean, too; it cannot have lost anything.
     """

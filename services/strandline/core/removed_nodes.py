@@ -1,7 +1,7 @@
 """Decides when a node may be removed, what is kept of it, and what a process of it is answered afterwards (C85).
 
 Invariant: a node that has a session, or that any partition's replicas name, is never removed, so nothing is ever placed
-on or elected from a node that nobody knows. What is kept is kept for ever: its last node epoch tells a process of the
+on or elected from an unknown node. What is kept is kept for ever: its last node epoch distinguishes a process of the
 removed node from one that an old store never knew (TR18). Kafka's UnregisterBroker also removes brokers that are
 assigned, which leaves their partitions with replicas that do not exist.
 """
@@ -113,7 +113,7 @@ def still_removed(images: Iterable[MetadataImage], store: ClusterState | None) -
 def recovered_tombstones(
     removed: Iterable[NodeId], latest: Mapping[NodeId, NodeRecord], store: ClusterState | None
 ) -> dict[NodeId, RemovedNode]:
-    """What a recovered store keeps of removed nodes; a node epoch that nobody knows any more is 0, which none has."""
+    """What a recovered store keeps of removed nodes; a node epoch that is no longer known is 0, which no node has."""
     kept = dict(store.removed_nodes) if store is not None else {}
     for node_id in sorted(removed):
         record = latest.get(node_id)

@@ -1,4 +1,4 @@
-"""What a core remembers of one log, whoever leads it: LEO, DUR, HW, log start, epochs, producers.
+"""What a core remembers of one log, as leader or follower: LEO, DUR, HW, log start, epochs, producers.
 
 Invariants (I0), asserted after every change: log start <= HW <= LEO, DUR <= LEO, epochs increase.
 Everything that changes the files is asked for here, so the order of effects is decided in one place.
@@ -84,7 +84,7 @@ class DurablePoint:
 class ReplicaLog:
     """One log as the core sees it. ``fsync``: an append counts only when it is durable (M54, M55).
 
-    ``fenced`` False is for the historic rules: a log may then hold records of an epoch that its node never heard of.
+    ``fenced`` False is for the historic rules: a log may then hold records of an epoch that its node never learnt.
     """
 
     __slots__ = (
@@ -135,7 +135,7 @@ class ReplicaLog:
 
     @property
     def vote(self) -> Offset:
-        """The LEO this replica may stand for: the durable one under ``fsync`` (M55)."""
+        """The LEO this replica may answer for: the durable one under ``fsync`` (M55)."""
         return self.durable.point if self.fsync else self.leo
 
     @property
@@ -212,7 +212,7 @@ class ReplicaLog:
         """The cut was performed: take over the producer state that is left, and where the log really ends.
 
         That is lower than asked for if the offset lies within a batch of this log. It does when the leader's first
-        epoch begins at a log start (M10), which need not be a border between the batches of a log that parted.
+        epoch begins at a log start (M10), which need not be a batch boundary in a log that diverged.
         """
         assert leo <= self.leo, f"the log was cut to {leo}, the core expected {self.leo}"
         self.cutting = False
@@ -236,7 +236,7 @@ class ReplicaLog:
         self.assert_sane()
 
     def restart_at(self, offset: Offset, out: list[Effect]) -> None:
-        """Begin anew, empty, at the leader's higher log start (M30); not a truncation of what was committed."""
+        """Restart empty at the leader's higher log start (M30); this does not truncate committed records."""
         out.append(RestartLog(self.tp, offset))
         self.leo = self.log_start_offset = self.hw = self.committed = offset
         self.durable.restarted(offset)
@@ -297,7 +297,7 @@ class ReplicaLog:
         out.append(SaveHighWatermarks({self.tp: self.hw}, durable=self.fsync))
 
     def assert_sane(self) -> None:
-        """I0, as far as one log can tell."""
+        """I0, as far as one log can show it."""
         assert self.log_start_offset <= self.hw <= self.leo, f"I0: {self!r}"
         assert self.durable.point <= self.leo, f"I0: {self!r}"
 

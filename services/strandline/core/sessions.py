@@ -70,7 +70,7 @@ class Sessions:
         return {n for n, s in self._sessions.items() if now_ms - (s.deadline_ms - self._timeout_ms) > quiet_ms}
 
     def tick(self, now_ms: int) -> dict[NodeId, int | None]:
-        """The sessions that are due, with the time of each node's last heartbeat. Whoever asks ends them."""
+        """The sessions that are due, with the time of each node's last heartbeat. The caller ends them."""
         gap_ms = 0 if self._last_tick_ms is None else now_ms - self._last_tick_ms
         self._last_tick_ms = now_ms
         if gap_ms > self._interval_ms:

@@ -1,4 +1,4 @@
-"""Decides whether metadata can be true at all, whoever sent it.
+"""Decides whether metadata can be true at all, whichever process sent it.
 
 Invariant: what passes here breaks no assertion of a node: the leader is in the ISR (I7), the ISR among the replicas,
 nothing is named twice or numbered below 0, and settings that nodes count with are numbers. What does not is ignored

@@ -62,8 +62,8 @@ def _of_heartbeat(state: ClusterState, request: Heartbeat) -> str | None:
 def is_of_a_lost_reign(record: NodeRecord, node_epoch: NodeEpoch, next_node_epoch: int) -> bool:
     """Whether ``node_epoch`` was given by a reign that recovery could not learn of, so that waiting would not end.
 
-    Recovery names no incarnation and goes on above every epoch that may have been given (`store_recovery`). Such a
-    process is not taken over: that reign may have taken its places from it (M58). It has to register anew.
+    Recovery names no incarnation and continues above every epoch that may have been given (`store_recovery`). Such a
+    process is not taken over: that reign may have taken its places from it (M58). It has to register again.
     """
     return not record.incarnation_id and record.image.node_epoch < node_epoch < next_node_epoch
 

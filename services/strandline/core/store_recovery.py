@@ -23,7 +23,7 @@ METADATA_OFFSET_MARGIN = 1_000_000
 proof of a later position than its directory shows; that must not put the recovered store in doubt again."""
 
 PRODUCER_ID_SHIFT = 40
-"""No image tells producer ids; each recovery begins a range of 2**40 ids that no earlier reign reached."""
+"""No image holds producer ids; each recovery begins a range of 2**40 ids that no earlier reign reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _nodes(
             known = latest.get(node.node_id)
             if known is None or node.node_epoch >= known.node_epoch:
                 latest[node.node_id] = node
-    # Which incarnation is the latest is known of no node; its next registration tells.
+    # No node's latest incarnation is known until it registers again.
     records = {node_id: replace(old, incarnation_id="") for node_id, old in store.nodes.items()} if store else {}
     for node_id, node in latest.items():
         old = records.get(node_id)
@@ -120,15 +120,15 @@ def _topic(topic: TopicImage, images: Iterable[MetadataImage], given: set[NodeId
 
 def _partition(known: Sequence[PartitionImage], given: set[NodeId]) -> PartitionImage:
     highest = max(known, key=lambda partition: partition.partition_epoch)
-    anew = replace(
+    restored = replace(
         highest,
         leader_epoch=LeaderEpoch(max(partition.leader_epoch for partition in known) + 1),
         partition_epoch=PartitionEpoch(highest.partition_epoch + 1),
     )
     if set(highest.replicas) <= given:
-        return anew
+        return restored
     # An absent node may know a later ISR; only an operator may decide that it does not matter.
-    return replace(anew, leader=None, isr=(), elr=())
+    return replace(restored, leader=None, isr=(), elr=())
 
 
 def _deleted(images: Iterable[MetadataImage], newest: MetadataImage, store: ClusterState | None) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""Decides how an event or an effect is built that is made for every record, or for every fetch.
+"""Value types that are cheap to build, for events and effects made for every record or every fetch.
 
-Invariant: nobody changes one once it is made. The type checker refuses it, as it does for a frozen dataclass; nothing
-guards it at run time, because such a guard makes each of them four to seven times as dear to build.
+Invariant: a value never changes once it is made. The type checker refuses it, as for a frozen dataclass; nothing
+guards it at run time, because such a guard makes each of them four to seven times as expensive to build.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides how rows become Arrow and Parquet: types from `schema.py`, sorted, zstd, the same bytes every time.
+"""Rows as Arrow and Parquet: types from `schema.py`, sorted, zstd, the same bytes every time.
 
 Imports pyarrow, so it is itself imported only where Parquet is wanted.
 
@@ -52,7 +52,7 @@ def _array(values: list[object], kind: pa.DataType) -> pa.Array:
 
 
 def whole_table(narrow: pa.Table, constant: Mapping[str, object] = MappingProxyType({})) -> pa.Table:
-    """The table of a file: sorted, with all columns. ``narrow`` has some of them, ``constant`` tells others' value."""
+    """The table of a file: sorted, with all columns. ``narrow`` has some of them, ``constant`` gives others' value."""
     if not narrow.num_rows:
         return SCHEMA.empty_table()
     narrow = narrow.unify_dictionaries().combine_chunks()

@@ -1,4 +1,4 @@
-"""Decides how events become columns without ever being rows: transposed shape by shape, some hundred at a time.
+"""Events made into columns without ever being rows: transposed shape by shape, some hundred at a time.
 
 Events of one type whose fields have the same names in the same order are of one *shape*. Within a shape a field's
 values are a column as they are, so what is decided (names, conversions, nulls) is decided once for a shape and not for

@@ -150,7 +150,7 @@ class ArrowFileSystem:
 
 @contextmanager
 def _failures_as_os_errors() -> Iterator[None]:
-    """Filesystems of others raise what they like; whoever exports has to know one kind of failure."""
+    """Other filesystems raise errors of any type; the exporter has to handle only one."""
     try:
         yield
     except OSError:

@@ -1,4 +1,4 @@
-"""Decides what the bytes of a file are: Parquet, or JSON lines where pyarrow is not wanted.
+"""The bytes of a file: Parquet, or JSON lines where pyarrow is not wanted.
 
 Invariant: both formats hold the same rows in the same order (`schema.SORT_ORDER`).
 """

@@ -1,4 +1,4 @@
-"""Decides where exported events lie: the names of files, their folders, and what a manifest says of each.
+"""Where exported events are stored: the names of files, their folders, and what a manifest says of each.
 
 A reader starts from one root, a directory or a URI::
 
@@ -52,7 +52,7 @@ _COMPACTED = re.compile(r"c-\d+-[0-9a-f]+(\.parquet|\.jsonl)")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SeqRange:
-    """The first and the last seq of one emitter's incarnation in a file; numbers between may stand elsewhere."""
+    """The first and the last seq of one emitter's incarnation in a file; numbers between may be in other files."""
 
     node_id: int
     incarnation: int
@@ -141,7 +141,7 @@ def manifest_path(path: str) -> str:
 
 
 def parse_name(name: str) -> SeqRange | None:
-    """The range that the name of an emitter's file tells; None for any other name."""
+    """The range in the name of an emitter's file; None for any other name."""
     found = _PLAIN.fullmatch(name)
     if found is None:
         return None

@@ -3,7 +3,7 @@
 For people and for `strandline demo`; the files for analysis are `files.py`'s. Samples are left out: they would push
 what happened out of the two files within minutes.
 
-Invariant: a failing disk ends this record, never the process; the number of events is told by their ``seq``.
+Invariant: a failing disk ends this record, never the process; the number of events is known from their ``seq``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides which decisions of replication are also lines of the log, and in which words: one line each.
 
 The lines are made from the very events that are exported, in the writer's thread: thousands of partitions that change
-hands at once cost the data path nothing. They come up to a second after what they tell, with its own time in ``at``.
+hands at once cost the data path nothing. They come up to a second after the event, with its own time in ``at``.
 
-Invariant: a line is told of every change of a role, of an ISR, of a log's end by a cut, of a session, and of every
+Invariant: a line is logged for every change of a role, of an ISR, of a log's end by a cut, of a session, and of every
 refusal that concerns a node or an ISR; a sample is never one.
 """
 
@@ -23,7 +23,7 @@ Told = Callable[["Line"], None]
 
 
 class Line(NamedTuple):
-    """What is told: ``is_warning`` for what somebody may want to look at."""
+    """One line of the log; ``is_warning`` if an operator may want to look at it."""
 
     sentence: str
     fields: Mapping[str, object]
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 class LogLines:
-    """An outlet that tells its rows as lines."""
+    """An outlet that logs its rows as lines."""
 
     def __init__(self, tell: Told) -> None:
         self._tell = tell

@@ -1,4 +1,4 @@
-"""Decides how exported files are found and read back, whatever their format: Parquet, JSON lines, compacted or not.
+"""Finding and reading exported files, whatever their format: Parquet, JSON lines, compacted or not.
 
 Invariant: a folder is looked at once; what appears later belongs to the next look.
 """

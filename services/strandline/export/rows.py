@@ -56,7 +56,7 @@ _LISTS = {
 }
 _MEMBER_NAMES = tuple(name for name, _ in MEMBER_FIELDS)
 LEADERS = ("old_leader", "new_leader")
-"""Where nobody is told as a number."""
+"""Columns where "nobody" is written as a number."""
 _MOMENTS = {
     "last_fetch_ms": "last_fetch_us",
     "last_caught_up_ms": "last_caught_up_us",
@@ -122,7 +122,7 @@ class Step(NamedTuple):
 
 
 _CONVERSIONS: dict[Kind, tuple[type, Callable[[Any, int], object]]] = {
-    # A type that never occurs stands where every value has to be converted.
+    # A type that never occurs marks a field whose every value has to be converted.
     Kind.STRING: (str, lambda value, _: str(value)),
     Kind.INT: (int, lambda value, _: int(value)),
     Kind.LONG: (int, lambda value, _: int(value)),

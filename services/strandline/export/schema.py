@@ -1,4 +1,4 @@
-"""Decides what a reader of the exported state gets to see: every column, every event type, every dataset.
+"""The schema of the exported state: every column, every event type, every dataset.
 
 This table is the source of truth. The Arrow schema (`arrow.py`), Spark's StructType (`spark_ddl`) and the check of
 `protos/strandline/v1/state_event.proto` derive from it. It imports nothing but the standard library.
@@ -36,7 +36,7 @@ TRANSITIONS = "transitions"
 """The small dataset that is complete: what changed. Never sampled."""
 
 SAMPLES = "samples"
-"""The large dataset: how things stood. Dropped first when there is no room."""
+"""The large dataset: sampled states. Dropped first when there is no room."""
 
 DATASETS = (TRANSITIONS, SAMPLES)
 
@@ -181,7 +181,7 @@ COLUMNS: tuple[Column, ...] = ENVELOPE + PAYLOAD
 
 
 class EventType(NamedTuple):
-    """What one type of event carries beside the envelope, and in which dataset it stands."""
+    """What one type of event carries beside the envelope, and in which dataset it is."""
 
     dataset: str
     payload: tuple[str, ...]

@@ -125,7 +125,7 @@ class EventSink:
             self._said(f"state events are dropped: {len(self._ring)} wait for the writer, which is behind")
 
     def counters(self) -> ExportCounters:
-        """How the export stands. For any thread."""
+        """The state of the export. For any thread."""
         stats = [outlet.stats for outlet in self._outlets]
         taken_us = [at_us for at_us in (self._ring.oldest_us(), *(one.oldest_us for one in stats)) if at_us is not None]
         return ExportCounters(
@@ -168,7 +168,7 @@ class EventSink:
         self._cpu_ns = time.thread_time_ns()
 
     def _drain(self, pipeline: Pipeline) -> None:
-        # What waits now; whoever floods the ring meanwhile does not keep the writer from its other duties.
+        # Only what waits now, so that a flood of new events does not keep the writer from its other work.
         for left in range(len(self._ring), 0, -_AT_ONCE):
             pipeline.pass_on(self._ring.take(_AT_ONCE))
             if left > _AT_ONCE and not self._is_virtual:

@@ -1,7 +1,7 @@
-"""Decides whether an export is complete: hashes as the manifests say, numbers without gaps, every loss told.
+"""Decides whether an export is complete: hashes as the manifests say, numbers without gaps, every loss reported.
 
-An incarnation is *complete* when its numbers run from 1 to its end and the end was told by a final heartbeat; *open*
-when nothing told its end (the emitter still runs, or was killed); *gaps told* when what is missing lies in EXPORT_GAP
+An incarnation is *complete* when its numbers run from 1 to its end and a final heartbeat reported the end; *open*
+when nothing reported its end (the emitter still runs, or was killed); *gaps told* when what is missing lies in EXPORT_GAP
 ranges and is as much as they count; *incomplete* otherwise.
 
 Coverage is the share of the numbers up to the last known one that is there.
@@ -212,7 +212,7 @@ def _holes(seqs: list[int], last_seq: int) -> tuple[tuple[int, int], ...]:
 def _told(emitter: _Emitter) -> int:
     """How many missing numbers gaps explain: those within their ranges, and no more than they count.
 
-    A file that was given up and came to its place all the same (an answer that was lost) is told, but not missing.
+    A file that was given up and came to its place all the same (an answer that was lost) is reported, but not missing.
     """
     told, seqs = 0, sorted(emitter.seqs)
     for first, last, count in emitter.told:

@@ -113,7 +113,7 @@ class DialledLeaders:
         """Ask where epochs ended.
 
         Raises:
-            Refused: the leader's refusal, or the one that stands for its absence.
+            Refused: the leader's refusal, or the one that reports its absence.
         """
         request = epoch_ends_request(effect.questions, cluster_id=self._cluster_id, replica=self._identity)
         return read_epoch_ends(await self._call(effect.leader, "OffsetForLeaderEpoch", request))

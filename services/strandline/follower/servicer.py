@@ -56,7 +56,7 @@ class FollowerServicer:
     async def DescribeReplicas(
         self, request: pb.DescribeReplicasRequest, context: Context
     ) -> pb.DescribeReplicasResponse:
-        """Tells this node's own view of its replicas."""
+        """Return this node's own view of its replicas."""
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
         tps, vain = selected(request.topics, self._host.topics, self._host.sizes.held())
         described = [self._describe(tp) for tp in tps]

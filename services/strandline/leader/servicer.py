@@ -110,7 +110,7 @@ class LeaderServicer:
     async def DescribePartitions(
         self, request: pb.DescribePartitionsRequest, context: Context
     ) -> pb.DescribePartitionsResponse:
-        """Tells the leader's own view."""
+        """Return the leader's own view."""
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
         tps, vain = selected(request.topics, self._host.topics, self._led())
         described = [self._describe(tp) for tp in tps]

@@ -1,4 +1,4 @@
-"""Decides how the controller's state stands in a store: one JSON document per node, topic, partition and header.
+"""The controller's state in a store: one JSON document per node, topic, partition and header.
 
 Invariant: reading what was written gives an equal value; a document with a field this release does not know is
 read without it, one that lacks a required field is refused as damaged, never guessed. Every document begins with

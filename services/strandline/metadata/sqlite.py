@@ -1,4 +1,4 @@
-"""Decides how the controller's state lies in one SQLite file: WAL, synchronous FULL, one writer thread.
+"""The controller's state in one SQLite file: WAL, synchronous FULL, one writer thread.
 
 Invariant: a transaction is one SQLite transaction, fsynced before `commit` returns; the file belongs to one
 process at a time, and its metadata offset only ever rises by what was committed.
@@ -146,7 +146,7 @@ class SqliteStore:
             raise
 
     def _refuse_emptied(self) -> None:
-        """SQLite would throw the log of a missing or empty file away and begin anew: a cluster without a past (A6)."""
+        """SQLite would discard the log of a missing or empty file and start empty: a cluster without a past (A6)."""
         log = self._path.with_name(f"{self._path.name}-wal")
         if _size_bytes(log) > 0 and _size_bytes(self._path) == 0:
             raise StoreFailed(f"metadata store {self._path} is empty, but {log.name} is not; restore it or recover")

@@ -45,7 +45,7 @@ def _is_imbalanced(partition: PartitionImage) -> bool:
 
 
 class ControllerCounts:
-    """What one reign did, as its events tell."""
+    """What one reign did, according to its events."""
 
     def __init__(self) -> None:
         self.commits = Histogram()
@@ -68,7 +68,7 @@ class ControllerCounts:
                 self._sessions_ended.add(str(fields["cause"]))
 
     def figures(self) -> Iterator[Figure]:
-        """As they stand."""
+        """The present values."""
         yield from self._elections.figures()
         yield from self._shrinks.figures()
         yield from self._sessions_ended.figures()

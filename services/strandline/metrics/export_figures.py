@@ -1,4 +1,4 @@
-"""Decides how the export's counters become figures: by their names, all of them.
+"""The export's counters as figures: by their names, all of them.
 
 Invariant: a counter without a family is a mistake of the programmer, found at the first scrape.
 """

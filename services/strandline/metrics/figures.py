@@ -1,4 +1,4 @@
-"""Decides how a figure stands between whoever counts and whoever is scraped: values, without a library.
+"""Figures as plain values, without a library, between the code that counts and the port that is scraped.
 
 Invariant: `Histogram.observe` costs a binary search and two additions, so that a request may pay it. It belongs to
 one thread, the event loop's; a snapshot is taken there too.

@@ -1,4 +1,4 @@
-"""Decides how the metrics port speaks HTTP: one thread for each scrape, no line for each, and no traceback on stderr.
+"""HTTP for the metrics port: one thread for each scrape, no line for each, and no traceback on stderr.
 
 Invariant: whatever a caller does to its connection, and however long the process takes to answer, the process goes on;
 a scrape that cannot be answered gets 503, and any other path than that of metrics 404.
@@ -68,7 +68,7 @@ def _answering(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
             return [f"metrics are at {PATH}\n".encode()]
         try:
             return inner(environ, start_response)
-        except Exception as error:  # noqa: BLE001 - told to whoever scrapes and in the log, in one line each
+        except Exception as error:  # noqa: BLE001 - reported to the scraper and in the log, in one line each
             _log.warning("a scrape is not answered", reason=repr(error))
             start_response("503 Service Unavailable", [("Content-Type", "text/plain; charset=utf-8")])
             return [b"this process does not answer now\n"]

@@ -119,7 +119,7 @@ class NodeCounts:
         self._cuts_at_unknown_hw += fields["committed_cut"] is None
 
     def figures(self) -> Iterator[Figure]:
-        """As they stand."""
+        """The present values."""
         yield Figure(f.PRODUCE_LATENCY, self._produce.spread())
         yield from (Figure(f.FETCH_LATENCY, one.spread(), (by,)) for by, one in self._fetch.items())
         yield Figure(f.FSYNC, self.fsync.spread())

@@ -1,4 +1,4 @@
-"""Decides how the table of metrics reads as a page: `docs/METRICS.md`, written by `make metrics-page`.
+"""The table of metrics as a page: `docs/METRICS.md`, written by `make metrics-page`.
 
 Invariant: the page says nothing of a metric that `families` does not say.
 """
@@ -43,6 +43,6 @@ def _section(role: Role) -> str:
 
 def _row(family: Family) -> str:
     labels = ", ".join(f"`{label}`" for label in family.labels)
-    told = f"{family.help} Only with `metrics_per_partition`." if family.per_partition else family.help
+    text = f"{family.help} Only with `metrics_per_partition`." if family.per_partition else family.help
     kafka = f"`{family.kafka}`" if family.kafka else ""
-    return f"| `{family.full_name}` | {family.kind} | {labels} | {family.unit} | {told} | {kafka} |\n"
+    return f"| `{family.full_name}` | {family.kind} | {labels} | {family.unit} | {text} | {kafka} |\n"

@@ -1,6 +1,6 @@
-"""Decides how a process is scraped: Prometheus text by HTTP, on a port and in threads of its own.
+"""How a process is scraped: Prometheus text by HTTP, on a port and in threads of its own.
 
-Invariant: the loop pays for reading its figures and for nothing else. Whoever is scraped is asked in its own thread,
+Invariant: the loop pays for reading its figures and for nothing else. Figures are read in the process's own thread,
 the event loop's, so that nothing changes while it is read; text is made in the thread of the scrape. A loop that
 does not answer within `ANSWER_WITHIN_S` fails the scrape, which is what a stuck process should look like.
 """
@@ -52,9 +52,9 @@ class MetricsPort:
         GCCollector(registry=registry)
         registry.register(_LoopCollector(asyncio.get_running_loop(), self._all, self._read_aside))
         bound, self._close = serve(host.strip("[]"), int(port), registry)
-        told = f"{host}:{bound}"
-        _log.info("metrics are served", address=told)
-        return told
+        address = f"{host}:{bound}"
+        _log.info("metrics are served", address=address)
+        return address
 
     def close(self) -> None:
         """Be scraped no more; a scrape under way ends first. Blocks for up to half a second."""
@@ -84,7 +84,7 @@ class _LoopCollector(Collector):
         def read() -> None:
             try:
                 answer.set_result(tuple(self._read()))
-            except Exception as error:  # noqa: BLE001 - whoever scrapes hears of it, the service goes on
+            except Exception as error:  # noqa: BLE001 - the scraper gets the error, the service continues
                 answer.set_exception(error)
 
         self._loop.call_soon_threadsafe(read)

@@ -1,7 +1,7 @@
 """Decides how old the oldest record above a HW is, from looks at it now and then.
 
 Each look remembers where the log ended; a mark is forgotten when the HW has passed it, so the oldest mark that is
-left tells the age, late by one interval between looks at most.
+left gives the age, late by one interval between looks at most.
 
 Invariant: what is remembered is bounded, and nothing of the data path knows that it is looked at.
 """

@@ -39,7 +39,7 @@ class FetchCounts:
         return self._counts[replica]
 
     def take(self, now_ms: int) -> list[dict[str, object]]:
-        """The fields of one FETCH_STATS for each follower that was heard of; counting begins anew."""
+        """The fields of one FETCH_STATS for each follower that fetched; counting starts again at 0."""
         interval_ms, self.since_ms = now_ms - self.since_ms, now_ms
         rows = [count.row(replica, interval_ms) for replica, count in sorted(self._counts.items())]
         for count in self._counts.values():

@@ -1,9 +1,9 @@
-"""Decides which advances of a HW are told one by one, and which are joined.
+"""Decides which advances of a HW are reported one by one, and which are joined.
 
-Up to `EXACT_PER_S` advances of a partition in a second are told as they happen. Beyond that they are joined in buckets
+Up to `EXACT_PER_S` advances of a partition in a second are reported as they happen. Beyond that they are joined in buckets
 of `BUCKET_MS`, each with the time of its first and last advance, so no boundary of a stall is blurred by more.
 
-Invariant: told advances are chained: the old HW of each is the new HW of the one before it.
+Invariant: reported advances are chained: the old HW of each is the new HW of the one before it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Advance = dict[str, object]
 
 
 class HwAdvances:
-    """What is told of the HW of one led partition."""
+    """What is reported of the HW of one led partition."""
 
     __slots__ = ("_blockers", "_bucket", "_exact", "_second_ms")
 
     def __init__(self) -> None:
-        # Advances told one by one since `_second_ms`.
+        # Advances reported one by one since `_second_ms`.
         self._exact = 0
         self._second_ms = 0
         self._bucket: Advance | None = None
@@ -33,11 +33,11 @@ class HwAdvances:
 
     @property
     def is_open(self) -> bool:
-        """Whether advances wait to be told."""
+        """Whether advances wait to be reported."""
         return self._bucket is not None
 
     def rose(self, old: Offset, new: Offset, cause: str, blockers: Iterable[NodeId], now_ms: int) -> list[Advance]:
-        """The HW rose. Returns what is to be told now."""
+        """The HW rose. Returns what is to be reported now."""
         due = self.due(now_ms)
         told = [] if due is None else [due]
         if now_ms - self._second_ms >= 1_000:
@@ -61,7 +61,7 @@ class HwAdvances:
         return self.rest()
 
     def rest(self) -> Advance | None:
-        """The bucket, whatever its age: something else is told next, or the reign ends."""
+        """The bucket, whatever its age: something else is reported next, or the reign ends."""
         bucket, self._bucket = self._bucket, None
         return None if bucket is None else bucket | {"blocking_replicas": tuple(sorted(self._blockers))}
 

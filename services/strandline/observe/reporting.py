@@ -1,10 +1,10 @@
-"""Decides when a data node tells how its partitions stand: what changed at once, how things are in samples.
+"""Decides when a data node reports the state of its partitions: changes at once, everything else in samples.
 
 A partition that changes is sampled every `sample_min_ms` at most, an idle one every `sample_max_ms` at least, and every
-one just before and just after its ISR changes, its epoch starts, or a stall of its HW ends. ``sample_min_ms`` 0 tells
+one just before and just after its ISR changes, its epoch starts, or a stall of its HW ends. ``sample_min_ms`` 0 reports
 transitions only.
 
-Invariant: what is told never changes what is decided; every call here may be left out without any other effect.
+Invariant: a report never changes what is decided; every call here may be left out without any other effect.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from strandline.observe.hw_advances import Advance, HwAdvances
 from strandline.observe.samples import leader_epochs, local_sample, look_of, member, replica_samples
 
 STALL_MS = 1_000
-"""A HW that stood still for so long with records above it stalled; the end of that is sampled."""
+"""A HW that did not move for this long with records above it has stalled; the end of the stall is sampled."""
 _REMEMBERED_APPENDS = 4_096
 _LOOKS_PER_TICK = 8
 """At least so many partitions are looked at in a tick; more when they would not get their turn otherwise."""
 
 
 class _Led:
-    """What was told, and what waits to be told, of one led partition."""
+    """What was reported, and what waits to be reported, of one led partition."""
 
     __slots__ = ("advances", "appends", "fetches", "isr", "look", "risen_ms", "sampled_ms")
 
@@ -45,7 +45,7 @@ class _Led:
 
 
 class Reporting:
-    """What one node tells of its partitions. Reads ``state``, changes nothing in it."""
+    """What one node reports of its partitions. Reads ``state``, changes nothing in it."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
@@ -54,7 +54,7 @@ class Reporting:
         self._led: dict[TopicPartition, _Led] = {}
         self._local: dict[TopicPartition, tuple[int, Offset, Offset]] = {}
         self._waiting: dict[TopicPartition, None] = {}
-        # Who is looked at next, and when; every partition of this node stands here once.
+        # Which partition is looked at next, and when; every partition of this node is here once.
         self._looks: deque[tuple[int, TopicPartition]] = deque()
         self._queued: set[TopicPartition] = set()
         self._last_sample_id = 0
@@ -137,7 +137,7 @@ class Reporting:
         self._sample(leader, now_ms, out)
 
     def _cause(self, removed: Collection[NodeId]) -> str | None:
-        """As far as a leader can tell; the controller's own event is the authority."""
+        """As far as a leader knows; the controller's own event is the authority."""
         nodes = [self._state.nodes.get(node_id) for node_id in removed]
         if any(node is not None and node.shutting_down for node in nodes):
             return "controlled_shutdown"
@@ -168,7 +168,7 @@ class Reporting:
                 led.fetches.sent(replica, max(0, after - before))
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
-        """Tell what is due."""
+        """Report what is due."""
         if not self._samples:
             return
         for tp in tuple(self._waiting):

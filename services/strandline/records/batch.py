@@ -1,4 +1,4 @@
-"""Decides what a record batch is, byte by byte: Kafka's batch v2 header and the rules a batch must meet.
+"""The record batch, byte by byte: Kafka's batch v2 header and the rules a batch must meet.
 
 Invariant: a batch that passed `check_batch` is stored and served unchanged except for its first 16 bytes
 (base offset, length, leader epoch), which lie outside the CRC; records stay opaque here.

@@ -1,4 +1,4 @@
-"""Decides how records become a batch and a batch records, for clients and tools; nodes never do either.
+"""Encoding records into a batch and decoding them again, for clients and tools; nodes never do either.
 
 Invariant: arbitrary bytes decode to records or a `Refused`, nothing else; decoding what was encoded gives
 the same keys, values, headers and timestamps, at dense offsets.

@@ -1,4 +1,4 @@
-"""Decides what a compressed body says of how far it expands, without expanding it.
+"""How far a compressed body expands, read from it without expanding it.
 
 Invariant: what a body of its codec really expands to is never less than ``least`` nor more than ``most``. A frame that
 lies about its size is refused by every decoder, so a size that it declares may be believed.

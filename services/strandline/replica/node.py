@@ -267,7 +267,7 @@ class ReplicaNode:
         )
 
     def _adopt(self, answer: NodeRegistered) -> None:
-        """The controller has heard of this directory: bind it to the cluster, drop the unclean mark."""
+        """The controller has registered this directory: bind it to the cluster, drop the unclean mark."""
         try:
             self.directory.adopt_cluster(answer.cluster_id)
         except Refused as error:
@@ -283,11 +283,11 @@ class ReplicaNode:
         replace_file(self.directory.path / ENDPOINT_NAME, (json.dumps(content) + "\n").encode(), durable=False)
 
     def _addresses(self) -> dict[str, str]:
-        assert self.client is not None and self.internal is not None, "ports are bound before they are told"
-        told = {"client": target(self.client), "internal": target(self.internal), "metrics": self.metrics_address}
+        assert self.client is not None and self.internal is not None, "ports are bound before they are reported"
+        addresses = {"client": target(self.client), "internal": target(self.internal), "metrics": self.metrics_address}
         if self.health_endpoint is not None:
-            told["health"] = target(self.health_endpoint)
-        return {name: address for name, address in told.items() if address}
+            addresses["health"] = target(self.health_endpoint)
+        return {name: address for name, address in addresses.items() if address}
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a background task; its end by an exception is the process's end."""

@@ -1,4 +1,4 @@
-"""Decides whether a data node is ready, which is what a rolling update waits for before it goes on to the next.
+"""Decides whether a data node is ready, which is what a rolling update waits for before it continues with the next.
 
 Ready is a node that is registered, not fenced, and in the ISR of every partition that is assigned to it and has a
 leader. A partition without a leader does not count: it must not hold up the rollout that would heal it. A partition
@@ -22,7 +22,7 @@ from strandline.rpc.server import RoleHealth
 
 LOOK_EVERY_S = 0.1
 _NAMED = 3
-"""Partitions named in a sentence before it goes on with "and N more"."""
+"""Partitions named in a sentence before it ends with "and N more"."""
 
 _log = structlog.get_logger("strandline.readiness")
 
@@ -58,7 +58,7 @@ def _sentence(behind: list[PartitionImage]) -> str:
 
 
 class Readiness:
-    """Tells the health of a process whether it is ready, as soon as that changes.
+    """Sets in the health of a process whether it is ready, as soon as that changes.
 
     ``metadata_offset`` and ``is_fenced`` are asked each time: nothing else changes the answer, so partitions are
     looked at only when one of them moved.
@@ -80,7 +80,7 @@ class Readiness:
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing is lacking, as last told."""
+        """Whether nothing is lacking, as last reported."""
         return self.lacking is None
 
     async def tell_forever(self) -> None:

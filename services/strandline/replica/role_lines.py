@@ -1,8 +1,8 @@
 """Decides what a node says when it comes to follow: a line for each partition whose leader epoch moved on.
 
-That it leads is told by the event of its epoch (`export.log_lines`), which comes when the epoch has begun.
+That it leads is logged from the event of its epoch (`export.log_lines`), which comes when the epoch has begun.
 
-Invariant: nothing is told of an image that is older than what the node knows.
+Invariant: nothing is logged about an image that is older than what the node knows.
 """
 
 from __future__ import annotations

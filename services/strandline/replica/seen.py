@@ -1,4 +1,4 @@
-"""Decides how one data node is seen: what is counted around its performers, told of its refusals, and scraped.
+"""What one data node shows of itself: counts around its performers, logged refusals, and metrics to scrape.
 
 Invariant: without a metrics port nothing is timed or counted but refusals; with one, the core and its effects are the
 same to the last byte.
@@ -119,7 +119,7 @@ class Seen:
         return Figure(f.DISK_FREE, shutil.disk_usage(self._settings.data_dir).free)
 
     async def look_forever(self, core: NodeCore) -> None:
-        """Watch what waits above the HW, and tell the refusals that were held back, until cancelled."""
+        """Watch what waits above the HW, and log the refusals that were held back, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.refusals.tell_forever())
             while self._counts is not None:

@@ -1,4 +1,4 @@
-"""Decides what can be set on a data node, and turns it into the frozen values that the rooms take.
+"""The settings of a data node, and the frozen values that the packages take from them.
 
 Invariant: a node starts with settings that are right as a whole, or not at all.
 """
@@ -115,7 +115,7 @@ class ReplicaSettings(ServiceSettings):
         check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         for bound, told in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
             if parse_endpoint(getattr(self, bound)).host in _WILDCARDS and not getattr(self, told):
-                raise ValueError(f"{bound} is every address of this machine; name the one to be told by {told}")
+                raise ValueError(f"{bound} is every address of this machine; set {told} to the one others should use")
         return self
 
     def rules(self) -> Rules:
@@ -146,7 +146,7 @@ class ReplicaSettings(ServiceSettings):
 
 
 def advertised(setting: str, bound: Endpoint) -> Endpoint:
-    """The address others are told: the setting, with the bound port if it names none; else the bound address."""
+    """The address sent to others: the setting, with the bound port if it names none; else the bound address."""
     if not setting:
         return bound
     if ":" in setting and setting.rpartition(":")[2].isdecimal():

@@ -34,7 +34,7 @@ class Topics(Addresses, Protocol):
 
 
 class Unresolved(NamedTuple):
-    """One partition that was asked for in vain, with its answer; ``name`` and ``topic_id`` as they were asked."""
+    """One requested partition that was not found, with its refusal; ``name`` and ``topic_id`` as requested."""
 
     name: str
     topic_id: str
@@ -138,7 +138,7 @@ def by_topic(parts: Iterable[_HasTp], tp_of: Callable[[_HasTp], TopicPartition])
 
 
 def unresolved_by_topic(parts: Iterable[Unresolved]) -> Iterator[tuple[tuple[str, str], list[Unresolved]]]:
-    """Group vain parts by the name and id they were asked under."""
+    """Group unresolved partitions by the name and id they were requested under."""
     groups: dict[tuple[str, str], list[Unresolved]] = {}
     for part in parts:
         groups.setdefault((part.name, part.topic_id), []).append(part)

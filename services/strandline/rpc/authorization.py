@@ -19,7 +19,7 @@ from strandline.rpc.identity import Identity, identity_of_peer
 from strandline.rpc.permissions import ALWAYS, TABLE, Condition, Grants
 
 _URIS = "peer_uri"
-"""Under which gRPC tells the URIs in a verified peer's certificate."""
+"""The key under which gRPC gives the URIs in a verified peer's certificate."""
 
 _SAY_EVERY_S = 1.0
 _GRANTS_KEPT = 10_000
@@ -96,7 +96,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         """Who calls, and under which condition the caller may.
 
         Raises:
-            Refused: nobody of ours, another cluster's, or not at all.
+            Refused: the peer has no identity of ours, is of another cluster, or may not call this at all.
         """
         uris = tuple(context.auth_context().get(_URIS, ()))
         granted = self._granted.get((method, uris))
@@ -136,7 +136,7 @@ class _CheckedContext:
     def __init__(self, context: Context, allow: Callable[[Any], Any]) -> None:
         self._context = context
         self._allow = allow
-        # Called for every message; not to be looked for anew each time.
+        # Called for every message, so it is not looked up each time.
         self.write = context.write
 
     async def read(self) -> Any:
@@ -153,7 +153,7 @@ async def _checked_iterator(requests: AsyncIterator[Any], allow: Callable[[Any],
 
 
 def _is_message(message: Any) -> bool:
-    """Neither the end of the stream nor what stands for a message that cannot be read."""
+    """Neither the end of the stream nor the refusal in place of a message that cannot be read."""
     return message is not grpc.aio.EOF and not isinstance(message, Refused)
 
 

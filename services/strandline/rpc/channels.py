@@ -68,7 +68,7 @@ def target(endpoint: Endpoint) -> str:
 class Channels:
     """One channel per address, opened when first asked for, closed together.
 
-    With TLS a channel keeps the certificate it was opened with. After the files have changed, whoever asks next gets
+    With TLS a channel keeps the certificate it was opened with. After the files have changed, the next caller gets
     a new channel; the old one stays for what is under way on it until the files change once more.
     """
 
@@ -95,7 +95,7 @@ class Channels:
         return frozenset(self._open)
 
     def renew(self, endpoint: Endpoint, *, grace_s: float) -> None:
-        """Dial an address anew when it is next asked for; what is under way may end on the old channel until then."""
+        """Redial an address when it is next asked for; what is under way may end on the old channel until then."""
         channel = self._open.pop(endpoint, None)
         if channel is not None:
             self._close_aside(channel, grace_s)

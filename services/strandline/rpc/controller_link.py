@@ -123,7 +123,7 @@ class ControllerLink:
         return Refused.of(refusal)
 
     def _maybe_leave(self, error: BaseException | None) -> None:
-        """Ask for the controller's name anew when somebody answers there who is none: he has its old address.
+        """Resolve the controller's name again when another process answers there: it has the controller's old address.
 
         The connection works, so nothing else would ever ask again.
         """

@@ -1,4 +1,4 @@
-"""Decides how administration stands on the wire at the controller: topics, elections, producer ids, nodes.
+"""The controller's administration on the wire: topics, elections, producer ids, nodes.
 
 Invariant: every element of a request gets its own entry in the answer; a count that is not given is None and
 never 0, so that the controller's default applies.

@@ -1,4 +1,4 @@
-"""Decides how registration, heartbeats and AlterPartition stand on the wire, for the node and for the controller.
+"""Registration, heartbeats and AlterPartition on the wire, for the node and for the controller.
 
 Invariant: an epoch that a request does not carry is never read as epoch 0: a missing node epoch is refused
 with STALE_BROKER_EPOCH, as Kafka's -1 is.
@@ -77,7 +77,7 @@ def write_registration(request: RegisterNode) -> pb.RegisterNodeRequest:
 
 
 def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> RegisterNode:
-    """A registration as the controller takes it; ``rules`` stand for those the node does not name.
+    """A registration as the controller takes it; ``rules`` replace those the node does not name.
 
     Raises:
         Refused: INVALID_REQUEST that names the missing or impossible field.

@@ -1,4 +1,4 @@
-"""Decides how DeleteRecords stands on the wire, in both directions.
+"""DeleteRecords on the wire, in both directions.
 
 Invariant: the high watermark is -1 on the wire and None here; no other offset below 0 passes for it.
 """

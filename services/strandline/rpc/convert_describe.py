@@ -1,6 +1,6 @@
-"""Decides how a leader's view of its partitions and a replica's view of itself stand on the wire.
+"""A leader's view of its partitions and a replica's view of itself on the wire.
 
-Invariant: these answers are looks, never decisions; nothing in the protocol reads them back.
+Invariant: these answers only show state; nothing in the protocol reads them back.
 """
 
 from __future__ import annotations
@@ -53,23 +53,25 @@ def selected(
     """Which partitions a Describe names: nothing named means all held, a bare topic all held of it."""
     everything = sorted(held)
     found: list[TopicPartition] = []
-    vain: list[Unresolved] = []
+    unresolved: list[Unresolved] = []
     named = False
     for topic in asked:
         named = True
         topic_id = topics.resolve(topic.topic, topic.topic_id)
         if isinstance(topic_id, Refusal):
-            vain.extend(Unresolved(topic.topic, topic.topic_id, index, topic_id) for index in topic.partitions or (0,))
+            unresolved.extend(
+                Unresolved(topic.topic, topic.topic_id, index, topic_id) for index in topic.partitions or (0,)
+            )
         elif topic.partitions:
             found.extend(TopicPartition(topic_id, index) for index in topic.partitions)
         else:
             found.extend(tp for tp in everything if tp.topic_id == topic_id)
-    return (found if named else everything), vain
+    return (found if named else everything), unresolved
 
 
 def partitions_response(
     described: Iterable[DescribedLead | NotDescribed],
-    vain: Iterable[Unresolved],
+    unresolved: Iterable[Unresolved],
     topics: Topics,
     *,
     node_id: NodeId,
@@ -90,7 +92,7 @@ def partitions_response(
             write_error(row, item.refusal)
             if item.hint is not None:
                 write_leader(row.current_leader, item.hint, topics)
-    for lost in vain:
+    for lost in unresolved:
         topic = response.topics.add(topic=lost.name, topic_id=lost.topic_id)
         write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
@@ -131,7 +133,7 @@ def _write_replica(
 
 def replicas_response(
     described: Iterable[DescribedSelf | NotDescribed],
-    vain: Iterable[Unresolved],
+    unresolved: Iterable[Unresolved],
     topics: Topics,
     *,
     node_id: NodeId,
@@ -150,7 +152,7 @@ def replicas_response(
             _write_self(row, item)
         else:
             write_error(row, item.refusal)
-    for lost in vain:
+    for lost in unresolved:
         topic = response.topics.add(topic=lost.name, topic_id=lost.topic_id)
         write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response

@@ -1,4 +1,4 @@
-"""Decides how a refusal stands in a message: Kafka's number, one sentence, and for produce its outcome.
+"""Refusals on the wire: Kafka's number, one sentence, and for produce its outcome.
 
 Invariant: number 0 and only it means that there is no refusal; an unknown number of a newer peer is read as
 UNKNOWN_SERVER_ERROR, never as success.
@@ -36,7 +36,7 @@ def write_error(message: HasError, refusal: Refusal | None) -> None:
 
 
 def read_error(message: HasError, outcome: leader_service_pb2.ProduceOutcome.ValueType | None = None) -> Refusal | None:
-    """The refusal that the two error fields stand for."""
+    """The refusal that the two error fields represent."""
     number = message.error_code
     if number == 0:
         return None
@@ -65,7 +65,7 @@ _HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_E
 
 
 def wants_leader(refusal: Refusal) -> bool:
-    """Whether an answer tells the leader: only where its caller should go there (KIP-951)."""
+    """Whether an answer names the leader: only if its caller should go there (KIP-951)."""
     return refusal.code in _HINTED
 
 

@@ -1,4 +1,4 @@
-"""Decides how the cluster's state stands on the wire: nodes, partitions, topics, rules, snapshots and changes.
+"""The cluster's state on the wire: nodes, partitions, topics, rules, snapshots and changes.
 
 Invariant: both directions are exact inverses for everything a receiver may act on; absence stays absence, so
 that a partition without a leader never reads as one led by node 0.
@@ -221,7 +221,7 @@ def read_topic(message: metadata_pb2.TopicMetadata) -> TopicImage:
 
 
 def write_image(image: MetadataImage) -> metadata_pb2.ClusterMetadata:
-    """A snapshot or a change; whether it is a snapshot and to whom it goes stand around it."""
+    """A snapshot or a change; the message around it says which, and to whom it goes."""
     message = metadata_pb2.ClusterMetadata(
         cluster_id=image.cluster_id,
         controller_id=CONTROLLER_ID,

@@ -1,4 +1,4 @@
-"""Decides how OffsetForLeaderEpoch and ListOffsets stand on the wire, in both directions.
+"""OffsetForLeaderEpoch and ListOffsets on the wire, in both directions.
 
 Invariant: "undefined" is absence of both epoch and end on the wire and None here; it is never offset 0.
 """

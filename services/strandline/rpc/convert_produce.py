@@ -1,4 +1,4 @@
-"""Decides how Produce stands on the wire, in both directions; unary and stream carry the same topics.
+"""Produce on the wire, in both directions; unary and stream carry the same topics.
 
 Invariant: absent ``acks`` is -1, never 0 (an omitted field must not become fire-and-forget), and records
 stay the very bytes that came.
@@ -156,7 +156,7 @@ def _write_result(row: pb.ProducePartitionResponse, result: ProduceResult, topic
 
 
 def refused_stream_answer(correlation_id: int, refusal: Refusal) -> pb.ProduceStreamResponse:
-    """The answer to a stream message that was refused as a whole; its stream goes on."""
+    """The answer to a stream message that was refused as a whole; its stream stays open."""
     answer = pb.ProduceStreamResponse(correlation_id=correlation_id)
     write_error(answer, refusal)
     return answer

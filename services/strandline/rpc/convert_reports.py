@@ -1,4 +1,4 @@
-"""Decides how a node's report of its logs stands on the wire, for the node and for the controller."""
+"""A node's report of its logs on the wire, for the node and for the controller."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Decides what the plaintext port for probes is: grpc.health.v1 and nothing else, from before the first log is opened.
+"""The plaintext port for probes: grpc.health.v1 and nothing else, from before the first log is opened.
 
-A kubelet's gRPC probes speak no TLS, so this port never does; whoever reaches it learns whether a process lives and
-is ready, by the names `LIVENESS` and `READINESS` of `rpc.server`, and can ask for nothing more.
+A kubelet's gRPC probes speak no TLS, so this port never does; any client that reaches it learns whether a process
+lives and is ready, by the names `LIVENESS` and `READINESS` of `rpc.server`, and can ask for nothing more.
 
 Invariant: the port answers while the process still recovers, and is the last one to close.
 """

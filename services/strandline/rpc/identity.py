@@ -1,6 +1,6 @@
 """Decides who a certificate names: the one URI ``strandline://<cluster>/<role>/<id>`` among its alternative names.
 
-Invariant: an identity is read whole or not at all; a certificate with none or with two of them names nobody.
+Invariant: an identity is read whole or not at all; a certificate with none or with two of them names no identity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CallerRole(StrEnum):
 
 
 class NoIdentity(ValueError):
-    """A certificate or a text names nobody of ours; the sentence says why."""
+    """A certificate or a text names no identity of ours; the sentence says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Identity:
     role: CallerRole
     name: str
     node_id: int | None = field(init=False, repr=False, compare=False)
-    """The node's id; None for whoever is no replica. Kept, because every replica's fetch is compared with it."""
+    """The node's id; None if the identity is no replica's. Kept, because every replica's fetch is compared with it."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.cluster) or not _NAME.fullmatch(self.name):
@@ -49,7 +49,7 @@ class Identity:
 
     @property
     def uri(self) -> str:
-        """As it stands in a certificate."""
+        """As it is written in a certificate."""
         return f"{SCHEME}{self.cluster}/{self.role}/{self.name}"
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ def only_identity(uris: Iterable[str]) -> Identity:
 
 
 def identity_of_peer(uris: Iterable[bytes]) -> Identity | None:
-    """Whom a verified peer's URIs name, None for nobody."""
+    """The identity that a verified peer's URIs name; None if they name none."""
     try:
         return only_identity(uri.decode("utf-8", "replace") for uri in uris)
     except NoIdentity:

@@ -26,8 +26,8 @@ UNARY_CAP_S = 60.0
 
 _log = structlog.get_logger("strandline.rpc")
 
-NO_MESSAGE = Refusal(ErrorCode.INVALID_REQUEST, "the bytes are no message of this method; encode it anew")
-"""The answer to bytes that do not decode; on a stream its reader gives it, and the stream goes on."""
+NO_MESSAGE = Refusal(ErrorCode.INVALID_REQUEST, "the bytes are no message of this method; encode the request again")
+"""The answer to bytes that do not decode; on a stream its reader gives it, and the stream stays open."""
 
 Unread = Refused
 """What a reader of a stream meets in place of a message that is not looked at: its refusal."""
@@ -36,7 +36,7 @@ NO_CORRELATION = 0
 """Correlation id of the answer to an `Unread` message: its own was not looked at either."""
 
 Told = Callable[[str, Refusal], None]
-"""Hears of each refusal of a whole call, with the method's name."""
+"""Called with each refusal of a whole call, and the method's name."""
 
 Handler = Any
 """One of gRPC's RpcMethodHandlers; types-grpcio cannot spell the four kinds."""
@@ -46,7 +46,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
     """Maps refusals, hides the rest, caps unary calls. One per server, first in its list.
 
     ``name`` begins every request id, so that a reader of the node's log finds the line a caller quotes.
-    ``told`` hears of each refusal.
+    ``told`` is called with each refusal.
     """
 
     def __init__(self, name: str, *, unary_cap_s: float = UNARY_CAP_S, told: Told = lambda _method, _why: None) -> None:
@@ -139,7 +139,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _is_peer_gone(error: BaseException) -> bool:
-    """Whether a stream failed only because its peer went away, or this server stops: nobody is left to answer."""
+    """Whether a stream failed only because its peer went away, or this server stops: no caller is left to answer."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_peer_gone, error.exceptions))
     own = isinstance(error, grpc.aio.AbortError | grpc.aio.UsageError)
@@ -149,7 +149,7 @@ def _is_peer_gone(error: BaseException) -> bool:
 def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """``decode`` that returns its failure: raised where gRPC decodes, its text would reach the caller.
 
-    Whoever reads a stream's messages meets an `Unread` in place of the message.
+    The reader of a stream's messages gets an `Unread` in place of the message.
     """
 
     def decode_or_keep(content: bytes) -> Any:

@@ -52,7 +52,7 @@ def keepalive_pings(keepalive: Keepalive) -> Options:
 
 
 def unacknowledged(give_up_ms: int = 5_000) -> Options:
-    """When a client gives up a connection whose peer acknowledges no TCP data: it dials anew instead.
+    """When a client gives up a connection whose peer acknowledges no TCP data: it dials again instead.
 
     Without it a connection that was cut is tried again by TCP's doubling timer only, tens of seconds after the
     cut has healed. gRPC takes the keepalive time-out for TCP_USER_TIMEOUT; its pings, which a server allows

@@ -1,4 +1,4 @@
-"""Decides how a node keeps the newest metadata in a file: its wire form behind a checksum.
+"""The newest metadata as a node keeps it in a file: its wire form behind a checksum.
 
 Invariant: bytes that are not exactly what was written read as nothing, never as older or other metadata.
 """

@@ -18,7 +18,7 @@ Request = Any
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must be so for a request; ``words`` stand in the documents and in refusals, after "only"."""
+    """What must hold for a request; ``words`` appear in the documents and in refusals, after "only"."""
 
     words: str
     holds: Callable[[Request, Identity], bool]

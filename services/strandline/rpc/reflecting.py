@@ -1,4 +1,4 @@
-"""Decides how a server tells its contract to whoever asks: reflection that finds methods by their full names too.
+"""Server reflection: a server's contract for any client that asks, with methods found by their full names too.
 
 Invariant: whatever `grpcurl list` prints, services and methods alike, `grpcurl describe` can describe.
 """
@@ -39,6 +39,6 @@ class _WithMethods:
 
 
 def enable_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
-    """Tell these services, and reflection itself, to whoever asks this server."""
+    """Describe these services, and reflection itself, to any client of this server."""
     names = (*services, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=_WithMethods(descriptor_pool.Default()))  # type: ignore[arg-type]  # asked for by duck typing

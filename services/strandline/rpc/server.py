@@ -1,4 +1,4 @@
-"""Decides what every server of ours is: its limits, its keepalive, its health and reflection, its port.
+"""What every server of ours has: its limits, its keepalive, its health and reflection, its port.
 
 Invariant: a port belongs to one server. gRPC's default lets a second server share it in silence, so
 so_reuseport is off and a taken port is a clear error.
@@ -22,7 +22,7 @@ from strandline.rpc.tls import Tls
 
 LIVENESS = "liveness"
 READINESS = "readiness"
-"""Names of health beside those of the services, for whoever runs the process."""
+"""Names of health beside those of the services, for the operator or supervisor of the process."""
 
 
 class PortTaken(OSError):
@@ -107,7 +107,7 @@ class RoleHealth:
     """Health of one process: of its services under their full names, of all under ``""``, and of two more names.
 
     ``liveness`` says that the loop answers, and nothing of the cluster: it is SERVING as long as there is a process.
-    ``readiness`` says that whoever rolls out may go on to the next process; what does not serve is never ready.
+    ``readiness`` says that a rollout may continue with the next process; a process that does not serve is never ready.
     """
 
     def __init__(self, services: Sequence[str]) -> None:
@@ -132,14 +132,14 @@ class RoleHealth:
         await self.set_serving(False)
 
     async def set_serving(self, serving: bool) -> None:
-        """Tell watchers whether calls are welcome."""
+        """Inform watchers whether calls are accepted."""
         self._serves = serving
         for service in self._services:
             await self._set(service, serving)
         await self._set(READINESS, serving and self._is_ready)
 
     async def set_ready(self, ready: bool) -> None:
-        """Tell watchers whether this process, if it serves, is as it should be: a rollout waits for it."""
+        """Inform watchers whether this process, if it serves, is ready: a rollout waits for it."""
         self._is_ready = ready
         await self._set(READINESS, ready and self._serves)
 

@@ -18,10 +18,10 @@ from strandline.rpc.identity import CallerRole, Identity
 from strandline.rpc.tls_files import TlsFiles, TlsWrong, tls_files
 
 if TYPE_CHECKING:
-    # What reads certificates is large, and whoever uses no TLS never needs it.
+    # The library that reads certificates is large, and a process without TLS never needs it.
     from strandline.rpc.certificate import Material
 
-TLS_OFF = "TLS is off: whoever reaches this process's ports may read, write and administer"
+TLS_OFF = "TLS is off: any client that reaches this process's ports may read, write and administer"
 """Said once by every process that serves without."""
 
 _LOOK_EVERY_S = 1.0
@@ -75,7 +75,7 @@ class Tls:
             raise TlsWrong(f"tls_cert {self._files.cert} names {ours.uri}; this process needs one for {wanted.uri}")
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a port whose callers must show a certificate of the authority; asked anew for every connection."""
+        """For a port whose callers must show a certificate of the authority; checked again for every connection."""
         shown = self._generation
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:

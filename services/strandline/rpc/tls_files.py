@@ -1,4 +1,4 @@
-"""Decides which three files TLS is: a certificate with its chain, its key, and the authority's certificates.
+"""The three files of TLS: a certificate with its chain, its key, and the authority's certificates.
 
 Invariant: all three or none.
 """

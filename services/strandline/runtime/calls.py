@@ -58,7 +58,7 @@ class Calls:
         self._named += named
 
     def room_bytes(self, request_id: int, wanted: int) -> int | None:
-        """How many bytes the caller can take, at most ``wanted``; None if nobody waits for this answer."""
+        """How many bytes the caller can take, at most ``wanted``; None if no caller waits for this answer."""
         call = self._waiting.get(request_id)
         if call is None:
             return None
@@ -69,7 +69,7 @@ class Calls:
         return request_id in self._waiting
 
     def answer(self, request_id: int, answer: Any) -> None:
-        """Hand an answer over; an answer nobody waits for is dropped."""
+        """Hand an answer over; an answer no caller waits for is dropped."""
         call = self._waiting.get(request_id)
         if call is not None and call.sink(answer):
             self.drop(request_id)

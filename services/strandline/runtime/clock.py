@@ -24,7 +24,7 @@ def wall_ms() -> int:
 
 
 def mono_us() -> int:
-    """Microseconds of a clock that never runs backwards, for differences that are told to people."""
+    """Microseconds of a clock that never runs backwards, for differences that are shown to people."""
     return time.monotonic_ns() // 1_000
 
 

@@ -26,13 +26,13 @@ _Core = TypeVar("_Core", bound=Steps)
 
 
 class DriverFailed(Exception):
-    """The process is ending; raised only where a test stands in for the end of the process."""
+    """The process is ending; raised only where a test replaces the end of the process."""
 
 
 class Driver(Generic[_Core]):
     """Steps a core. Called in the RPC handler itself: no queue, no other task, no thread between.
 
-    ``tick`` makes the event by which time passes, ``gone`` the one by which the core hears of a caller that left; None:
+    ``tick`` makes the event by which time passes, ``gone`` the one that reports a caller that left; None:
     what a caller asked for happens without it.
     """
 
@@ -136,7 +136,7 @@ class Driver(Generic[_Core]):
         return answer
 
     def gone(self, request_id: int) -> None:
-        """The caller went away; the core hears of it only if the call still waits."""
+        """The caller went away; the core gets an event only if the call still waits."""
         if self.calls.drop(request_id) and self._gone is not None and not self._failed:
             self.step(self._gone(self.clock(), request_id))
 

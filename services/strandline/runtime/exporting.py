@@ -89,8 +89,8 @@ def open_exports(
     """The export that the settings ask for, or none.
 
     Args:
-        said: hears of a failing destination, and of what a killed process left in ``data_dir``.
-        data_dir: of this process, where the events of growing files stand as well; None: a kill loses them.
+        said: called about a failing destination, and about what a killed process left in ``data_dir``.
+        data_dir: of this process, where the events of growing files are also kept; None: a kill loses them.
     """
     if not exports(settings):
         return []

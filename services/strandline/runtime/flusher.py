@@ -24,7 +24,7 @@ Fail = Callable[[BaseException], None]
 class Flusher:
     """Group commit. ``step`` takes the completed commits, ``fail`` the first error, after which nothing is synced.
 
-    ``observed`` hears how many seconds each sync took, the wait for a thread included.
+    ``observed`` is called with the seconds each sync took, including the wait for a thread.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Decides which settings every service shares about its ports: TLS, the plaintext exceptions, and what is refused.
+"""The settings every service shares about its ports: TLS, the plaintext exceptions, and what is refused.
 
 Invariant: the three files of TLS are given together or not at all; nothing but loopback is served without TLS unless
-somebody said so in a word of its own. The ports of health and metrics are exempt: they tell nothing that is secret.
+the setting ``insecure`` allows it. The ports of health and metrics are exempt: they show nothing secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides what the two roles of one data node share: one driver, one directory of names, one set of logs.
+"""What the two roles of one data node share: one driver, one directory of names, one set of logs.
 
 Invariant: a promoted follower keeps its log and its core; role is state, not process
 (ARCHITECTURE.md#roles-and-processes).

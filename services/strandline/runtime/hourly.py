@@ -1,6 +1,6 @@
-"""Decides when the full state is told: at the start of every hour, by the time of day.
+"""Decides when the full state is reported: at the start of every hour, by the time of day.
 
-Invariant: a clock that is set while the hour is waited for costs at most one telling too many or too late.
+Invariant: a clock that is set while the hour is waited for costs at most one report too many or too late.
 """
 
 from __future__ import annotations

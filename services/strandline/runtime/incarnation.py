@@ -1,4 +1,4 @@
-"""Decides how another program on the machine tells one process of ours from a later one with the same number.
+"""How another program on the machine tells one process of ours from a later one with the same number.
 
 Invariant: a process id alone proves nothing; in a container every service is process 1. With the moment at which the
 kernel started it, it means one process and no other.
@@ -15,8 +15,8 @@ _STARTED_AT = 19
 def started_ticks(pid: int) -> int | None:
     """When the kernel started a process, in clock ticks since boot; None if there is no such process."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    # The name stands in parentheses and may hold anything, blanks and parentheses included.
-    return int(told.rpartition(")")[2].split()[_STARTED_AT])
+    # The name is in parentheses and may hold anything, including blanks and parentheses.
+    return int(stat.rpartition(")")[2].split()[_STARTED_AT])

@@ -1,7 +1,7 @@
 """Decides how a line of a service's log looks: for people on a terminal, JSON for everything that reads it otherwise.
 
-Invariant: as JSON one happening is one line, whatever it carries; its fields have the same names in both forms. No
-line tells the values of a program's variables: a traceback is the plain one.
+Invariant: as JSON one event is one line, whatever it carries; its fields have the same names in both forms. No
+line shows the values of a program's variables: a traceback is the plain one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LogLevelSetting = Annotated[LogLevel, Field(description="lowest level that is lo
 
 
 def _head_first(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Time, level and sentence where whoever looks at raw lines looks first."""
+    """Time, level and sentence first, where a reader of raw lines looks first."""
     return {**{name: line.pop(name) for name in _HEAD if name in line}, **line}
 
 

@@ -1,4 +1,4 @@
-"""Decides how glibc's malloc treats large buffers: kept, not mapped and unmapped for every message.
+"""Settings of glibc's malloc for large buffers: kept, not mapped and unmapped for every message.
 
 Invariant: both thresholds are set or neither. Setting one ends glibc's own adaptation of both, so the other one would
 stay at its 128 KiB, which is slower than setting none.

@@ -1,4 +1,4 @@
-"""Decides what the runtime needs of the rooms it must not import: the core's shape, storage, peers, controller.
+"""What the runtime needs from the packages it must not import: the core's shape, storage, peers, controller.
 
 Invariant: the runtime sees files and network only through these protocols, so that a test performs against
 fakes exactly what a node performs against a disk.
@@ -258,7 +258,7 @@ class Leaders(Protocol):
         """Ask where epochs ended.
 
         Raises:
-            Refused: the leader's refusal, or the one that stands for its absence.
+            Refused: the leader's refusal, or the one that reports its absence.
         """
         ...
 

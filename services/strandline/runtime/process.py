@@ -1,4 +1,4 @@
-"""Decides what every service process of ours does around its work: loop, malloc, log lines, signals.
+"""What every service process of ours does around its work: loop, malloc, log lines, signals.
 
 Invariant: one event loop per process; SIGTERM and SIGINT ask for a clean stop once, and a second one of them
 ends the process at once.
@@ -56,6 +56,6 @@ def keep_what_is_loaded() -> None:
     """Let no collection of garbage look through what the start loaded: it stays for as long as the process does.
 
     Modules are a hundred thousand objects, twice as many with pyarrow as without, and a full collection would hold up
-    whoever is being served while it visits each of them.
+    the clients being served while it visits each of them.
     """
     gc.freeze()

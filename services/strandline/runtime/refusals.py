@@ -1,6 +1,6 @@
-"""Decides what becomes of the refusals that this process gives: each is counted, few are told.
+"""Decides what becomes of the refusals that this process gives: each is counted, few are logged.
 
-Invariant: a kind of refusal (which call, which error) is told at once when it first comes, and then at most once in
+Invariant: a kind of refusal (which call, which error) is logged at once when it first occurs, and then at most once in
 `TELL_EVERY_MS` with how many there were, so that no caller can flood the log.
 """
 
@@ -62,7 +62,7 @@ class Refusals:
             self._tell_rest(call, error, kind, now_ms)
 
     def tell_rest(self) -> None:
-        """Tell what was held back and is due."""
+        """Log what was held back and is due."""
         now_ms = self._clock()
         for (call, error), kind in self._kinds.items():
             if kind.untold and now_ms - kind.told_ms >= TELL_EVERY_MS:
@@ -73,7 +73,7 @@ class Refusals:
         self._tell("refused", call=call, error=error, times=times, within_ms=TELL_EVERY_MS, **kind.last)
 
     async def tell_forever(self) -> None:
-        """Tell what is due until cancelled."""
+        """Log what is due until cancelled."""
         while True:
             await asyncio.sleep(TELL_EVERY_MS / 1000)
             self.tell_rest()

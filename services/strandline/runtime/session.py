@@ -110,7 +110,7 @@ class Session:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
-        """Register, waiting out every failure that may pass; then tell the core who it is.
+        """Register, waiting out every failure that may pass; then give the core its identity.
 
         Ends the process when the refusal is final.
         """
@@ -140,7 +140,7 @@ class Session:
             return NodeRegistered(refusal=error.refusal)
 
     def begin(self, answer: NodeRegistered) -> None:
-        """Tell the core who it is now."""
+        """Give the core its new identity."""
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
         self._cluster_id = answer.cluster_id
         self._host.node_epoch = answer.node_epoch
@@ -240,7 +240,7 @@ class Session:
     async def say_farewell(self, deadline_ms: int) -> bool:
         """Ask for a controlled shutdown; returns whether the controller agreed before the deadline.
 
-        Three heartbeats in a row without an answer end the wait: nobody is there to take the leaders over.
+        Three heartbeats in a row without an answer end the wait: no controller is there to move the leaders.
         """
         self._want_shut_down = True
         self._heartbeats_failed = 0
@@ -305,7 +305,7 @@ class Session:
         self._log.error("metadata that cannot be true is ignored", reason=reason)
 
     def refresh(self) -> None:
-        """Open the watch anew (`RefreshMetadata`)."""
+        """Reopen the watch (`RefreshMetadata`)."""
         if self._watching is not None:
             self._watching.cancel()
 

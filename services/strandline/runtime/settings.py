@@ -1,7 +1,7 @@
 """Where a service's settings come from: flags, then `STRANDLINE_...` variables, then a file, then defaults.
 
 Invariant: settings are read once, at the edge; everywhere else they are frozen values. Every value knows its origin,
-so that nobody has to guess why a service behaves as it does.
+so that an operator need not guess why a service behaves as it does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides how a line that was made from an event gets into the log.
+"""Writes a line that was made from an event to the log.
 
 Invariant: called in the writer's thread; the log's own lock keeps lines whole.
 """

@@ -1,4 +1,4 @@
-"""Decides which topic id a name means on this node, and where a node is reached: the newest metadata says so.
+"""Decides which topic id a name means on this node, and where a node is reached, from the newest metadata.
 
 Invariant: a name maps to at most one id, the one of the newest image; ids are never reused (M63).
 """
@@ -13,7 +13,7 @@ from strandline.core.types import NodeId, TopicPartition
 
 
 class TopicDirectory:
-    """Topics and nodes of the cluster as this node last heard of them."""
+    """Topics and nodes of the cluster in the newest metadata this node has received."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None

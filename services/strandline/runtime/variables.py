@@ -43,7 +43,7 @@ _LINK = re.compile(
 
 
 def unknown_variable(environment: Iterable[str], own: Iterable[str]) -> str | None:
-    """One sentence about the first `STRANDLINE_...` variable that nobody knows; None if there is none.
+    """One sentence about the first `STRANDLINE_...` variable that no setting has; None if there is none.
 
     ``own`` are the names of the asking service's settings, as fields.
     """

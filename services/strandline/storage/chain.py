@@ -168,7 +168,7 @@ class SegmentChain:
             self._remove(self._segments.pop(0))
 
     def restart(self, offset: Offset) -> None:
-        """Remove every segment and begin anew at ``offset``.
+        """Remove every segment and start again, empty, at ``offset``.
 
         Raises:
             StorageFailed: the disk failed.

@@ -1,4 +1,4 @@
-"""Decides the form of the small text files beside the logs: epochs, offsets, and whose log a directory is.
+"""The small text files beside the logs: epochs, offsets, and whose log a directory is.
 
 Invariant: each file is replaced as a whole and names its own length, so a damaged one is seen as damaged
 (`CheckpointDamaged`) and never read as a shorter truth. The forms are Kafka's (M36, M63).

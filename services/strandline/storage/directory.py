@@ -1,7 +1,7 @@
 """Decides whose a data directory is, who may open it, and whether its last run lost durable records.
 
 Invariant: one process at a time (lock), one node of one cluster for ever (``meta.properties``), and an
-unclean directory stays marked until the controller has heard of it (M58).
+unclean directory stays marked until it was reported to the controller (M58).
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class DataDirectory:
         )
         self._opened.add(name)
         if recovery.lost_durable_records:
-            # The mark first: once the checkpoints are lowered nothing else tells of the loss.
+            # The mark first: once the checkpoints are lowered nothing else shows the loss.
             self.mark_unclean(f"{path.name} ends at {recovery.leo}, below what was durable or committed")
             self.checkpoints.lower(name, recovery.leo)
         if self._found_topic_id(path) != topic_id:
@@ -298,7 +298,7 @@ def _begin_run(path: Path, durability: Durability) -> bool:
 def _maybe_mark_lost_logs(path: Path, checkpoints: DirectoryCheckpoints) -> None:
     """Mark the directory unclean when a log that held records is gone, or does not say whose it is (M58).
 
-    Such a log begins anew, empty, so this node must be in no ISR; and that has to be known before it registers.
+    Such a log restarts empty, so this node must be in no ISR; and that has to be known before it registers.
     """
     rows = (checkpoints.high_watermarks.offsets, checkpoints.recovery_points.offsets)
     held = {f"{topic}-{partition}" for row in rows for (topic, partition), offset in row.items() if offset > 0}
@@ -351,7 +351,7 @@ def _read_identity(path: Path) -> Identity | None:
     fields = _read_properties(meta)
     node_id = fields.get("node.id", "")
     if fields.get("version") != _META_VERSION or not node_id.isdigit() or not fields.get("directory.id"):
-        raise DirectoryRefused(f"{meta} is damaged; restore it, or start with an empty directory and replicate anew")
+        raise DirectoryRefused(f"{meta} is damaged; restore it, or start with an empty directory and replicate again")
     return Identity(
         node_id=NodeId(int(node_id)), directory_id=fields["directory.id"], cluster_id=fields.get("cluster.id")
     )

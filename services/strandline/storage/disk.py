@@ -184,7 +184,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write a whole file so that a reader, or a crash, meets the old content or the new, never a mix.
 
     Raises:
-        StorageFailed: at any step; the old file then still stands.
+        StorageFailed: at any step; the old file is then still in place.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:

@@ -1,6 +1,6 @@
 """Decides which processes a data directory remembers, so that an older copy of it is recognized (M67).
 
-Invariant: a process is written down durably before the controller can hear of it. The controller's record therefore
+Invariant: a process is written down durably before the controller can learn of it. The controller's record therefore
 names a process that this directory remembers, unless the directory went back to a time before that process.
 """
 
@@ -20,7 +20,7 @@ def begin(directory: Path, incarnation_id: str) -> tuple[str, ...]:
     """Write a new process down, durably, and return all that are remembered, it included.
 
     An empty tuple if there was no such file: the directory is new, or of a release that kept none. A damaged file
-    remembers nobody else, which makes the directory unclean when it registers.
+    remembers no other process, which makes the directory unclean when it registers.
 
     Raises:
         StorageFailed: the disk failed.
@@ -34,7 +34,7 @@ def begin(directory: Path, incarnation_id: str) -> tuple[str, ...]:
 
 
 def confirm(directory: Path, incarnation_id: str) -> None:
-    """The controller registered this process: nobody before it needs to be remembered.
+    """The controller registered this process: no earlier process needs to be remembered.
 
     Raises:
         StorageFailed: the disk failed.

@@ -1,4 +1,4 @@
-"""Decides what a reader of bare files may say of a log: every batch as it lies there, and whether copies agree.
+"""What can be read of a log from its bare files: every batch as stored, and whether copies agree.
 
 Invariant: nothing is locked, written or repaired here, so it may run beside a live node; a live log's last
 bytes may look torn, and what is compared ends at a high watermark for that reason (M62).
@@ -75,7 +75,7 @@ def log_directories(data_directory: Path) -> dict[LogName, Path]:
 
 
 def dump_log(directory: Path, from_offset: Offset | int = 0) -> Iterator[DumpedBatch]:
-    """Every batch of a log that ends above ``from_offset``, CRC computed; damage is told, not raised."""
+    """Every batch of a log that ends above ``from_offset``, CRC computed; damage is reported, not raised."""
     paths = segment_paths(directory)
     for path, following in zip_longest(paths, paths[1:]):
         if following is not None and segment_base(following) <= from_offset:

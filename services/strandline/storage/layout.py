@@ -1,4 +1,4 @@
-"""Decides how the directories and files of a log are named.
+"""The names of a log's directories and files.
 
 Invariant: a name that is not of the form given here is never taken for a log or a segment.
 """

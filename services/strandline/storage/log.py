@@ -109,7 +109,7 @@ class Log:
         loader.sync()
         epochs = believed_epochs(directory, tuple(segments), loader.tail, log.leo)
         high_watermark = checkpoints.high_watermarks.get(name) or Offset(0)
-        # A snapshot above the trusted part may tell of batches that were cut and written anew since.
+        # A snapshot above the trusted part may describe batches that were cut and rewritten since.
         drop_snapshots_above(directory, min(log.leo, trusted_below))
         return log, Recovery(
             was_clean=clean and not check_all,
@@ -376,7 +376,7 @@ class Log:
         Raises:
             StorageFailed: the disk failed.
         """
-        # Forgotten first: a log made anew under this name must not be measured by these offsets.
+        # Forgotten first: a new log under this name must not be measured by these offsets.
         self._checkpoints.forget(self.name, durable=self.settings.durable)
         retired = self.directory.with_name(name_with_suffix(self.directory.name, DELETED_SUFFIX))
         if retired.exists():
@@ -391,7 +391,7 @@ class Log:
             self._checkpoints.log_starts.save(durable=durable)
 
     def _settle_start(self, found_leo: Offset) -> None:
-        """Bring log start and segments in line after opening; a log below its start begins anew there."""
+        """Bring log start and segments in line after opening; a log below its start restarts there, empty."""
         if len(self._segments) and found_leo >= self._log_start_offset:
             self._log_start_offset = max(self._log_start_offset, self._segments.first_offset)
             self._segments.drop_below(self._log_start_offset)

@@ -1,4 +1,4 @@
-"""Decides how the producer state of a log is kept beside it, so that recovery need not read far (M61).
+"""The producer state of a log as kept in a file beside it, so that recovery need not read far (M61).
 
 Invariant: a snapshot is believed only if its CRC holds and it lies at or below the LEO; otherwise the
 ledger is folded from the batches themselves, which always gives the same answer.

@@ -1,7 +1,7 @@
 """Decides what is believed of a log when it is opened: after a clean stop its files, else its CRCs.
 
-Invariant: what is kept is a prefix of the batches that were written, it is durable before anybody hears
-of it (TR17), and recovering twice gives what recovering once gave.
+Invariant: what is kept is a prefix of the batches that were written, it is durable before it is reported
+to anyone (TR17), and recovering twice gives what recovering once gave.
 """
 
 from __future__ import annotations

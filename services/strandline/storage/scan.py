@@ -37,7 +37,7 @@ class StoredBatch(NamedTuple):
 
 
 class BatchScan:
-    """Iterates over the sound batches of a file from ``position``; afterwards tells where and why it stopped."""
+    """Iterates over the sound batches of a file from ``position``; afterwards holds where and why it stopped."""
 
     __slots__ = (
         "_buffer",

@@ -1,4 +1,4 @@
-"""Decides how a run of batches lies in one file, and finds the batch that holds an offset.
+"""A run of batches in one file, and how the batch that holds an offset is found.
 
 Invariant: bytes 0 to ``size_bytes`` are whole batches, dense in offsets from ``base_offset`` to
 ``next_offset``; the two indexes only ever shorten the way to them.
@@ -193,7 +193,7 @@ class Segment:
         self._first_timestamp_ms: int | None = None
 
     def _rewind(self, below: Offset) -> bool:
-        """Go back to the end of the last indexed batch that lies below ``below``; `replay` goes on from there."""
+        """Go back to the end of the last indexed batch that lies below ``below``; `replay` continues from there."""
         entry = self._index.last_entry_below(below)
         batch = None if entry is None else self._batch_at(entry[1])
         if entry is None or batch is None or batch.next_offset != entry[0] + 1:
