@@ -1,7 +1,7 @@
 """Decides how much of the past is kept for the lanes: the newest looks at a bounded number of partitions.
 
-Invariant: memory is bounded by ``most_partitions`` times ``most_samples``; the partitions that were looked at or in trouble last
-stay, the others are dropped first.
+Invariant: memory is bounded by ``most_partitions`` times ``most_samples``; the partitions that were looked at or in
+trouble last stay, the others are dropped first.
 """
 
 from __future__ import annotations

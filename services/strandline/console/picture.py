@@ -1,7 +1,7 @@
 """What the console knows of a cluster at one moment: what the controller sent, and what each node said of itself.
 
-Invariant: a picture is never changed, only replaced; every part of it knows how old it is, and what was never reported is
-None, never zero.
+Invariant: a picture is never changed, only replaced; every part of it knows how old it is, and what was never reported
+is None, never zero.
 """
 
 from __future__ import annotations

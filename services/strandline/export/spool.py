@@ -2,8 +2,8 @@
 
 An exported file is collected in memory for minutes and placed whole, so a process that is killed would take it along.
 Its events are therefore also written to a spool, as they came from the core, and the next process on that directory
-makes from them the very file that was growing: the same name, the same rows. A spool goes when its file was placed or was
-given up; placing a file twice replaces it by itself.
+makes from them the very file that was growing: the same name, the same rows. A spool goes when its file was placed or
+was given up; placing a file twice replaces it by itself.
 
 Nothing is fsynced: a process that is killed loses what the writer had not taken yet, a second at most; a machine that
 loses power may lose all of it.

@@ -1,7 +1,7 @@
 """Decides which advances of a HW are reported one by one, and which are joined.
 
-Up to `EXACT_PER_S` advances of a partition in a second are reported as they happen. Beyond that they are joined in buckets
-of `BUCKET_MS`, each with the time of its first and last advance, so no boundary of a stall is blurred by more.
+Up to `EXACT_PER_S` advances of a partition in a second are reported as they happen. Beyond that they are joined in
+buckets of `BUCKET_MS`, each with the time of its first and last advance, so no boundary of a stall is blurred by more.
 
 Invariant: reported advances are chained: the old HW of each is the new HW of the one before it.
 """
