@@ -35,7 +35,7 @@ test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 
 	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1
 	@$(MAKE) mutants
 
-check: .venv/.installed ## format, lint, types, import rules, contract
+check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract
 	@echo "==> ruff check";        $(BIN)/ruff check --quiet
 	@echo "==> ruff format";       $(BIN)/ruff format --quiet --check
 	@echo "==> mypy --strict";     $(BIN)/mypy --no-error-summary
@@ -47,7 +47,7 @@ check: .venv/.installed ## format, lint, types, import rules, contract
 	  && diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/v1 services/strandline/v1 \
 	  || { echo "run: make protos"; exit 1; }
 
-pytest: .venv/.installed ## the tests alone [TESTS=path]
+pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
 	@echo "==> pytest $(TESTS)";   $(BIN)/python -m pytest $(TESTS)
 
 chaos: .venv/.installed ## faults against real processes, as root [SCENARIO=n FORM=--short]; without a number lists them
@@ -56,7 +56,7 @@ chaos: .venv/.installed ## faults against real processes, as root [SCENARIO=n FO
 mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
 	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
 
-protos: .venv/.installed ## format the contract and generate services/strandline/v1 from it
+protos: .venv/.installed .venv/.protoc ## format the contract and generate services/strandline/v1 from it
 	@$(BIN)/buf format --write protos
 	@$(BIN)/python protos/generate.py
 
@@ -96,14 +96,14 @@ metrics-page: .venv/.installed ## write every metric into docs/METRICS.md
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in "runtime --extra fast" "dev --extra fast --extra export --extra analytics --extra console --extra play --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
+	@for set in "runtime --extra server" "dev --extra server --extra export --extra analytics --extra console --extra sim --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
 	  name=$${set%% *}; \
 	  $(BIN)/uv pip compile pyproject.toml $${set#* } --quiet --universal --python-version 3.11 --no-emit-index-url \
 	    --no-emit-find-links --custom-compile-command "make requirements" --output-file requirements/$$name.txt || exit 1; \
 	done
 	@# What the images hold: for their Python alone, in the versions that the tests ran with.
 	@for set in "data-plane" "analytics --extra analytics"; do \
-	  $(BIN)/uv pip compile pyproject.toml --extra fast --extra export --extra console $${set#$${set%% *}} --quiet \
+	  $(BIN)/uv pip compile pyproject.toml --extra server --extra export --extra console $${set#$${set%% *}} --quiet \
 	    --constraint requirements/dev.txt --python-platform linux --python-version 3.11 --no-emit-index-url --no-emit-find-links \
 	    --no-annotate --custom-compile-command "make requirements" --output-file requirements/$${set%% *}.txt || exit 1; \
 	done
@@ -135,6 +135,12 @@ clean: ## remove what the tools left, the environment included; data directories
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The generator is older than what the product runs with, so it has an environment of its own.
+.venv/.protoc: .venv/.installed requirements/protoc.txt
+	@$(BIN)/python -m venv .venv/protoc
+	@.venv/protoc/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/protoc.txt
 	@touch $@
 
 .venv/.bench: .venv/.installed requirements/bench.txt

@@ -6,11 +6,9 @@ as a whole, generated files whose proto is gone are removed, and a path below pr
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
-
-from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
@@ -31,19 +29,19 @@ def generate(output: Path) -> int:
 
 
 def _protoc(output: Path, generators: list[str], protos: list[str]) -> int:
-    # The plugins stand beside the interpreter; a shell without the activated venv would not find them.
+    # The plugins are installed beside the interpreter; a shell without the activated venv would not find them.
     plugins = Path(sys.executable).parent
-    exit_code: int = protoc.main(
-        [
-            "protoc",
-            f"--proto_path={PROTOS}",
-            f"--proto_path={files('grpc_tools') / '_proto'}",
-            *(f"--plugin=protoc-gen-{name}={plugins / f'protoc-gen-{name}'}" for name in ("mypy", "mypy_grpc")),
-            *(f"--{name}_out={'quiet:' if name.startswith('mypy') else ''}{output}" for name in generators),
-            *protos,
-        ]
-    )
-    return exit_code
+    # protoc is older than the protobuf that runs here (requirements/protoc.txt), so it has its own interpreter.
+    command = [
+        str(ROOT / ".venv" / "protoc" / "bin" / "python"),
+        "-m",
+        "grpc_tools.protoc",
+        f"--proto_path={PROTOS}",
+        *(f"--plugin=protoc-gen-{name}={plugins / f'protoc-gen-{name}'}" for name in ("mypy", "mypy_grpc")),
+        *(f"--{name}_out={'quiet:' if name.startswith('mypy') else ''}{output}" for name in generators),
+        *protos,
+    ]
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
+from strandline.sim.scenario.shipped import find
 
 STORY = "strandline-scenario 1\nnodes A B\ntopic lines replicas=A,B\nproduce A m0\nstabilize\nexpect-hw A=1\n"
 
@@ -114,3 +115,15 @@ def test_state_events_leave_by_the_real_exporter(story: Path, tmp_path: Path) ->
     begun = [r for r in rows["B"] if r["event_type"] == "EPOCH_START"]
     assert [(r["ts_wall_us"], r["leader_epoch"]) for r in begun] == [(2_000_000, 1)]
     assert {r["node_id"] for r in rows["A"]} == {1}
+
+
+def test_a_scenario_of_the_distribution_is_found_by_its_name(tmp_path: Path) -> None:
+    """A bare name is one of `scenario list`, unless the current directory has such a file."""
+    listed = CliRunner().invoke(app, ["scenario", "list", "-o", "json"])
+    names = {row["name"]: row["shows"] for row in json.loads(listed.stdout)}
+    ran = run("tr01_leader_epoch")
+
+    assert names["tr01_leader_epoch"].startswith("TR1, scenario 1 of the articles")
+    assert all(names.values())
+    assert (ran.exit_code, ran.stdout.endswith("all as expected\n")) == (0, True)
+    assert find(tmp_path / "tr01_leader_epoch") == tmp_path / "tr01_leader_epoch"

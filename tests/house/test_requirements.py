@@ -12,12 +12,12 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS_OF = {
-    "runtime": ["fast"],
-    "dev": ["fast", "export", "play", "dev"],
+    "runtime": ["server"],
+    "dev": ["server", "export", "analytics", "console", "sim", "dev"],
     "bench": ["bench"],
     "fuzz": ["fuzz"],
-    "data-plane": ["fast", "export", "console"],
-    "analytics": ["fast", "console", "analytics"],
+    "data-plane": ["server", "export", "console"],
+    "analytics": ["server", "console", "analytics"],
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -23,8 +24,12 @@ class _Terminal(io.StringIO):
 def _as_it_was() -> Iterator[None]:
     """Give the rest of the run its own configuration back."""
     before = structlog.get_config()
+    shared = logging.getLogger("strandline")
+    handlers, level = shared.handlers[:], shared.level
     yield
     structlog.configure(**before)
+    shared.handlers[:] = handlers
+    shared.setLevel(level)
 
 
 def _said(stream: io.StringIO, form: LogFormat = LogFormat.AUTO, level: LogLevel = LogLevel.INFO) -> str:
@@ -91,3 +96,14 @@ def test_the_level_can_be_chosen() -> None:
     lines = _said(io.StringIO(), level=LogLevel.ERROR).splitlines()
 
     assert [json.loads(line)["event"] for line in lines] == ["failed"]
+
+
+def test_code_shared_with_clients_writes_lines_of_the_service() -> None:
+    """A record of the standard library's logging keeps its level and gets its fields."""
+    stream = io.StringIO()
+    configure_log_lines(LogFormat.JSON, stream=stream)
+
+    logging.getLogger("strandline.tls").error("the new certificate is not used", extra={"fields": {"reason": "old"}})
+
+    line = json.loads(stream.getvalue())
+    assert (line["level"], line["event"], line["reason"]) == ("error", "the new certificate is not used", "old")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from strandline.sim.scenario.run import run_file
+from strandline.sim.scenario.shipped import shipped
 
-FILES = sorted(Path(__file__).parent.glob("*.scenario"))
+FILES = shipped()
 
 TRACES = {f"tr{number:02}" for number in range(1, 22)} | {"tr02b", "tr03b", "tr04b", "tr34"}
 """The traces of docs/PROTOCOL.md."""

@@ -9,9 +9,10 @@ import pytest
 
 from strandline.sim.scenario.language import ScenarioFailed, parse
 from strandline.sim.scenario.run import VERBS, carry_out, run_text
+from strandline.sim.scenario.shipped import shipped
 from strandline.sim.scenario.stage import Stage
 
-FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.scenario"))
+FILES = shipped()
 SCENE = (
     "strandline-scenario 1\nnodes A B C\ntopic lines replicas=A,B,C min-isr=2\n"
     "produce A m0\nproduce A m1 acks=1\ndeliver B->A A->B\ncrash C\nproduce B m2\nfetch A as=B label=all\n"

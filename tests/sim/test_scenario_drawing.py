@@ -12,8 +12,9 @@ from strandline.sim.scenario.picture_canvas import Canvas, plain, shortened
 from strandline.sim.scenario.picture_drawing import caption, draw, where_we_are
 from strandline.sim.scenario.picture_layout import NARROWEST, layout
 from strandline.sim.scenario.picture_taking import film
+from strandline.sim.scenario.shipped import shipped
 
-FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.scenario"))
+FILES = shipped()
 SCENE = "strandline-scenario 1\n# Two nodes.\n\nnodes A B\ntopic lines replicas=A,B\n"
 
 

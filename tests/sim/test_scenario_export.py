@@ -12,8 +12,7 @@ from strandline.export.verify import verify
 from strandline.sim.scenario.control import CLUSTER_ID
 from strandline.sim.scenario.language import ScenarioFailed
 from strandline.sim.scenario.run import run_file
-
-SCENARIOS = Path(__file__).parents[1] / "scenarios"
+from strandline.sim.scenario.shipped import FOLDER
 
 
 def lines(directory: Path, place: str) -> list[dict[str, object]]:
@@ -23,7 +22,7 @@ def lines(directory: Path, place: str) -> list[dict[str, object]]:
 
 def test_an_export_is_sound(tmp_path: Path) -> None:
     """The exporter's own check finds every number of every incarnation; each process is an incarnation of its own."""
-    run_file(SCENARIOS / "e_t36_epochs_on_bounces.scenario", export=tmp_path)
+    run_file(FOLDER / "e_t36_epochs_on_bounces.scenario", export=tmp_path)
     found = verify(LocalDirectory(tmp_path), CLUSTER_ID)
 
     assert found.is_sound
@@ -34,7 +33,7 @@ def test_an_export_is_sound(tmp_path: Path) -> None:
 
 def test_events_carry_the_time_and_the_names_of_the_story(tmp_path: Path) -> None:
     """What was elected and cut is there, at the scenario's own time, with the topic's name."""
-    run_file(SCENARIOS / "tr01_high_watermark.scenario", export=tmp_path)
+    run_file(FOLDER / "tr01_high_watermark.scenario", export=tmp_path)
     (cut,) = [row for row in lines(tmp_path, "A") if row["event_type"] == "TRUNCATION"]
     elected = [row for row in lines(tmp_path, "ctl") if row["event_type"] == "LEADER_CHANGE"]
 
@@ -46,7 +45,7 @@ def test_the_same_run_exports_the_same_bytes(tmp_path: Path) -> None:
     """No file depends on when or where it was made."""
     made = []
     for name in ("one", "other"):
-        run_file(SCENARIOS / "tr16_second_attempt.scenario", export=tmp_path / name)
+        run_file(FOLDER / "tr16_second_attempt.scenario", export=tmp_path / name)
         files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
         made.append({path.relative_to(tmp_path / name): path.read_bytes() for path in files})
 

@@ -10,8 +10,9 @@ from strandline.sim.scenario.language import ScenarioFailed
 from strandline.sim.scenario.picture import Cell, Fate, Film, Frame
 from strandline.sim.scenario.picture_taking import film
 from strandline.sim.scenario.run import run_text
+from strandline.sim.scenario.shipped import shipped
 
-FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.scenario"))
+FILES = shipped()
 SCENE = "strandline-scenario 1\n# Two nodes.\n#\n# A |m0|\n\nnodes A B\ntopic lines replicas=A,B\n"
 
 

@@ -12,6 +12,7 @@ from strandline.cli.app import app
 from strandline.core.errors import ErrorCode
 from strandline.sim.scenario.language import ScenarioFailed
 from strandline.sim.scenario.run import VERBS, run_text
+from strandline.sim.scenario.shipped import shipped
 from strandline.sim.scenario.truth import CHECKED
 from strandline.sim.scenario.verbs_wire import KINDS
 
@@ -80,7 +81,7 @@ def test_every_scenario_file_is_on_the_page() -> None:
     """The table lists the files that are there, each once, and no other."""
     table = PAGE.partition("## Scenarios to read")[2].partition("\n## ")[0]
     listed = re.findall(r"`((?:table|tr\d|e_[mt]\d)\w+)`", table)
-    there = [path.stem for path in (ROOT / "tests" / "scenarios").glob("*.scenario")]
+    there = [path.stem for path in shipped()]
 
     assert sorted(listed) == sorted(there)
 
@@ -91,7 +92,7 @@ def test_the_picture_is_what_its_command_writes(tmp_path: Path) -> None:
     words = line.split()
     picture, file = words[-1], words[2]
     out = tmp_path / "made.svg"
-    result = CliRunner().invoke(app, [*words[:2], str(ROOT / file), *words[3:-1], str(out)])
+    result = CliRunner().invoke(app, [*words[:2], file, *words[3:-1], str(out)])
 
     assert result.exit_code == 0
     assert out.read_text(encoding="utf-8") == (ROOT / picture).read_text(encoding="utf-8"), line

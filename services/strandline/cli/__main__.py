@@ -1,16 +1,17 @@
-"""Where `strandline` and `python -m strandline.cli` begin."""
+"""The entry point of `strandline` and `python -m strandline.cli`."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 
 COMPLETION_VARIABLE = "_STRANDLINE_COMPLETE"
 """Set by the scripts of `strandline completion` when a shell asks for words."""
 
 
 def main() -> None:
-    """Runs the command line; never returns."""
+    """Run the command line; never returns."""
     from strandline.runtime.exit_codes import require_assertions
 
     require_assertions()
@@ -27,7 +28,17 @@ def main() -> None:
         from typer._completion_classes import completion_init
 
         completion_init()
-    app(prog_name="strandline")
+    try:
+        app(prog_name="strandline")
+    except ImportError as error:
+        from strandline.cli.extras import missing_extra
+        from strandline.cli.failures import EXIT_REFUSED
+
+        line = missing_extra(error, next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
+        if line is None:
+            raise
+        print(f"strandline: {line}", file=sys.stderr)
+        sys.exit(EXIT_REFUSED)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import Annotated
 import typer
 
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, explain, fail
+from strandline.cli.options import Output
+from strandline.cli.output import Column, Format, show
 
 app = typer.Typer(help="Play an incident step by step, from a text file.", no_args_is_help=True)
 
@@ -22,9 +24,20 @@ def scenario() -> None:
     """Play an incident step by step, from a text file."""
 
 
+@app.command("list")
+def list_shipped(output: Output = Format.TABLE) -> None:
+    """List the scenarios that come with Strandline: the traces and edge cases of the replication protocol."""
+    from strandline.sim.scenario.shipped import shipped, title
+
+    rows = [{"name": path.stem, "shows": title(path)} for path in shipped()]
+    show(rows, (Column("name", "name"), Column("shows", "shows")), output)
+
+
 @app.command()
 def run(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files; docs/SCENARIOS.md.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Scenario files, or names of `strandline scenario list`.")
+    ],
     rewrite: Annotated[
         bool, typer.Option("--rewrite", help="Write the output into the files; expectations must still hold.")
     ] = False,
@@ -35,6 +48,9 @@ def run(
 ) -> None:
     """Run scenario files on the production cores and a virtual clock. No cluster, no network, no waiting."""
     worst = 0
+    from strandline.sim.scenario.shipped import find
+
+    files = [find(file) for file in files]
     folders = _folders(export, files) if export is not None else [None] * len(files)
     for file, folder in zip(files, folders, strict=True):
         try:
@@ -46,7 +62,9 @@ def run(
 
 @app.command()
 def play(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario file; its expected output is not compared.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A scenario file or name; its expected output is not compared.")
+    ],
     text: Annotated[bool, typer.Option("--text", help="Print the frames, as without a terminal.")] = False,
     step: Annotated[int | None, typer.Option("--step", metavar="N", help="Only this frame, counted from 1.")] = None,
     svg: Annotated[
@@ -58,9 +76,10 @@ def play(
 ) -> None:
     """Show a scenario as a moving picture: logs, high watermarks, messages; step by step, forward and back."""
     from strandline.cli.scenario_play import play_file
+    from strandline.sim.scenario.shipped import find
 
     try:
-        play_file(file, text=text, svg=svg, step=step, width=width)
+        play_file(find(file), text=text, svg=svg, step=step, width=width)
     except CommandFailed as failure:
         raise fail(failure) from failure
 

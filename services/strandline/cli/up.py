@@ -50,8 +50,10 @@ def up(
     Every role is a process of its own. The kernel chooses the ports on the first start of a directory;
     later starts keep the ports and the data.
     """
+    from strandline.cli.extras import require_server
     from strandline.cli.local_cluster import LocalCluster, Plan
 
+    require_server()
     plan = Plan(
         directory=directory,
         nodes=nodes,

@@ -6,13 +6,13 @@ that cannot be used, or into another identity, change nothing but one line of th
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
-import structlog
 
 from strandline.rpc.identity import CallerRole, Identity
 from strandline.rpc.tls_files import TlsFiles, TlsWrong, tls_files
@@ -26,7 +26,8 @@ TLS_OFF = "TLS is off: any client that reaches this process's ports may read, wr
 
 _LOOK_EVERY_S = 1.0
 
-_log = structlog.get_logger("strandline.tls")
+# Of the standard library, because clients use this too; services show it as a line of theirs.
+_log = logging.getLogger("strandline.tls")
 
 _Signature = tuple[tuple[int, int, int], ...]
 
@@ -113,13 +114,14 @@ class Tls:
             if fresh.identity != self.identity:
                 raise TlsWrong(f"tls_cert {self._files.cert} names {fresh.identity.uri} and not {self.identity.uri}")
         except TlsWrong as error:
-            _log.error("the new certificate is not used, the old one stays", reason=str(error))
+            _log.error("the new certificate is not used, the old one stays", extra={"fields": {"reason": str(error)}})
             return
         if fresh == self._material:
             return
         self._material = fresh
         self._generation += 1
-        _log.info("a new certificate is used", identity=fresh.identity.uri, valid_until=str(fresh.not_after))
+        fields = {"identity": fresh.identity.uri, "valid_until": str(fresh.not_after)}
+        _log.info("a new certificate is used", extra={"fields": fields})
 
 
 def open_tls(tls_cert: str | Path, tls_key: str | Path, tls_ca: str | Path) -> Tls | None:

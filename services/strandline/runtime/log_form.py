@@ -1,4 +1,4 @@
-"""Decides how a line of a service's log looks: for people on a terminal, JSON for everything that reads it otherwise.
+"""Decides how a line of a service's log looks: text on a terminal, JSON in files and pipes.
 
 Invariant: as JSON one event is one line, whatever it carries; its fields have the same names in both forms. No
 line shows the values of a program's variables: a traceback is the plain one.
@@ -48,7 +48,7 @@ def _head_first(_logger: object, _method: str, line: MutableMapping[str, Any]) -
 def configure_log_lines(
     form: LogFormat = LogFormat.AUTO, level: LogLevel = LogLevel.INFO, stream: TextIO | None = None
 ) -> None:
-    """Every line from now on goes to ``stream`` (stderr) in this form."""
+    """Write every line from now on to ``stream`` (stderr) in this form."""
     target = stream or sys.stderr
     is_terminal = target.isatty()
     shared: list[Any] = [
@@ -72,3 +72,17 @@ def configure_log_lines(
         logger_factory=structlog.PrintLoggerFactory(target),
         cache_logger_on_first_use=True,
     )
+    shared_with_clients = logging.getLogger("strandline")
+    shared_with_clients.handlers[:] = [_AsServiceLine()]
+    shared_with_clients.setLevel(level.value.upper())
+
+
+class _AsServiceLine(logging.Handler):
+    """Writes a record of the code that services share with clients as one of the service's own lines.
+
+    A record's ``fields`` (``extra={"fields": {...}}``) become the fields of the line.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger(record.name)
+        log.log(record.levelno, record.getMessage(), **getattr(record, "fields", {}))

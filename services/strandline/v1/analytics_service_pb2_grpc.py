@@ -5,7 +5,7 @@ import warnings
 
 from strandline.v1 import analytics_service_pb2 as strandline_dot_v1_dot_analytics__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in strandline/v1/analytics_service_pb2_grpc.py depends on'
+        + f' but the generated code in strandline/v1/analytics_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class AnalyticsServiceStub:
+class AnalyticsServiceStub(object):
     """Served by `strandline analytics serve`, for people and dashboards. One question is computed at a time.
     """
 
@@ -77,7 +77,7 @@ class AnalyticsServiceStub:
                 _registered_method=True)
 
 
-class AnalyticsServiceServicer:
+class AnalyticsServiceServicer(object):
     """Served by `strandline analytics serve`, for people and dashboards. One question is computed at a time.
     """
 
@@ -188,7 +188,7 @@ def add_AnalyticsServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class AnalyticsService:
+class AnalyticsService(object):
     """Served by `strandline analytics serve`, for people and dashboards. One question is computed at a time.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from strandline.v1 import controller_service_pb2 as strandline_dot_v1_dot_controller__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in strandline/v1/controller_service_pb2_grpc.py depends on'
+        + f' but the generated code in strandline/v1/controller_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class ControllerServiceStub:
+class ControllerServiceStub(object):
     """Served by the controller, for nodes and for clients.
     """
 
@@ -117,7 +117,7 @@ class ControllerServiceStub:
                 _registered_method=True)
 
 
-class ControllerServiceServicer:
+class ControllerServiceServicer(object):
     """Served by the controller, for nodes and for clients.
     """
 
@@ -325,7 +325,7 @@ def add_ControllerServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ControllerService:
+class ControllerService(object):
     """Served by the controller, for nodes and for clients.
     """
 

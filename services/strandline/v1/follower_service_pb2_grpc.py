@@ -5,7 +5,7 @@ import warnings
 
 from strandline.v1 import follower_service_pb2 as strandline_dot_v1_dot_follower__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in strandline/v1/follower_service_pb2_grpc.py depends on'
+        + f' but the generated code in strandline/v1/follower_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class FollowerServiceStub:
+class FollowerServiceStub(object):
     """Served by every data node for the partitions it holds a replica of, observers included.
     """
 
@@ -47,7 +47,7 @@ class FollowerServiceStub:
                 _registered_method=True)
 
 
-class FollowerServiceServicer:
+class FollowerServiceServicer(object):
     """Served by every data node for the partitions it holds a replica of, observers included.
     """
 
@@ -86,7 +86,7 @@ def add_FollowerServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class FollowerService:
+class FollowerService(object):
     """Served by every data node for the partitions it holds a replica of, observers included.
     """
 

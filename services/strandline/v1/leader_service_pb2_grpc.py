@@ -5,7 +5,7 @@ import warnings
 
 from strandline.v1 import leader_service_pb2 as strandline_dot_v1_dot_leader__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in strandline/v1/leader_service_pb2_grpc.py depends on'
+        + f' but the generated code in strandline/v1/leader_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class LeaderServiceStub:
+class LeaderServiceStub(object):
     """Served by every data node with the leader role, for the partitions it leads; others are refused with
     NOT_LEADER_OR_FOLLOWER and the leader the node knows.
     """
@@ -78,7 +78,7 @@ class LeaderServiceStub:
                 _registered_method=True)
 
 
-class LeaderServiceServicer:
+class LeaderServiceServicer(object):
     """Served by every data node with the leader role, for the partitions it leads; others are refused with
     NOT_LEADER_OR_FOLLOWER and the leader the node knows.
     """
@@ -191,7 +191,7 @@ def add_LeaderServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class LeaderService:
+class LeaderService(object):
     """Served by every data node with the leader role, for the partitions it leads; others are refused with
     NOT_LEADER_OR_FOLLOWER and the leader the node knows.
     """

@@ -24,9 +24,10 @@ from mutants.verdict import Layer, Verdict
 
 from strandline.sim.scenario.language import ScenarioFailed, parse
 from strandline.sim.scenario.run import run_text
+from strandline.sim.scenario.shipped import FOLDER
 
 HERE = Path(__file__).parent
-FOLDERS = (HERE.parents[1] / "scenarios", HERE / "scenarios")
+FOLDERS = (FOLDER, HERE / "scenarios")
 """All traces of the project, then those that were told for a mutant."""
 CLAIM = "expect-"
 _BROKEN = re.compile(r"!! (I\d+) is broken: (.*)")

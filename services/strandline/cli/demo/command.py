@@ -53,6 +53,9 @@ def demo(
     Then Spark computes from the exported state what happened, and has to come to the same figures.
     Exit code 1 if any check fails.
     """
+    from strandline.cli.extras import require_server
+
+    require_server()
     perform(_demo(file, directory, partitions, report))
 
 
