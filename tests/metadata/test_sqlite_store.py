@@ -33,7 +33,7 @@ from strandline.core.types import (
     Truncation,
 )
 from strandline.metadata import documents
-from strandline.metadata.sqlite import FILE_NAME, SqliteStore
+from strandline.metadata.sqlite import FILE_NAME, SCHEMA_VERSION, SqliteStore
 from strandline.metadata.store import StoreFailed
 
 TOPIC = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -235,8 +235,8 @@ DAMAGES = [
     "no json",
     '{"cluster_id": "c"}',
     *map(documents.sealed, ["no json", "{}", '{"cluster_id": "c"}', "[]", "[" * 100_000, '{"rules": {}}']),
-    documents.write(documents.write_header(header()) | {"controller_epoch": float("inf")}),
-    documents.write(documents.write_header(header())).replace('"controller_epoch":1', '"controller_epoch":0'),
+    documents.sealed(documents.write(header())[9:].replace('"controller_epoch":1', '"controller_epoch":Infinity')),
+    documents.write(header()).replace('"controller_epoch":1', '"controller_epoch":0'),
 ]
 
 
@@ -252,7 +252,7 @@ async def test_damaged_document_is_refused(tmp_path: Path, damage: str) -> None:
     raw.close()
     broken = SqliteStore(tmp_path)
 
-    with pytest.raises(StoreFailed, match="cannot read header"):
+    with pytest.raises(StoreFailed, match="cannot read ClusterHeader"):
         await broken.open()
 
     await broken.close()
@@ -318,6 +318,63 @@ async def test_store_of_a_later_release_is_refused(tmp_path: Path) -> None:
     await store.close()
 
 
+FIRST_SCHEMA = {
+    "header": '31add21d {"cluster_id":"c","controller_epoch":1,"feature_level":1,"metadata_offset":1,'
+    '"next_node_epoch":1,"next_producer_id":0,"rules":{"durability":"fsync","fetch_hw":"snapshot","isr_join":"caught-up",'
+    '"truncation":"leader-epoch"},"secret":""}',
+    "nodes": 'ea8c99a5 {"client_endpoint":["::1",9092],"directory_id":"d","feature_max":1,"feature_min":1,'
+    '"fenced":false,"incarnation_id":"i","internal_endpoint":["h",9093],"node_epoch":1,"node_id":1,"past_incarnations":["h","g"],'
+    '"rack":"r1","roles":["follower","leader"],"shutting_down":false}',
+    "topics": '6d82260e {"configs":{"min.insync.replicas":"1","retention.ms":"-1"},"name":"t",'
+    '"topic_id":"aaaaaaaa-0000-4000-8000-000000000001"}',
+    "partitions": 'f1270df0 {"elr":[0],"isr":[],"last_unclean_leader_epoch":0,"leader":null,"leader_epoch":3,'
+    '"min_isr":1,"observers":[9],"partition":0,"partition_epoch":0,"recovering":true,"replicas":[1,0],'
+    '"topic_id":"aaaaaaaa-0000-4000-8000-000000000001","unproven":[]}',
+}
+"""What the first schema kept of `full`, byte by byte."""
+
+
+async def of_the_first_schema(directory: Path, **changed: str) -> None:
+    """Leave a store of the first schema in a directory."""
+    store = SqliteStore(directory)
+    await store.open()
+    await store.commit([full(1)])
+    await store.close()
+    with closing(sqlite3.connect(directory / FILE_NAME)) as raw:
+        for table, document in (FIRST_SCHEMA | changed).items():
+            raw.execute(f"UPDATE {table} SET document = ?", (document,))
+        raw.execute("PRAGMA user_version = 1")
+        raw.commit()
+
+
+async def test_a_store_of_the_first_schema_becomes_one_of_this(tmp_path: Path) -> None:
+    """Its state is read, and its documents are those of this release from the first opening on."""
+    await of_the_first_schema(tmp_path)
+
+    found = [await reopened(tmp_path), await reopened(tmp_path)]
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
+        (version,) = raw.execute("PRAGMA user_version").fetchone()
+        (document,) = raw.execute("SELECT document FROM nodes").fetchone()
+
+    assert found == [ClusterState(header=header()).apply(full(1))] * 2
+    assert (version, document) == (SCHEMA_VERSION, documents.write(node()))
+
+
+@pytest.mark.parametrize("fields", ['{"node_id":1}', '{"configs":7}', "[]"])
+async def test_a_damaged_store_of_the_first_schema_is_left_as_it_is(tmp_path: Path, fields: str) -> None:
+    """A document that cannot be turned stops the start; nothing of the store is rewritten."""
+    await of_the_first_schema(tmp_path, nodes=documents.sealed(fields))
+    broken = SqliteStore(tmp_path)
+
+    with pytest.raises(StoreFailed, match="cannot read NodeRecord"):
+        await broken.open()
+    await broken.close()
+
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
+        assert raw.execute("SELECT document FROM header").fetchone() == (FIRST_SCHEMA["header"],)
+        assert raw.execute("PRAGMA user_version").fetchone() == (1,)
+
+
 node_ids = st.integers(0, 2**31 - 1).map(NodeId)
 several = st.lists(node_ids, max_size=5, unique=True).map(tuple)
 partitions = st.builds(
@@ -368,6 +425,6 @@ def test_documents_round_trip(partition: PartitionImage, record: NodeRecord, clu
     """Whatever is written reads back equal."""
     whole = ClusterHeader(cluster_id="c", rules=cluster_rules, next_producer_id=2**62, secret="7e" * 32)
 
-    assert documents.read(documents.write(documents.write_partition(partition)), documents.read_partition) == partition
-    assert documents.read(documents.write(documents.write_node(record)), documents.read_node) == record
-    assert documents.read(documents.write(documents.write_header(whole)), documents.read_header) == whole
+    assert documents.read(documents.write(partition), PartitionImage) == partition
+    assert documents.read(documents.write(record), NodeRecord) == record
+    assert documents.read(documents.write(whole), ClusterHeader) == whole

@@ -1,44 +1,44 @@
 """The controller's state in a store: one JSON document per node, topic, partition and header.
 
 Invariant: reading what was written gives an equal value; a document with a field this release does not know is
-read without it, one that lacks a required field is refused as damaged, never guessed. Every document begins with
-its checksum: SQLite keeps none, and one flipped bit in an epoch would send the cluster back in time (A6).
+read without it, one that lacks a field is refused as damaged, never guessed. Every document begins with its
+checksum: SQLite keeps none, and one flipped bit in an epoch would send the cluster back in time (A6).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import dataclasses
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
 
 import crc32c
+import msgspec
 
 from strandline.core.controller_state import ClusterHeader, NodeRecord, RemovedNode, TopicRecord
-from strandline.core.messages import Endpoint, NodeImage, PartitionImage
-from strandline.core.types import (
-    Durability,
-    FetchHw,
-    IsrJoin,
-    LeaderEpoch,
-    NodeEpoch,
-    NodeId,
-    PartitionEpoch,
-    Role,
-    Rules,
-    TopicPartition,
-    Truncation,
-)
+from strandline.core.messages import PartitionImage
 
-_T = TypeVar("_T")
+Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage
+
+_T = TypeVar("_T", bound=Stored)
+
+Fields = dict[str, Any]
+Present = Callable[[type, Fields], Fields]
+"""Turns the fields of a document of an earlier schema into those of the present one, for a kind of document."""
+
+_WRONG = (msgspec.MsgspecError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What reading raises for a text that nothing of ours has written."""
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 class DamagedDocument(ValueError):
     """A stored document cannot be read; names what it is of and why."""
 
 
-def write(document: Mapping[str, object]) -> str:
-    """A document as text, the same text for equal documents."""
-    return sealed(json.dumps(document, sort_keys=True, separators=(",", ":")))
+def write(value: Stored) -> str:
+    """A value as a document's text, the same text for equal values."""
+    return sealed(_ENCODER.encode(value).decode())
 
 
 def sealed(text: str) -> str:
@@ -46,16 +46,21 @@ def sealed(text: str) -> str:
     return f"{crc32c.crc32c(text.encode(errors='surrogatepass')):08x} {text}"
 
 
-def read(text: str, build: Callable[[dict[str, Any]], _T]) -> _T:
-    """Build a value from a document's text.
+def read(text: str, kind: type[_T], present: Present | None = None) -> _T:
+    """The value of a document's text; ``present`` turns the fields of an earlier schema into today's.
 
     Raises:
-        DamagedDocument: when the text is no JSON object, or lacks a field, or has one of a wrong kind.
+        DamagedDocument: when the checksum does not match, or the text is no JSON object, or it lacks a field, or has
+            one of a wrong kind.
     """
     try:
-        return build(json.loads(_unsealed(text)))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise DamagedDocument(f"cannot read {build.__name__.removeprefix('read_')}: {error!r}") from error
+        fields = msgspec.json.decode(_unsealed(text), type=Fields)
+        if present is not None:
+            fields = present(kind, fields)
+        _require_all_fields(kind, fields)
+        return msgspec.convert(fields, kind)
+    except _WRONG as error:
+        raise DamagedDocument(f"cannot read {kind.__name__}: {error!r}") from error
 
 
 def _unsealed(text: str) -> str:
@@ -65,163 +70,19 @@ def _unsealed(text: str) -> str:
     return body
 
 
-def write_header(header: ClusterHeader) -> dict[str, object]:
-    """The parts of the state that are one of a kind."""
-    return {
-        "cluster_id": header.cluster_id,
-        "controller_epoch": header.controller_epoch,
-        "metadata_offset": header.metadata_offset,
-        "rules": write_rules(header.rules),
-        "feature_level": header.feature_level,
-        "next_node_epoch": header.next_node_epoch,
-        "next_producer_id": header.next_producer_id,
-        "secret": header.secret,
-    }
+def _require_all_fields(kind: type, document: object) -> None:
+    # The types have defaults for fields that a caller may leave out. A store never leaves one out.
+    if not isinstance(document, dict):
+        raise ValueError(f"{kind.__name__} is not an object")
+    for name, inner in _fields(kind):
+        if name not in document:
+            raise ValueError(f"{kind.__name__}.{name} is missing")
+        if inner is not None:
+            _require_all_fields(inner, document[name])
 
 
-def read_header(document: dict[str, Any]) -> ClusterHeader:
-    """Inverse of `write_header`."""
-    return ClusterHeader(
-        cluster_id=str(document["cluster_id"]),
-        controller_epoch=int(document["controller_epoch"]),
-        metadata_offset=int(document["metadata_offset"]),
-        rules=read_rules(document["rules"]),
-        feature_level=int(document["feature_level"]),
-        next_node_epoch=int(document["next_node_epoch"]),
-        next_producer_id=int(document["next_producer_id"]),
-        # Stores of earlier releases have none; the next start gives one.
-        secret=str(document.get("secret", "")),
-    )
-
-
-def write_rules(rules: Rules) -> dict[str, object]:
-    """The four cluster-wide settings by name."""
-    return {
-        "truncation": rules.truncation.value,
-        "fetch_hw": rules.fetch_hw.value,
-        "isr_join": rules.isr_join.value,
-        "durability": rules.durability.value,
-    }
-
-
-def read_rules(document: dict[str, Any]) -> Rules:
-    """Inverse of `write_rules`."""
-    return Rules(
-        truncation=Truncation(document["truncation"]),
-        fetch_hw=FetchHw(document["fetch_hw"]),
-        isr_join=IsrJoin(document["isr_join"]),
-        durability=Durability(document["durability"]),
-    )
-
-
-def write_node(record: NodeRecord) -> dict[str, object]:
-    """A node with what only the controller knows of it."""
-    image = record.image
-    return {
-        "node_id": image.node_id,
-        "node_epoch": image.node_epoch,
-        "roles": sorted(role.value for role in image.roles),
-        "client_endpoint": image.client_endpoint,
-        "internal_endpoint": image.internal_endpoint,
-        "rack": image.rack,
-        "fenced": image.fenced,
-        "shutting_down": image.shutting_down,
-        "incarnation_id": record.incarnation_id,
-        "directory_id": record.directory_id,
-        "feature_min": record.feature_min,
-        "feature_max": record.feature_max,
-        "past_incarnations": record.past_incarnations,
-    }
-
-
-def read_node(document: dict[str, Any]) -> NodeRecord:
-    """Inverse of `write_node`."""
-    image = NodeImage(
-        node_id=NodeId(document["node_id"]),
-        node_epoch=NodeEpoch(document["node_epoch"]),
-        roles=frozenset(Role(role) for role in document["roles"]),
-        client_endpoint=_endpoint(document["client_endpoint"]),
-        internal_endpoint=_endpoint(document["internal_endpoint"]),
-        rack=document["rack"],
-        fenced=bool(document["fenced"]),
-        shutting_down=bool(document["shutting_down"]),
-    )
-    return NodeRecord(
-        image=image,
-        incarnation_id=str(document["incarnation_id"]),
-        directory_id=str(document["directory_id"]),
-        feature_min=int(document["feature_min"]),
-        feature_max=int(document["feature_max"]),
-        past_incarnations=tuple(document["past_incarnations"]),
-    )
-
-
-def write_removed_node(removed: RemovedNode) -> dict[str, object]:
-    """What is kept of a node that was removed."""
-    return {"node_id": removed.node_id, "node_epoch": removed.node_epoch, "directory_id": removed.directory_id}
-
-
-def read_removed_node(document: dict[str, Any]) -> RemovedNode:
-    """Inverse of `write_removed_node`."""
-    return RemovedNode(
-        node_id=NodeId(int(document["node_id"])),
-        node_epoch=NodeEpoch(int(document["node_epoch"])),
-        directory_id=str(document["directory_id"]),
-    )
-
-
-def _endpoint(pair: list[Any] | None) -> Endpoint | None:
-    return None if pair is None else Endpoint(str(pair[0]), int(pair[1]))
-
-
-def write_topic(record: TopicRecord) -> dict[str, object]:
-    """A topic without its partitions."""
-    return {"name": record.name, "topic_id": record.topic_id, "configs": dict(record.configs)}
-
-
-def read_topic(document: dict[str, Any]) -> TopicRecord:
-    """Inverse of `write_topic`."""
-    configs = tuple(sorted((str(name), str(value)) for name, value in document["configs"].items()))
-    return TopicRecord(name=str(document["name"]), topic_id=str(document["topic_id"]), configs=configs)
-
-
-def write_partition(partition: PartitionImage) -> dict[str, object]:
-    """A partition as it was committed."""
-    return {
-        "topic_id": partition.tp.topic_id,
-        "partition": partition.tp.partition,
-        "replicas": partition.replicas,
-        "isr": partition.isr,
-        "elr": partition.elr,
-        "leader": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "partition_epoch": partition.partition_epoch,
-        "min_isr": partition.min_isr,
-        "recovering": partition.recovering,
-        "last_unclean_leader_epoch": partition.last_unclean_leader_epoch,
-        "observers": partition.observers,
-        "unproven": partition.unproven,
-    }
-
-
-def read_partition(document: dict[str, Any]) -> PartitionImage:
-    """Inverse of `write_partition`."""
-    leader, unclean = document["leader"], document["last_unclean_leader_epoch"]
-    return PartitionImage(
-        tp=TopicPartition(str(document["topic_id"]), int(document["partition"])),
-        replicas=_nodes(document["replicas"]),
-        isr=_nodes(document["isr"]),
-        elr=_nodes(document["elr"]),
-        leader=None if leader is None else NodeId(int(leader)),
-        leader_epoch=LeaderEpoch(int(document["leader_epoch"])),
-        partition_epoch=PartitionEpoch(int(document["partition_epoch"])),
-        min_isr=int(document["min_isr"]),
-        recovering=bool(document["recovering"]),
-        last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(int(unclean)),
-        observers=_nodes(document["observers"]),
-        unproven=_nodes(document.get("unproven", [])),
-    )
-
-
-def _nodes(ids: list[int]) -> tuple[NodeId, ...]:
-    return tuple(NodeId(int(node_id)) for node_id in ids)
+@cache
+def _fields(kind: type) -> tuple[tuple[str, type | None], ...]:
+    hints = get_type_hints(kind)
+    named = [field.name for field in dataclasses.fields(kind)]
+    return tuple((name, hints[name] if dataclasses.is_dataclass(hints[name]) else None) for name in named)

@@ -16,12 +16,21 @@ from typing import TypeVar
 
 import structlog
 
-from strandline.core.controller_state import ClusterState, TopicRecord, Transaction
-from strandline.metadata import documents
+from strandline.core.controller_state import (
+    ClusterHeader,
+    ClusterState,
+    NodeRecord,
+    RemovedNode,
+    TopicRecord,
+    Transaction,
+)
+from strandline.core.messages import PartitionImage
+from strandline.metadata import documents, first_schema
 from strandline.metadata.store import StoreFailed, StoreInUse
 
 FILE_NAME = "metadata.sqlite"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_FIRST_SCHEMA = 1
 
 _SCHEMA = """
 CREATE TABLE header (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT;
@@ -44,6 +53,7 @@ _Written = tuple[int, int, int] | None
 _log = structlog.get_logger("strandline.metadata")
 
 _Result = TypeVar("_Result")
+_Document = TypeVar("_Document", bound=documents.Stored)
 
 
 class SqliteStore:
@@ -157,11 +167,15 @@ class SqliteStore:
             for statement in _SCHEMA.split(";"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        elif version != SCHEMA_VERSION:
+        elif version not in (_FIRST_SCHEMA, SCHEMA_VERSION):
             raise StoreFailed(f"metadata store {self._path} has schema {version}; this release reads {SCHEMA_VERSION}")
         self._db.execute(_REMOVED_NODES)
         self._check_integrity()
-        state = self._read()
+        state = self._read(first_schema.turned if version == _FIRST_SCHEMA else None)
+        if version == _FIRST_SCHEMA:
+            if state is not None:
+                self._write_whole(state)
+            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._db.execute("COMMIT")
         return state
 
@@ -170,25 +184,25 @@ class SqliteStore:
         if verdict != "ok":
             raise StoreFailed(f"metadata store {self._path} is damaged ({verdict}); restore it or recover")
 
-    def _read(self) -> ClusterState | None:
+    def _read(self, present: documents.Present | None) -> ClusterState | None:
         row = self._db.execute("SELECT document FROM header").fetchone()
         if row is None:
             return None
+
+        def every(kind: type[_Document], table: str, order: str) -> tuple[_Document, ...]:
+            rows = self._db.execute(f"SELECT document FROM {table} ORDER BY {order}")
+            return tuple(documents.read(text, kind, present) for (text,) in rows)
+
         everything = Transaction(
-            header=documents.read(row[0], documents.read_header),
-            removed_nodes=self._all("SELECT document FROM removed_nodes ORDER BY node_id", documents.read_removed_node),
-            nodes=self._all("SELECT document FROM nodes ORDER BY node_id", documents.read_node),
-            topics=self._all("SELECT document FROM topics ORDER BY position", documents.read_topic),
-            partitions=self._all(
-                "SELECT document FROM partitions ORDER BY topic_id, partition", documents.read_partition
-            ),
+            header=documents.read(row[0], ClusterHeader, present),
+            removed_nodes=every(RemovedNode, "removed_nodes", "node_id"),
+            nodes=every(NodeRecord, "nodes", "node_id"),
+            topics=every(TopicRecord, "topics", "position"),
+            partitions=every(PartitionImage, "partitions", "topic_id, partition"),
         )
         gone = (row[0] for row in self._db.execute("SELECT topic_id FROM deleted_topics"))
         empty = ClusterState(header=everything.header, deleted_topic_ids=frozenset(gone))
         return empty.apply(everything)
-
-    def _all(self, query: str, build: Callable[[dict[str, object]], _Result]) -> tuple[_Result, ...]:
-        return tuple(documents.read(row[0], build) for row in self._db.execute(query))
 
     def _commit(self, transactions: Sequence[Transaction]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
@@ -203,20 +217,20 @@ class SqliteStore:
 
     def _write(self, transaction: Transaction) -> None:
         db = self._db
-        header = documents.write(documents.write_header(transaction.header))
+        header = documents.write(transaction.header)
         db.execute("INSERT INTO header VALUES (1, ?) ON CONFLICT DO UPDATE SET document = excluded.document", (header,))
         for removed in transaction.removed_nodes:
             db.execute("DELETE FROM nodes WHERE node_id = ?", (removed.node_id,))
-            row = (removed.node_id, documents.write(documents.write_removed_node(removed)))
+            row = (removed.node_id, documents.write(removed))
             db.execute("INSERT OR REPLACE INTO removed_nodes VALUES (?, ?)", row)
         for node in transaction.nodes:
-            row = (node.image.node_id, documents.write(documents.write_node(node)))
+            row = (node.image.node_id, documents.write(node))
             db.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", row)
         for topic in transaction.topics:
             self._write_topic(topic)
         for partition in transaction.partitions:
             key = (partition.tp.topic_id, partition.tp.partition)
-            document = documents.write(documents.write_partition(partition))
+            document = documents.write(partition)
             db.execute("INSERT OR REPLACE INTO partitions VALUES (?, ?, ?)", (*key, document))
         for topic_id in transaction.deleted_topic_ids:
             db.execute("DELETE FROM topics WHERE topic_id = ?", (topic_id,))
@@ -224,7 +238,7 @@ class SqliteStore:
             db.execute("INSERT OR IGNORE INTO deleted_topics VALUES (?)", (topic_id,))
 
     def _write_topic(self, topic: TopicRecord) -> None:
-        row = (topic.topic_id, documents.write(documents.write_topic(topic)))
+        row = (topic.topic_id, documents.write(topic))
         # An update keeps the position: topics stay in the order of their creation.
         self._db.execute(
             "INSERT INTO topics (topic_id, document) VALUES (?, ?) "
@@ -233,25 +247,29 @@ class SqliteStore:
         )
 
     def _replace(self, state: ClusterState) -> None:
-        topics = tuple(TopicRecord(name=t.name, topic_id=t.topic_id, configs=t.configs) for t in state.topics.values())
-        everything = Transaction(
-            header=state.header,
-            removed_nodes=tuple(state.removed_nodes.values()),
-            nodes=tuple(state.nodes.values()),
-            topics=topics,
-            partitions=tuple(state.partitions()),
-            deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
-        )
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics"):
-                self._db.execute(f"DELETE FROM {table}")
-            self._write(everything)
+            self._write_whole(state)
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+
+    def _write_whole(self, state: ClusterState) -> None:
+        topics = tuple(TopicRecord(name=t.name, topic_id=t.topic_id, configs=t.configs) for t in state.topics.values())
+        for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics"):
+            self._db.execute(f"DELETE FROM {table}")
+        self._write(
+            Transaction(
+                header=state.header,
+                removed_nodes=tuple(state.removed_nodes.values()),
+                nodes=tuple(state.nodes.values()),
+                topics=topics,
+                partitions=tuple(state.partitions()),
+                deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
+            )
+        )
 
     def _copy_to(self, path: Path) -> None:
         fresh = path.with_name(f"{path.name}.new")
