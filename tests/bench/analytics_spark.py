@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 from day.shape import HOUR, START_US
 from pyspark.sql import SparkSession
 from stage_log import settings, steps_of
@@ -42,8 +43,8 @@ def peak_mib(pid: int) -> float:
 
 def cpu_s(pid: int) -> float:
     """The processor time that a process has spent so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    spent = psutil.Process(pid).cpu_times()
+    return spent.user + spent.system
 
 
 class Laps:

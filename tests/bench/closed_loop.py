@@ -10,10 +10,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-TICK_MS = 10
-"""One kernel clock tick in /proc/<pid>/stat."""
+import psutil
 
 Send = Callable[[], Awaitable[None]]
 
@@ -35,21 +33,20 @@ class Figures:
         return asdict(self)
 
 
-def cpu_ms(pid: int) -> int:
+def cpu_ms(pid: int) -> float:
     """User and system time a process has used, all threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_MS
+    spent = psutil.Process(pid).cpu_times()
+    return (spent.user + spent.system) * 1_000
 
 
 def rss_mib(pid: int) -> float:
     """Resident memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096 / (1 << 20)
+    return psutil.Process(pid).memory_info().rss / (1 << 20)
 
 
-def _steal() -> tuple[int, int]:
-    numbers = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
-    return numbers[7], sum(numbers)
+def _steal() -> tuple[float, float]:
+    spent = psutil.cpu_times()
+    return spent.steal, sum(spent)
 
 
 async def measure(

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pyarrow.compute as pc
 from closed_loop import Figures, measure
 from export_report import NodeCost, Pair, Run, report
@@ -77,8 +78,10 @@ def export_thread_ns(pid: int) -> int:
 
 def machine_s() -> tuple[float, float]:
     """Seconds of CPU that the machine spent on anything, and that it had."""
-    numbers = [int(n) / os.sysconf("SC_CLK_TCK") for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(numbers) - numbers[3] - numbers[4], sum(numbers)
+    spent = psutil.cpu_times()
+    # Time of guests is part of user and nice already.
+    total = sum(spent) - spent.guest - spent.guest_nice
+    return total - spent.idle - spent.iowait, total
 
 
 async def start(directory: Path, settings: Mapping[str, str], partitions: int) -> LocalCluster:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce
@@ -31,9 +32,8 @@ OTHER, OTHER_ID = "single", "22222222-0000-4000-8000-000000000002"
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in RAM, from /proc/PID/status."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
+    """Memory of a process that is in RAM."""
+    return int(psutil.Process(pid).memory_info().rss)
 
 
 @asynccontextmanager

@@ -21,7 +21,15 @@ EXTRA_OF = {
 }
 """By the command's first word. Every other command is complete in the base install."""
 
-_SERVER_LIBRARIES = ("grpc_health", "grpc_reflection", "msgspec", "prometheus_client", "pydantic", "structlog")
+_SERVER_LIBRARIES = (
+    "grpc_health",
+    "grpc_reflection",
+    "msgspec",
+    "prometheus_client",
+    "psutil",
+    "pydantic",
+    "structlog",
+)
 
 
 def missing_extra(error: ImportError, command: str) -> str | None:

@@ -202,11 +202,13 @@ def refuse_second_owner(service: Service) -> None:
 
 def _is_ours(pid: int, directory: Path) -> bool:
     """Whether ``pid`` lives and was started for ``directory`` (ids are reused, so the command line decides)."""
+    import psutil
+
     try:
-        spoken = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
+        words = psutil.Process(pid).cmdline()
+    except psutil.Error:
         return False
-    return str(directory).encode() in b"\n".join(spoken)
+    return str(directory) in "\n".join(words)
 
 
 def last_line(path: Path, limit_bytes: int = 4096) -> str:

@@ -17,6 +17,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from strandline.controller.process import COPY_NAME, ENDPOINT_NAME
 from strandline.core.controller_state import ClusterState
 from strandline.metadata.sqlite import FILE_NAME, SqliteStore, sync
@@ -70,8 +72,8 @@ def _holder(data_dir: Path) -> int:
     """The process that has the store open, as its endpoint says and the kernel confirms."""
     try:
         pid = int(json.loads((data_dir / ENDPOINT_NAME).read_text(encoding="utf-8"))["pid"])
-        opened = {os.path.realpath(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
-    except (OSError, ValueError, KeyError) as error:
+        opened = {os.path.realpath(file.path) for file in psutil.Process(pid).open_files()}
+    except (OSError, ValueError, KeyError, psutil.Error) as error:
         raise StoreFailed(f"the store is in use, but not by a controller that serves here: {error}") from error
     if os.path.realpath(data_dir / FILE_NAME) not in opened:
         raise StoreFailed(f"the store is in use, but not by process {pid} that {ENDPOINT_NAME} names; try again")
