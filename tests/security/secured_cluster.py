@@ -80,8 +80,10 @@ async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
 
 
 @asynccontextmanager
-async def secured_cluster(directory: Path, node_ids: Sequence[int] = (1, 2, 3)) -> AsyncIterator[Secured]:
-    """A cluster whose nodes use the controller's port for nodes; stopped in good order at the end."""
+async def secured_cluster(
+    directory: Path, node_ids: Sequence[int] = (1, 2, 3), **settings: Any
+) -> AsyncIterator[Secured]:
+    """A cluster whose nodes use the controller's port for nodes; ``settings`` are of every process."""
     made = Certificates.at(directory / "certs")
     async with AsyncExitStack() as stack:
         controller = ControllerProcess(
@@ -90,6 +92,7 @@ async def secured_cluster(directory: Path, node_ids: Sequence[int] = (1, 2, 3)) 
                 internal_bind="127.0.0.1:0",
                 heartbeat_interval_ms=200,
                 **settings_of(made.files("controller/controller")),
+                **settings,
             ),
             stop=end,
         )
@@ -98,7 +101,7 @@ async def secured_cluster(directory: Path, node_ids: Sequence[int] = (1, 2, 3)) 
         assert controller.internal is not None and controller.endpoint is not None
         nodes = []
         for node_id in node_ids:
-            node = build_node(directory / f"node-{node_id}", controller.internal, made, node_id)
+            node = build_node(directory / f"node-{node_id}", controller.internal, made, node_id, **settings)
             await node.start()
             stack.push_async_callback(node.shut_down)
             nodes.append(node)
@@ -107,7 +110,7 @@ async def secured_cluster(directory: Path, node_ids: Sequence[int] = (1, 2, 3)) 
         yield Secured(made, controller, nodes, admin)
 
 
-def build_node(directory: Path, controller: Endpoint, made: Certificates, node_id: int) -> ReplicaNode:
+def build_node(directory: Path, controller: Endpoint, made: Certificates, node_id: int, **more: Any) -> ReplicaNode:
     """A data node that is not started."""
     settings = ReplicaSettings(
         node_id=node_id,
@@ -116,6 +119,7 @@ def build_node(directory: Path, controller: Endpoint, made: Certificates, node_i
         tick_ms=10,
         low_space_bytes=0,
         **settings_of(made.files(f"replica/{node_id}")),
+        **more,
     )
     opened = DataDirectory.open(directory, node_id=NodeId(node_id), durability=settings.durability, low_space_bytes=0)
     return ReplicaNode(settings, opened, stop=end)

@@ -105,6 +105,15 @@ def test_health_and_metrics_are_exempt(tmp_path: Path, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [ReplicaSettings, ControllerSettings])
+def test_metrics_by_https_need_a_certificate(tmp_path: Path, kind: Any) -> None:
+    """The sentence names the setting and both ways out."""
+    base = {"data_dir": str(tmp_path), "metrics_tls": "true", **(_REPLICA if kind is ReplicaSettings else {})}
+
+    with pytest.raises(SettingsWrong, match="metrics_tls needs tls_cert, tls_key and tls_ca; give them, or set"):
+        load_settings(kind, flags=base, variables={})
+
+
+@pytest.mark.parametrize("kind", [ReplicaSettings, ControllerSettings])
 @pytest.mark.parametrize("absent", ["tls_cert", "tls_key", "tls_ca"])
 def test_tls_is_given_whole(tmp_path: Path, kind: Any, absent: str) -> None:
     """Two of the three files are a mistake, not TLS and not plain text."""

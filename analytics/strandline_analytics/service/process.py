@@ -20,7 +20,7 @@ from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
-from strandline.rpc.tls import TLS_OFF, open_tls
+from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline_analytics.service.arrivals import Arrivals
 from strandline_analytics.service.engine import Engine
 from strandline_analytics.service.jobs import JobQueue, JobState
@@ -72,7 +72,7 @@ class AnalyticsServer:
         watches = Watches(arrivals_of(self._spark, settings), poll_s=settings.poll_s)
         AnalyticsServicer(settings, engine, self.queue, watches).add_to(self._server)
         self.endpoint = bind(self._server, settings.bind, tls=tls)
-        self.metrics_address = self._open_metrics()
+        self.metrics_address = self._open_metrics(tls)
         self._owner = asyncio.create_task(self.queue.run_forever())
         await self._server.start()
         await self._health.set_serving(True)
@@ -80,9 +80,10 @@ class AnalyticsServer:
         _log.info("serving", address=target(self.endpoint), inputs=",".join(settings.inputs))
         return self.endpoint
 
-    def _open_metrics(self) -> str:
+    def _open_metrics(self, tls: Tls | None) -> str:
+        https = https_of(tls, wanted=self._settings.metrics_tls)
         try:
-            return self._metrics.open(self._settings.metrics_bind) or ""
+            return self._metrics.open(self._settings.metrics_bind, https) or ""
         except OSError as error:
             raise PortTaken(parse_endpoint(self._settings.metrics_bind)) from error
 

@@ -29,6 +29,8 @@ class AnalyticsSettings:
     """Address of grpc.health.v1 without TLS; empty: none."""
     metrics_bind: str = ""
     """Address of Prometheus metrics by HTTP; empty: none."""
+    metrics_tls: bool = False
+    """Whether metrics are served by HTTPS, to callers with a certificate of the authority."""
     tls_cert: str = ""
     """Certificate of this process; empty: no TLS. Its identity is a client's or an administrator's."""
     tls_key: str = ""

@@ -32,6 +32,9 @@ HealthBind = Annotated[
         help="Address of grpc.health.v1 without TLS, for probes.",
     ),
 ]
+MetricsTls = Annotated[
+    bool, typer.Option("--metrics-tls", help="Serve metrics by HTTPS, to callers with a certificate of the authority.")
+]
 MetricsBind = Annotated[
     str,
     typer.Option(
@@ -68,6 +71,7 @@ def serve(
     bind: Bind = "127.0.0.1:0",
     health_bind: HealthBind = "",
     metrics_bind: MetricsBind = "",
+    metrics_tls: MetricsTls = False,
     log_format: LogForm = "auto",
     log_level: LogLeast = "info",
     tls_cert: TlsCert = "",
@@ -102,6 +106,8 @@ def serve(
         raise typer.BadParameter(
             f"--bind {bind} is not loopback and TLS is off; give --tls-cert, --tls-key and --tls-ca, or --insecure"
         )
+    if metrics_tls and not tls_cert:
+        raise typer.BadParameter("--metrics-tls needs --tls-cert, --tls-key and --tls-ca")
     try:
         open_tls(tls_cert, tls_key, tls_ca)
     except TlsWrong as error:
@@ -119,6 +125,7 @@ def serve(
             bind=endpoint,
             health_bind=health_bind,
             metrics_bind=metrics_bind,
+            metrics_tls=metrics_tls,
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,

@@ -26,7 +26,7 @@ from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.server import RoleHealth
-from strandline.rpc.tls import open_tls
+from strandline.rpc.tls import Tls, https_of, open_tls
 from strandline.runtime.exit_codes import ExitCode, stop_process
 
 LEAST_BETWEEN_EVENTS_MS = 250
@@ -58,13 +58,13 @@ async def run(
     settings: ConsoleSettings, stop_asked: asyncio.Event, *, started: Callable[[str], None] = lambda _: None
 ) -> ExitCode:
     """Serve until asked to stop; ``started`` is called with the address for browsers."""
-    listening = _opened(settings)
+    listening, tls = _opened(settings)
     health = RoleHealth([])
     probes = HealthPort("console", health)
     metrics = MetricsPort(Role.CONSOLE, tuple)
     try:
         await probes.open(settings.health_bind)
-        metrics.open(settings.metrics_bind)
+        metrics.open(settings.metrics_bind, https_of(tls, wanted=settings.metrics_tls))
     except OSError as error:
         stop_process(ExitCode.PORT_TAKEN, str(error))
     pulse = Pulse(LEAST_BETWEEN_EVENTS_MS)
@@ -94,15 +94,15 @@ async def run(
     return ExitCode.CLEAN
 
 
-def _opened(settings: ConsoleSettings) -> socket.socket:
-    """The port for browsers, once everything that settings name can be used; else the process ends."""
+def _opened(settings: ConsoleSettings) -> tuple[socket.socket, Tls | None]:
+    """The port for browsers and the certificate, if all that settings name can be used; else the process ends."""
     endpoint = parse_endpoint(settings.bind)
     try:
-        open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
     except ValueError as error:
         stop_process(ExitCode.USAGE, str(error))
     try:
-        return listen(endpoint)
+        return listen(endpoint), tls
     except OSError as error:
         stop_process(ExitCode.PORT_TAKEN, f"cannot listen on {target(endpoint)}: {error.strerror}")
 

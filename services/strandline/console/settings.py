@@ -11,7 +11,16 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from strandline.rpc.channels import parse_endpoint
-from strandline.runtime.guarding import HealthBind, MetricsBind, TlsCa, TlsCert, TlsKey, check_tls, is_loopback
+from strandline.runtime.guarding import (
+    HealthBind,
+    MetricsBind,
+    MetricsTls,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    check_tls,
+    is_loopback,
+)
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
 from strandline.runtime.settings import ServiceSettings, split_commas
 
@@ -43,6 +52,7 @@ class ConsoleSettings(ServiceSettings):
     tls_ca: TlsCa = ""
     health_bind: HealthBind = ""
     metrics_bind: MetricsBind = ""
+    metrics_tls: MetricsTls = False
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
     look_interval_ms: int = Field(1_000, ge=100, description="time between two polls of a node, for all browsers")

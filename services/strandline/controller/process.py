@@ -43,7 +43,7 @@ from strandline.rpc.convert_metadata import write_image
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.identity import CallerRole
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
-from strandline.rpc.tls import TLS_OFF, Tls, open_tls
+from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -130,7 +130,9 @@ class ControllerProcess:
         for server in self._servers:
             servicer.add_to(server)
         await self._begin_reign(core)
-        self.metrics_address = self._seen.open(self.driver, self.sink)
+        self.metrics_address = self._seen.open(
+            self.driver, self.sink, https_of(self._tls, wanted=self.settings.metrics_tls)
+        )
         self._own(self.driver.perform_forever())
         self._own(self.driver.tick_forever(settings.tick_ms))
         self._own(at_each_hour(self._tell_state))

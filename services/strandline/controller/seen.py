@@ -23,6 +23,7 @@ from strandline.metrics import families as f
 from strandline.metrics.controller_figures import ControllerCounts, controller_figures
 from strandline.metrics.export_figures import export_figures
 from strandline.metrics.figures import Figure
+from strandline.metrics.http import HttpsContext
 from strandline.metrics.port import MetricsPort
 from strandline.metrics.refusal_figures import refusal_figures
 from strandline.rpc.channels import parse_endpoint
@@ -90,7 +91,7 @@ class Seen:
         """A call, or what it asked for, was refused."""
         self.refusals.note(method.rpartition("/")[2], refusal)
 
-    def open(self, driver: ControllerDriver, sink: EventSink) -> str:
+    def open(self, driver: ControllerDriver, sink: EventSink, https: HttpsContext | None) -> str:
         """Be scraped from now on, if a port is asked for; returns its address, or nothing.
 
         Raises:
@@ -110,7 +111,7 @@ class Seen:
 
         self._port = MetricsPort(f.Role.CONTROLLER, read, read_aside)
         try:
-            return self._port.open(self._settings.metrics_bind) or ""
+            return self._port.open(self._settings.metrics_bind, https) or ""
         except OSError as error:
             raise PortTaken(parse_endpoint(self._settings.metrics_bind)) from error
 

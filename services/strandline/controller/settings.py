@@ -28,6 +28,7 @@ from strandline.runtime.guarding import (
     HealthBind,
     Insecure,
     MetricsBind,
+    MetricsTls,
     PlainAddress,
     TlsCa,
     TlsCert,
@@ -52,6 +53,7 @@ class ControllerSettings(ServiceSettings):
     insecure: Insecure = False
     health_bind: HealthBind = ""
     metrics_bind: MetricsBind = ""
+    metrics_tls: MetricsTls = False
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
     reflection: bool = Field(True, description="serve gRPC reflection")

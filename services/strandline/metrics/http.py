@@ -1,12 +1,16 @@
-"""HTTP for the metrics port: one thread for each scrape, no line for each, and no traceback on stderr.
+"""HTTP and HTTPS for the metrics port: one thread for each scrape, no line for each, and no traceback on stderr.
 
 Invariant: whatever a caller does to its connection, and however long the process takes to answer, the process goes on;
 a scrape that cannot be answered gets 503, and any other path than that of metrics 404.
+
+`prometheus_client.start_http_server` answers every path, prints a traceback for a scrape that fails, and makes the TLS
+handshake in the thread that accepts, where one silent caller stops all scrapes (ADR 17).
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,8 +22,9 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 PATH = "/metrics"
 """The path that Prometheus asks for by default."""
+HttpsContext = Callable[[], ssl.SSLContext]
 _IDLE_S = 10.0
-"""A caller that says nothing for so long is hung up on."""
+"""A connection that is silent for this long is closed."""
 
 _log = structlog.get_logger("strandline.metrics")
 
@@ -32,6 +37,17 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingWSGIServer):
+    https: HttpsContext | None = None
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Runs in the thread of the scrape, and so does the handshake."""
+        if self.https is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(_IDLE_S)
+        with self.https().wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """A caller broke off; that is its own business."""
         _log.debug("a scrape broke off", client=str(client_address))
@@ -41,13 +57,16 @@ class _ServerOverIpv6(_Server):
     address_family = socket.AF_INET6
 
 
-def serve(host: str, port: int, registry: CollectorRegistry) -> tuple[int, Callable[[], None]]:
+def serve(
+    host: str, port: int, registry: CollectorRegistry, https: HttpsContext | None = None
+) -> tuple[int, Callable[[], None]]:
     """Serve the registry from now on; returns the port, and what ends it.
 
     Raises:
         OSError: the address is taken, or is not this machine's.
     """
     server = make_server(host, port, _answering(registry), _ServerOverIpv6 if ":" in host else _Server, _Handler)
+    server.https = https
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
 

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 import strandline
 from strandline.metrics.families import BUILD, Family, Kind, Role
 from strandline.metrics.figures import Figure, Spread
-from strandline.metrics.http import serve
+from strandline.metrics.http import HttpsContext, serve
 
 ANSWER_WITHIN_S = 5.0
 
@@ -38,8 +38,10 @@ class MetricsPort:
         self._read_aside = read_aside
         self._close: Callable[[], None] = lambda: None
 
-    def open(self, address: str) -> str | None:
-        """Be scraped at ``host:port`` from now on, unless it is empty; returns the address with its port.
+    def open(self, address: str, context: HttpsContext | None = None) -> str | None:
+        """Serve scrapes at ``host:port``, unless it is empty; returns the address with its port.
+
+        ``context`` is asked for at each connection, so that new certificates are used; without one: plain HTTP.
 
         Raises:
             OSError: the address is taken, or is not this machine's.
@@ -51,7 +53,7 @@ class MetricsPort:
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
         registry.register(_LoopCollector(asyncio.get_running_loop(), self._all, self._read_aside))
-        bound, self._close = serve(host.strip("[]"), int(port), registry)
+        bound, self._close = serve(host.strip("[]"), int(port), registry, context)
         address = f"{host}:{bound}"
         _log.info("metrics are served", address=address)
         return address

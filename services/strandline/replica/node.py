@@ -46,7 +46,7 @@ from strandline.rpc.health_port import HealthPort
 from strandline.rpc.identity import CallerRole
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
-from strandline.rpc.tls import TLS_OFF, Tls, open_tls
+from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -110,7 +110,14 @@ class ReplicaNode:
         await asyncio.to_thread(self.logs.open_all, _say_progress)
         self._wire(seen)
         self._bind()
-        self.metrics_address = self._seen.open(self._core, self.host, self._performers, self.readiness, self.sink)
+        self.metrics_address = self._seen.open(
+            self._core,
+            self.host,
+            self._performers,
+            self.readiness,
+            self.sink,
+            https_of(self._tls, wanted=self.settings.metrics_tls),
+        )
         answer = await self.session.register(self._registration(seen))
         self._adopt(answer)
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"

@@ -19,6 +19,7 @@ from strandline.export.sink import EventSink
 from strandline.metrics import families as f
 from strandline.metrics.export_figures import export_figures
 from strandline.metrics.figures import Figure
+from strandline.metrics.http import HttpsContext
 from strandline.metrics.node_counts import NodeCounts
 from strandline.metrics.node_figures import node_figures, partition_figures
 from strandline.metrics.port import MetricsPort
@@ -89,7 +90,15 @@ class Seen:
 
         return performed
 
-    def open(self, core: NodeCore, host: Host, performers: Performers, readiness: Readiness, sink: EventSink) -> str:
+    def open(
+        self,
+        core: NodeCore,
+        host: Host,
+        performers: Performers,
+        readiness: Readiness,
+        sink: EventSink,
+        https: HttpsContext | None,
+    ) -> str:
         """Be scraped from now on, if a port is asked for; returns its address, or nothing.
 
         Raises:
@@ -111,7 +120,7 @@ class Seen:
             lambda: (*export_figures(sink.counters()), self._disk()),
         )
         try:
-            return self._port.open(self._settings.metrics_bind) or ""
+            return self._port.open(self._settings.metrics_bind, https) or ""
         except OSError as error:
             raise PortTaken(parse_endpoint(self._settings.metrics_bind)) from error
 

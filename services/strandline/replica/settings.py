@@ -28,7 +28,16 @@ from strandline.runtime.exporting import (
     check_export,
     exports,
 )
-from strandline.runtime.guarding import HealthBind, Insecure, MetricsBind, TlsCa, TlsCert, TlsKey, check_guards
+from strandline.runtime.guarding import (
+    HealthBind,
+    Insecure,
+    MetricsBind,
+    MetricsTls,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    check_guards,
+)
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
 from strandline.runtime.settings import ServedTruncation, ServiceSettings, split_commas
 
@@ -56,6 +65,7 @@ class ReplicaSettings(ServiceSettings):
     insecure: Insecure = False
     health_bind: HealthBind = ""
     metrics_bind: MetricsBind = ""
+    metrics_tls: MetricsTls = False
     metrics_per_partition: bool = Field(
         False, description="also series for each partition; many partitions, many series"
     )

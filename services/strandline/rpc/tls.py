@@ -7,8 +7,10 @@ that cannot be used, or into another identity, change nothing but one line of th
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -52,6 +54,7 @@ class Tls:
         self._material = self._read(files)
         self._looked = time.monotonic()
         self._generation = 1
+        self._https: tuple[int, ssl.SSLContext] | None = None
 
     @property
     def identity(self) -> Identity:
@@ -96,6 +99,22 @@ class Tls:
         now = self._material
         return grpc.ssl_channel_credentials(now.ca, now.key, now.cert)
 
+    def https_context(self) -> ssl.SSLContext:
+        """For a port that speaks HTTPS to callers with a certificate of the authority; asked for each connection.
+
+        Raises:
+            ssl.SSLError, OSError: the files cannot be used.
+        """
+        generation = self.generation
+        if self._https is None or self._https[0] != generation:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_cert_chain(self._files.cert, self._files.key)
+            context.load_verify_locations(cadata=self._material.ca.decode("ascii"))
+            self._https = (generation, context)
+        return self._https[1]
+
     def _maybe_read_again(self) -> None:
         with self._lock:
             moment = time.monotonic()
@@ -131,6 +150,11 @@ def open_tls(tls_cert: str | Path, tls_key: str | Path, tls_ca: str | Path) -> T
         TlsWrong: with one sentence.
     """
     return Tls(tls_files(tls_cert, tls_key, tls_ca)) if str(tls_cert) or str(tls_key) or str(tls_ca) else None
+
+
+def https_of(tls: Tls | None, *, wanted: bool) -> Callable[[], ssl.SSLContext] | None:
+    """What a port is given that speaks HTTPS where ``wanted``; None for plain HTTP."""
+    return tls.https_context if tls is not None and wanted else None
 
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:

@@ -17,11 +17,19 @@ TlsCa = Annotated[str, Field(description="certificates of the authority that oth
 Insecure = Annotated[bool, Field(description="serve addresses beyond loopback without TLS")]
 PlainAddress = Annotated[str, Field(pattern=r"^(\S+:\d{1,5})?$")]
 HealthBind = Annotated[PlainAddress, Field(description="address of grpc.health.v1 without TLS; empty: none")]
+MetricsTls = Annotated[
+    bool, Field(description="serve metrics by HTTPS with tls_cert, to callers with a certificate of tls_ca")
+]
 MetricsBind = Annotated[PlainAddress, Field(description="address of Prometheus metrics by HTTP; empty: none")]
 
 
 class TlsSettings(Protocol):
-    """The three files, as every kind of service has them."""
+    """The three files, as every kind of service has them, and whether its metrics use them."""
+
+    @property
+    def metrics_tls(self) -> bool:
+        """Whether the port of metrics speaks HTTPS."""
+        ...
 
     @property
     def tls_cert(self) -> str:
@@ -76,7 +84,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_tls(settings: TlsSettings) -> None:
-    """Refuse a part of TLS without the others.
+    """Refuse a part of TLS without the others, and metrics by HTTPS without TLS.
 
     Raises:
         ValueError: naming what is absent.
@@ -85,3 +93,5 @@ def check_tls(settings: TlsSettings) -> None:
     absent = [name for name, value in given.items() if not value]
     if absent and len(absent) < len(given):
         raise ValueError(f"{' and '.join(absent)} must be given too; TLS needs tls_cert, tls_key and tls_ca together")
+    if settings.metrics_tls and absent:
+        raise ValueError("metrics_tls needs tls_cert, tls_key and tls_ca; give them, or set metrics_tls to false")
