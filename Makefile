@@ -14,18 +14,22 @@ demo: .venv/.installed ## replicate a real file, kill the leader, prove that not
 
 test: check packages pytest ## all checks, and the tests that end within minutes
 
-# What some tests look with or mount by; without it they are skipped, and say so.
+# COMMAND:PACKAGE. What some tests need; without it they are skipped, and say so. Installed before the tests begin,
+# because two of them at a time would wait for one lock of dpkg.
+PACKAGES := chromium:chromium fusermount3:fuse3 dockerd:docker.io docker-compose:docker-compose iptables:iptables \
+  debootstrap:debootstrap ip:iproute2 tc:iproute2
+
 packages: ## Debian's packages that tests need: installed for root, otherwise named
-	@missing=""; \
-	command -v chromium >/dev/null || missing="chromium"; \
-	command -v fusermount3 >/dev/null || missing="$$missing fuse3"; \
+	@missing=""; for pair in $(PACKAGES); do \
+	  PATH="$$PATH:/usr/sbin" command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair##*:}"; \
+	done; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "==> apt-get install $$missing"; \
-	  export DEBIAN_FRONTEND=noninteractive; \
+	  echo "==> apt-get install$$missing"; \
+	  export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null && exit 0; \
 	fi; \
-	echo "not installed, so the tests that need it are skipped: $$missing; on Debian: apt-get install $$missing"
+	echo "not installed, so the tests that need it are skipped:$$missing; on Debian: apt-get install$$missing"
 
 test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 2,001 seeds, exhaustive search, mutants
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,31 +26,75 @@ from engine import engine as some_engine  # noqa: E402
 from images import built  # noqa: E402
 from played import Played  # noqa: E402
 
+_PREPARED = pytest.StashKey["Prepared"]()
+
+
+class Prepared:
+    """An engine and the images, made beside the tests that come first: both wait for downloads and disks."""
+
+    def __init__(self) -> None:
+        self._running = some_engine()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="images")
+        self.engine = self._thread.submit(self._running.__enter__)
+        self.image = self._thread.submit(self._built, "data-plane")
+        self.analytics_image = self._thread.submit(self._built, "analytics")
+
+    def _built(self, target: str) -> str:
+        self.engine.result()
+        return built(target)
+
+    def close(self) -> None:
+        """Stop an engine that was started here."""
+        self._thread.shutdown(cancel_futures=True)
+        if not self.engine.cancelled() and self.engine.exception() is None:
+            self._running.__exit__(None, None, None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """These tests come last, when the images are there."""
+    items.sort(key=lambda item: Path(__file__).parent in item.path.parents)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin as soon as it is known that a test of this folder will run."""
+    wanted = any(Path(__file__).parent in item.path.parents for item in session.items)
+    if wanted and not session.config.option.collectonly:
+        session.config.stash[_PREPARED] = Prepared()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what was begun, whether or not a test came to use it."""
+    prepared = session.config.stash.get(_PREPARED, None)
+    if prepared is not None:
+        prepared.close()
+
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[None]:
-    """A container engine, started if need be."""
-    running = some_engine()
+def prepared(request: pytest.FixtureRequest) -> Prepared:
+    """What runs since the collection; a machine without an engine skips with the reason."""
+    made: Prepared = request.config.stash[_PREPARED]
     try:
-        running.__enter__()
+        made.engine.result()
     except NoEngine as trouble:
         pytest.skip(str(trouble))
-    try:
-        yield
-    finally:
-        running.__exit__(None, None, None)
+    return made
 
 
 @pytest.fixture(scope="session")
-def image(engine: None) -> str:
+def engine(prepared: Prepared) -> None:
+    """A container engine that answers."""
+
+
+@pytest.fixture(scope="session")
+def image(prepared: Prepared) -> str:
     """The services' image."""
-    return built("data-plane")
+    return prepared.image.result()
 
 
 @pytest.fixture(scope="session")
-def analytics_image(engine: None) -> str:
+def analytics_image(prepared: Prepared) -> str:
     """The analytics' image."""
-    return built("analytics")
+    return prepared.analytics_image.result()
 
 
 @pytest.fixture(scope="session")

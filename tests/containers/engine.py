@@ -69,7 +69,12 @@ def _install() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "docker.io", "iptables"]):
         done = subprocess.run(
-            ["apt-get", *words], env=environment, check=False, capture_output=True, text=True, timeout=_APT_S
+            ["apt-get", "-o", "DPkg::Lock::Timeout=300", *words],
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_APT_S,
         )
         if done.returncode:
             raise NoEngine(f"apt-get {words[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
