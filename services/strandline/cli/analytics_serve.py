@@ -33,7 +33,12 @@ HealthBind = Annotated[
     ),
 ]
 MetricsTls = Annotated[
-    bool, typer.Option("--metrics-tls", help="Serve metrics by HTTPS, to callers with a certificate of the authority.")
+    bool,
+    typer.Option(
+        "--metrics-tls",
+        envvar="STRANDLINE_METRICS_TLS",
+        help="Serve metrics by HTTPS, to callers with a certificate of the authority.",
+    ),
 ]
 MetricsBind = Annotated[
     str,

@@ -5,7 +5,7 @@ import warnings
 
 from strandline.v1 import leader_service_pb2 as strandline_dot_v1_dot_leader__service__pb2
 
-GRPC_GENERATED_VERSION = '1.72.2'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
