@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -222,21 +223,30 @@ def test_segments_may_vanish_while_a_worker_syncs(build, fill) -> None:
     assert token.done
 
 
+def _open_files(directory: Path) -> int:
+    """How many descriptors of this process are of files in ``directory``; others come and go with earlier tests."""
+    found = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += os.readlink(entry).startswith(str(directory))
+    return found
+
+
 def test_descriptors_are_given_back(build, fill) -> None:
     """Neither a finished nor an abandoned token keeps files open."""
     log = build.log()
     fill(log, 100)
-    before = len(os.listdir("/proc/self/fd"))
+    before = _open_files(log.directory)
     log.issue_flush().abandon()
     log.issue_flush().sync()
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert _open_files(log.directory) == before
 
 
 def test_workers_sync_while_the_log_changes(build, fill, content) -> None:
     """Real threads sync while batches are appended, rolled, cut and expired; nothing fails, nothing leaks."""
     log = build.log()
-    before = len(os.listdir("/proc/self/fd"))
+    before = _open_files(log.directory)
     with ThreadPoolExecutor(2) as pool:
         running = []
         for turn in range(150):
@@ -251,7 +261,7 @@ def test_workers_sync_while_the_log_changes(build, fill, content) -> None:
     log.issue_flush().sync()
 
     assert not log.issue_flush().has_work
-    assert len(os.listdir("/proc/self/fd")) == before + len(log.segments) - 1
+    assert _open_files(log.directory) == before + len(log.segments) - 1
     assert content(build.log()) == content(log)
 
 
@@ -260,13 +270,13 @@ def test_removed_segments_are_closed_by_the_worker(build, fill) -> None:
     log = build.log()
     fill(log, 60)
     log.issue_flush().sync()
-    before = len(os.listdir("/proc/self/fd"))
+    before = _open_files(log.directory)
     count = len(log.segments)
     log.advance_log_start(log.active_segment.base_offset)
-    held = len(os.listdir("/proc/self/fd"))
+    held = _open_files(log.directory)
     log.issue_flush().sync()
 
-    assert (held, len(os.listdir("/proc/self/fd"))) == (before, before - count + 1)
+    assert (held, _open_files(log.directory)) == (before, before - count + 1)
 
 
 def test_failed_sync_is_told_and_not_retried(build, fill, monkeypatch) -> None:
