@@ -74,7 +74,7 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     """It was cancelled."""
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
-    """Where a run stands."""
+    """The state of a run."""
 
 RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
 """Never sent."""
@@ -633,7 +633,7 @@ class GetTimelineRequest(_message.Message):
     """Where to go on: next_page_token of the answer before, with the same question; empty: at the first event."""
     @_builtins.property
     def range(self) -> Global___TimeRange:
-        """The window; events outside it order those inside, and are not told."""
+        """The window; events outside it order those inside, and are not returned."""
 
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -957,14 +957,14 @@ Global___PartitionNow: _TypeAlias = PartitionNow  # noqa: Y015
 
 @_typing.final
 class WatchPartitionsResponse(_message.Message):
-    """Partitions whose state is not what was last told."""
+    """Partitions whose state is no longer what was last returned."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     PROVISIONAL_FIELD_NUMBER: _builtins.int
     provisional: _builtins.bool
-    """Always true: what is told here is never final."""
+    """Always true: what is returned here is never final."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionNow]:
         """In order of cluster, topic and partition; the first answer has all of them."""
@@ -1033,7 +1033,7 @@ class Run(_message.Message):
     run_id: _builtins.str
     """Its id."""
     state: Global___RunState.ValueType
-    """Where it stands."""
+    """Its state."""
     waiting_behind: _builtins.int
     """How many runs and queries are before it; 0 once it runs."""
     error_message: _builtins.str
@@ -1175,7 +1175,7 @@ Global___GetRunRequest: _TypeAlias = GetRunRequest  # noqa: Y015
 
 @_typing.final
 class GetRunResponse(_message.Message):
-    """How a run stands."""
+    """The state of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1221,7 +1221,7 @@ Global___CancelRunRequest: _TypeAlias = CancelRunRequest  # noqa: Y015
 
 @_typing.final
 class CancelRunResponse(_message.Message):
-    """How the run stands after that."""
+    """The state of the run after that."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1298,9 +1298,9 @@ class HourCoverage(_message.Message):
     events: _builtins.int
     """How many events are there."""
     missing: _builtins.int
-    """How many are missing, told by holes in their numbers."""
+    """How many are missing, known from gaps in their numbers."""
     told_lost: _builtins.int
-    """How many of these the emitters told that they dropped."""
+    """How many of these the emitters reported as dropped."""
     @_builtins.property
     def hour(self) -> _timestamp_pb2.Timestamp:
         """First moment of the hour."""

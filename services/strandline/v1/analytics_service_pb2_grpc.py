@@ -117,7 +117,7 @@ class AnalyticsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetRun(self, request, context):
-        """Tells how a run stands.
+        """Returns the state of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

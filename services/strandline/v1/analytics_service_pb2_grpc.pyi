@@ -53,7 +53,7 @@ class AnalyticsServiceStub:
     SubmitRun: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.SubmitRunRequest, _analytics_service_pb2.SubmitRunResponse]
     """Asks for statistics as Parquet tables below the server's results directory."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.GetRunRequest, _analytics_service_pb2.GetRunResponse]
-    """Tells how a run stands."""
+    """Returns the state of a run."""
     CancelRun: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.CancelRunRequest, _analytics_service_pb2.CancelRunResponse]
     """Ends a run that waits or is under way."""
     GetCoverage: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.GetCoverageRequest, _analytics_service_pb2.GetCoverageResponse]
@@ -75,7 +75,7 @@ class AnalyticsServiceAsyncStub(AnalyticsServiceStub):
     SubmitRun: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.SubmitRunRequest, _analytics_service_pb2.SubmitRunResponse]  # type: ignore[assignment]
     """Asks for statistics as Parquet tables below the server's results directory."""
     GetRun: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.GetRunRequest, _analytics_service_pb2.GetRunResponse]  # type: ignore[assignment]
-    """Tells how a run stands."""
+    """Returns the state of a run."""
     CancelRun: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.CancelRunRequest, _analytics_service_pb2.CancelRunResponse]  # type: ignore[assignment]
     """Ends a run that waits or is under way."""
     GetCoverage: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.GetCoverageRequest, _analytics_service_pb2.GetCoverageResponse]  # type: ignore[assignment]
@@ -130,7 +130,7 @@ class AnalyticsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _analytics_service_pb2.GetRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_analytics_service_pb2.GetRunResponse, _abc.Awaitable[_analytics_service_pb2.GetRunResponse]]:
-        """Tells how a run stands."""
+        """Returns the state of a run."""
 
     @_abc_1.abstractmethod
     def CancelRun(

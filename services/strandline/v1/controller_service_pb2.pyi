@@ -72,7 +72,7 @@ class RegisterNodeRequest(_message.Message):
     answer.
     """
     incarnation_id: _builtins.str
-    """A UUID made anew at every process start."""
+    """A UUID, a new one at every process start."""
     directory_id: _builtins.str
     """Identity of the data directory, a UUID (ours)."""
     rack: _builtins.str
@@ -146,7 +146,7 @@ Global___RegisterNodeRequest: _TypeAlias = RegisterNodeRequest  # noqa: Y015
 
 @_typing.final
 class PositionProof(_message.Message):
-    """The controller's own word that it told a node of a position of its history (ours)."""
+    """The controller's proof that it sent a node a position of its history (ours)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -393,7 +393,7 @@ class HeartbeatResponse(_message.Message):
     heartbeat_interval_ms: _builtins.int
     """Milliseconds between two heartbeats that the controller expects (ours)."""
     controller_wall_us: _builtins.int
-    """The controller's time of day when it answered, in microseconds since 1970, UTC (ours); absent: not told."""
+    """The controller's time of day when it answered, in microseconds since 1970, UTC (ours); absent: not reported."""
     def __init__(
         self,
         *,

@@ -41,7 +41,7 @@ class _FetchStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FetchState
     """Knows no leader to follow."""
 
 class FetchState(_FetchState, metaclass=_FetchStateEnumTypeWrapper):
-    """Where a replica stands in its loop of truncating and fetching (ours)."""
+    """The step of a replica's loop of truncating and fetching (ours)."""
 
 FETCH_STATE_UNSPECIFIED: FetchState.ValueType  # 0
 """Not known, because the replica cannot be described."""
@@ -294,7 +294,7 @@ class DescribedReplica(_message.Message):
     log_size_bytes: _builtins.int
     """Bytes in the replica's segment files."""
     fetch_state: Global___FetchState.ValueType
-    """Where the replica stands in its loop."""
+    """The step of the replica's loop."""
     failed_reason: _builtins.str
     """Why fetch_state is failed, in one sentence; empty otherwise."""
     leader_id: _builtins.int

@@ -109,7 +109,7 @@ class ProduceStreamRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     TOPIC_DATA_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
-    """Chosen by the client, told again in the answer (ours)."""
+    """Chosen by the client, returned in the answer (ours)."""
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked."""
     acks: _builtins.int
@@ -522,7 +522,7 @@ class FetchStreamRequest(_message.Message):
     RACK_ID_FIELD_NUMBER: _builtins.int
     DECODE_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
-    """Chosen by the asker, told again in every answer to partitions named here (ours)."""
+    """Chosen by the caller, returned in every answer to partitions named here (ours)."""
     cluster_id: _builtins.str
     """Id of the cluster meant; a replica must give it, absent from a client: not checked."""
     max_wait_ms: _builtins.int
@@ -1261,7 +1261,7 @@ class DeleteRecordsPartitionResult(_message.Message):
     """Index of the partition."""
     low_watermark: _builtins.int
     """Lowest log start among the leader and its in-sync replicas; absence (Kafka's -1) means that a replica has
-    not told its own yet, or that the request was refused.
+    not reported its own yet, or that the request was refused.
     """
     error_code: _error_pb2.ErrorCode.ValueType
     """Why the deletion is not complete, REQUEST_TIMED_OUT if the leader has deleted and a replica has not;
