@@ -33,6 +33,7 @@ from strandline.core.controller_events import (
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
 from strandline.metadata.store import StoreFailed
 from strandline.runtime.clock import Clock
@@ -79,7 +80,7 @@ class Store(Protocol):
 class Sink(Protocol):
     """Where state events go."""
 
-    def take(self, event_type: str, tp: TopicPartition | None, fields: Any) -> None:
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Take one event."""
         ...
 
@@ -117,7 +118,7 @@ class ControllerDriver(Driver[Core]):
                 RefuseCall: lambda effect: self.calls.answer(effect.request_id, effect.refusal),
                 OpenWatch: self._open_watch,
                 Publish: watches.publish,
-                Emit: lambda effect: sink.take(effect.event_type, effect.tp, effect.fields),
+                Emit: lambda effect: sink.take(effect.tp, effect.event),
                 StopServing: self._stop_serving,
             }
         )

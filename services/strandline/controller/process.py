@@ -182,7 +182,7 @@ class ControllerProcess:
 
     def _tell_state(self) -> None:
         for snapshot in cluster_snapshots(self.driver.core.state):
-            self.sink.take(snapshot.event_type, snapshot.tp, snapshot.fields)
+            self.sink.take(snapshot.tp, snapshot.event)
 
     def _topic_name(self, topic_id: str) -> str | None:
         topic = self.driver.core.state.topics.get(topic_id)

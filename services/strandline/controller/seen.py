@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.settings import ControllerSettings
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import Refusal
+from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
 from strandline.export.sink import EventSink
 from strandline.metadata.store import MetadataStore
@@ -72,10 +72,10 @@ class CountedSink:
         self._sink = sink
         self._counts = counts
 
-    def take(self, event_type: str, tp: TopicPartition | None, fields: Mapping[str, Any]) -> None:
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Count it, pass it on."""
-        self._counts.count(event_type, fields)
-        self._sink.take(event_type, tp, fields)
+        self._counts.count(event)
+        self._sink.take(tp, event)
 
 
 class Seen:

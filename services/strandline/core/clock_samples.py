@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from strandline.core.draft import Draft
 from strandline.core.messages import Heartbeat
+from strandline.core.state_events import ClockSample
 from strandline.core.types import NodeId
 
 EVERY_MS = 30_000
@@ -26,10 +27,4 @@ class ClockSamples:
         if told_ms is not None and now_ms - told_ms < EVERY_MS:
             return
         self._told_ms[beat.node_id] = now_ms
-        draft.emit(
-            "CLOCK_SAMPLE",
-            None,
-            subject_node_id=beat.node_id,
-            offset_us=beat.clock_offset_us,
-            err_us=beat.clock_err_us,
-        )
+        draft.emit(None, ClockSample(beat.node_id, offset_us=beat.clock_offset_us, err_us=beat.clock_err_us))

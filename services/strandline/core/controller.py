@@ -71,6 +71,7 @@ from strandline.core.removed_nodes import unregister
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.report_intake import take_reports
 from strandline.core.sessions import Sessions
+from strandline.core.state_events import ControllerDecision
 from strandline.core.store_age import unproven_claim, why_empty, why_too_old
 from strandline.core.topic_configs import allows_unclean, recovery_timeout_ms
 from strandline.core.topics import alter_configs, create_partitions, create_topics, delete_topics, describe_topics
@@ -335,8 +336,10 @@ class ControllerCore:
             if decision.refusal is not None:
                 code = decision.refusal.code.name
                 known = draft.partition(decision.tp)
-                inputs = {} if known is None else {"old_isr": known.isr, "elr": known.elr}
-                draft.emit("CONTROLLER_DECISION", decision.tp, decision="alter_partition", outcome=code, **inputs)
+                refused = ControllerDecision("alter_partition", live_set=(), fenced_set=(), outcome=code)
+                if known is not None:
+                    refused = refused._replace(old_isr=known.isr, elr=known.elr)
+                draft.emit(decision.tp, refused)
         return answer
 
     def _tell(self, draft: Draft, request: GetMetadata, _: int) -> MetadataTold:

@@ -27,6 +27,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.snapshots import partition_snapshot
+from strandline.core.state_events import IsrChange, LeaderChange, Member, Stamped
 from strandline.core.truncation import rule_for
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 
@@ -51,7 +52,7 @@ class Draft:
         self._partitions: dict[TopicPartition, PartitionImage] = {}
         self._deleted: list[str] = []
         self._reasons: dict[TopicPartition, _Reason] = {}
-        self._emits: list[Emit] = []
+        self._emits: list[tuple[TopicPartition | None, Stamped]] = []
 
     def node(self, node_id: NodeId) -> NodeRecord | None:
         """One node."""
@@ -200,9 +201,9 @@ class Draft:
         self._reasons[tp] = _Reason(cause, initiator, election)
         return self._partitions[tp]
 
-    def emit(self, event_type: str, tp: TopicPartition | None, **fields: object) -> None:
-        """Let something leave the house as data, after the transaction is durable."""
-        self._emits.append(Emit(event_type, tp, fields))
+    def emit(self, tp: TopicPartition | None, event: Stamped) -> None:
+        """Report an event after the transaction is durable."""
+        self._emits.append((tp, event))
 
     def finish(self) -> tuple[ClusterState, list[ControllerEffect]]:
         """The state after this step, and what must be made durable, published and reported for it."""
@@ -212,7 +213,7 @@ class Draft:
             not (partitions or nodes or self._removed or self._topics or self._deleted)
             and self.header == self.base.header
         ):
-            return self.base, list(self._emits)
+            return self.base, [Emit(tp, event) for tp, event in self._emits]
         self.header = replace(self.header, metadata_offset=self.base.header.metadata_offset + 1)
         transaction = Transaction(
             header=self.header,
@@ -227,7 +228,8 @@ class Draft:
             Commit(transaction),
             Publish(_change_image(after, transaction), after.header.secret),
         ]
-        effects += [replace(emit, fields=self._stamped(emit)) for emit in self._emits]
+        offset = self.header.metadata_offset
+        effects += [Emit(tp, event._replace(meta_offset=offset)) for tp, event in self._emits]
         for partition in partitions:
             effects += self._partition_events(partition)
         return after, effects
@@ -236,42 +238,43 @@ class Draft:
         before = self.base.partition(changed.tp)
         return before is None or replace(changed, partition_epoch=before.partition_epoch) != before
 
-    def _stamped(self, emit: Emit) -> dict[str, object]:
-        return {**emit.fields, "meta_offset": self.header.metadata_offset}
-
     def _partition_events(self, after: PartitionImage) -> Iterator[Emit]:
         before = self.base.partition(after.tp)
         reason = self._reasons[after.tp]
-        envelope: dict[str, object] = {
-            "meta_offset": self.header.metadata_offset,
-            "leader_epoch": after.leader_epoch,
-            "partition_epoch": after.partition_epoch,
-        }
+        meta_offset = self.header.metadata_offset
         if before is None:
             # Neither a shrink nor an expansion: where the partition begins.
-            yield partition_snapshot(after, meta_offset=self.header.metadata_offset)
+            yield partition_snapshot(after, meta_offset=meta_offset)
         elif after.isr != before.isr or after.elr != before.elr:
-            isr_change: dict[str, object] = {
-                "old_isr": before.isr,
-                "new_isr": after.isr,
-                "removed": tuple(n for n in before.isr if n not in after.isr),
-                "added": tuple(n for n in after.isr if n not in before.isr),
-                "elr": after.elr,
-                "cause": reason.cause,
-                "initiator": reason.initiator,
-            }
-            yield Emit("ISR_CHANGE", after.tp, envelope | isr_change)
+            isr_change = IsrChange(
+                old_isr=before.isr,
+                new_isr=after.isr,
+                removed=tuple(Member(n) for n in before.isr if n not in after.isr),
+                added=tuple(Member(n) for n in after.isr if n not in before.isr),
+                cause=reason.cause,
+                initiator=reason.initiator,
+                hw=None,
+                leader_leo=None,
+                elr=after.elr,
+                leader_epoch=after.leader_epoch,
+                partition_epoch=after.partition_epoch,
+                meta_offset=meta_offset,
+            )
+            yield Emit(after.tp, isr_change)
         if before is None or after.leader_epoch != before.leader_epoch:
-            leader_change: dict[str, object] = {
-                "old_leader": before.leader if before else None,
-                "new_leader": after.leader,
-                "old_leader_epoch": before.leader_epoch if before else None,
-                "new_leader_epoch": after.leader_epoch,
-                "reason": reason.cause,
-                "election_type": reason.election.value if reason.election else None,
-                "eligible_set": eligible_set(after, self.is_active),
-            }
-            yield Emit("LEADER_CHANGE", after.tp, envelope | leader_change)
+            leader_change = LeaderChange(
+                old_leader=before.leader if before else None,
+                new_leader=after.leader,
+                old_leader_epoch=before.leader_epoch if before else None,
+                new_leader_epoch=after.leader_epoch,
+                reason=reason.cause,
+                election_type=reason.election.value if reason.election else None,
+                eligible_set=eligible_set(after, self.is_active),
+                leader_epoch=after.leader_epoch,
+                partition_epoch=after.partition_epoch,
+                meta_offset=meta_offset,
+            )
+            yield Emit(after.tp, leader_change)
 
 
 def _change_image(after: ClusterState, transaction: Transaction) -> MetadataImage:

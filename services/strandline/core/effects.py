@@ -25,6 +25,7 @@ from strandline.core.messages import (
     ProduceResult,
     ReportReplicaLogs,
 )
+from strandline.core.state_events import StateEvent
 from strandline.core.types import (
     BatchHeader,
     EpochEntry,
@@ -285,11 +286,10 @@ class AnswerCall:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """A replication decision leaves the house as data; `export` reads ``fields`` later, so nothing in them changes."""
+    """A replication decision leaves the house as data."""
 
-    event_type: str
     tp: TopicPartition | None
-    fields: Mapping[str, object]
+    event: StateEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from strandline.core.epochs import cut_for
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import EpochEndAnswer, FetchedPartition, OffsetAnswer, PartitionImage
 from strandline.core.replica_log import ReplicaLog
+from strandline.core.state_events import PartitionFailed, Truncation
 from strandline.core.timings import NodeTimings
 from strandline.core.truncation import FirstMove, rule_for
 from strandline.core.types import BatchHeader, Durability, EpochEnd, LeaderEpoch, NodeId, Offset, Rules
@@ -242,9 +243,8 @@ class FollowerReplica:
         """Stop replicating this partition until a new leader epoch (KIP-461), perhaps for a refused cut (M41)."""
         self.state, self.reason, self.outstanding = FetchState.FAILED, reason, None
         self.refused_cut_to = refused_to_leo
-        fields: dict[str, object] = {"reason": reason, "leo": self.log.leo, "hw": self.log.hw}
-        fields |= {"refused_to_leo": refused_to_leo, "leader_epoch": self.leader_epoch}
-        out.append(Emit("PARTITION_FAILED", self.log.tp, fields))
+        failed = PartitionFailed(reason, self.log.leo, self.log.hw, refused_to_leo, self.leader_epoch)
+        out.append(Emit(self.log.tp, failed))
 
     def _heard(self) -> None:
         self.outstanding = None
@@ -284,15 +284,15 @@ class FollowerReplica:
 
     def _emit_truncation(self, offset: Offset, reason: str, out: list[Effect]) -> None:
         log = self.log
-        fields: dict[str, object] = {
-            "from_leo": log.leo,
-            "to_leo": offset,
-            "hw_before": log.hw,
-            "committed_cut": 0 if reason == "restart_at_log_start" else _committed_cut(log, offset),
-            "reason": reason,
-            "leader_epoch": self.leader_epoch,
-        }
-        out.append(Emit("TRUNCATION", log.tp, fields))
+        cut = Truncation(
+            from_leo=log.leo,
+            to_leo=offset,
+            hw_before=log.hw,
+            committed_cut=0 if reason == "restart_at_log_start" else _committed_cut(log, offset),
+            reason=reason,
+            leader_epoch=self.leader_epoch,
+        )
+        out.append(Emit(log.tp, cut))
 
     def __repr__(self) -> str:
         return (

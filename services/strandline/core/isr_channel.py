@@ -14,6 +14,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.events import AlterPartitionAnswered, AlterPartitionFailed
 from strandline.core.messages import AlterPartitionRequest, IsrDecision, ProposedIsr
 from strandline.core.node_state import NodeState
+from strandline.core.state_events import AlterPartition, Number
 from strandline.core.types import TopicPartition
 
 REVERTING = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
@@ -144,14 +145,14 @@ class IsrChannel:
         return False
 
     def _emit(self, phase: str, proposal: ProposedIsr, refusal: Refusal | None, now_ms: int) -> Emit:
-        fields: dict[str, object] = {
-            "request_id": self._sequence,
-            "phase": phase,
-            "partition_epoch": proposal.partition_epoch,
-            "latency_us": None if phase == "proposed" else (now_ms - self._sent_ms) * 1_000,
-            "leader_epoch": proposal.leader_epoch,
-            "expected_partition_epoch": proposal.partition_epoch,
-            "proposed_isr": [m.node_id for m in proposal.new_isr],
-            "error_code": int(refusal.code) if refusal else 0,
-        }
-        return Emit("ALTER_PARTITION", proposal.tp, fields)
+        event = AlterPartition(
+            request_id=self._sequence,
+            phase=phase,
+            expected_partition_epoch=proposal.partition_epoch,
+            proposed_isr=tuple(m.node_id for m in proposal.new_isr),
+            error_code=Number(int(refusal.code) if refusal else 0),
+            latency_us=None if phase == "proposed" else (now_ms - self._sent_ms) * 1_000,
+            leader_epoch=proposal.leader_epoch,
+            partition_epoch=proposal.partition_epoch,
+        )
+        return Emit(proposal.tp, event)

@@ -14,6 +14,7 @@ from strandline.core.draft import Draft
 from strandline.core.election import Elected, ElectionType, elect, elect_reported, elect_unclean, have_all_reported
 from strandline.core.elr import elr_after, in_assignment_order
 from strandline.core.messages import NodeImage, PartitionImage
+from strandline.core.state_events import ControllerDecision, Moment, NodeSession
 from strandline.core.topic_configs import allows_unclean
 from strandline.core.types import NodeId
 
@@ -199,26 +200,15 @@ def _put(draft: Draft, node_id: NodeId, *, fenced: bool | None = None, shutting_
 
 
 def _session_event(draft: Draft, node_id: NodeId, phase: str, cause: str, last_heartbeat_ms: int | None) -> None:
-    draft.emit(
-        "NODE_SESSION",
-        None,
-        subject_node_id=node_id,
-        phase=phase,
-        cause=cause,
-        last_heartbeat_ms=last_heartbeat_ms,
-        rack=_record(draft, node_id).image.rack,
-    )
+    heard = None if last_heartbeat_ms is None else Moment(last_heartbeat_ms)
+    rack = _record(draft, node_id).image.rack
+    draft.emit(None, NodeSession(node_id, phase, cause, last_heartbeat_ms=heard, rack=rack))
 
 
 def _decided(draft: Draft, decision: str, outcome: str) -> None:
     if not outcome:
         return
     nodes = draft.nodes()
-    draft.emit(
-        "CONTROLLER_DECISION",
-        None,
-        decision=decision,
-        live_set=tuple(record.image.node_id for record in nodes if not record.image.fenced),
-        fenced_set=tuple(record.image.node_id for record in nodes if record.image.fenced),
-        outcome=outcome,
-    )
+    live = tuple(record.image.node_id for record in nodes if not record.image.fenced)
+    fenced = tuple(record.image.node_id for record in nodes if record.image.fenced)
+    draft.emit(None, ControllerDecision(decision, live, fenced, outcome))

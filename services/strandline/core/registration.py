@@ -15,6 +15,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.leadership import begin_unproven, elect_leaderless, leave_partitions, reign_anew
 from strandline.core.messages import NodeImage, NodeRegistered, RegisterNode
 from strandline.core.sessions import Sessions
+from strandline.core.state_events import NodeSession
 from strandline.core.types import NodeEpoch, Role
 
 PAST_INCARNATIONS = 16
@@ -125,15 +126,8 @@ def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: Regist
     stays = alive and before is not None and not before.image.fenced and lost is None
     record = _record(before, request, node_epoch, fenced=not stays)
     draft.put_node(record)
-    draft.emit(
-        "NODE_SESSION",
-        None,
-        subject_node_id=request.node_id,
-        phase="register",
-        cause=lost or ("restart" if before else "new"),
-        last_heartbeat_ms=None,
-        rack=request.rack,
-    )
+    cause = lost or ("restart" if before else "new")
+    draft.emit(None, NodeSession(request.node_id, "register", cause, last_heartbeat_ms=None, rack=request.rack))
     if lost is not None:
         leave_partitions(draft, [request.node_id], lost, unclean=True)
     elif draft.proves_members:

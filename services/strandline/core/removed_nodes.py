@@ -17,6 +17,7 @@ from strandline.core.draft import Draft
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MetadataImage
 from strandline.core.sessions import Sessions
+from strandline.core.state_events import NodeSession
 from strandline.core.types import NodeEpoch, NodeId
 
 _NAMED = 3
@@ -85,15 +86,7 @@ def _assigned(draft: Draft, record: NodeRecord) -> Refusal | None:
 def _remove(draft: Draft, record: NodeRecord) -> None:
     image = record.image
     draft.remove_node(RemovedNode(node_id=image.node_id, node_epoch=image.node_epoch, directory_id=record.directory_id))
-    draft.emit(
-        "NODE_SESSION",
-        None,
-        subject_node_id=image.node_id,
-        phase="unregister",
-        cause="requested",
-        last_heartbeat_ms=None,
-        rack=image.rack,
-    )
+    draft.emit(None, NodeSession(image.node_id, "unregister", "requested", last_heartbeat_ms=None, rack=image.rack))
     if image.is_observer:
         observers = draft.observers()
         for partition in list(draft.partitions()):

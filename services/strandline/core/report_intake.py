@@ -13,6 +13,7 @@ from strandline.core.election import ElectionType, reports_needed
 from strandline.core.leadership import elect_if_possible
 from strandline.core.messages import PartitionImage, ReplicaLogInfo, ReportReplicaLogs
 from strandline.core.replica_reports import ReplicaReports
+from strandline.core.state_events import ControllerDecision
 from strandline.core.types import NodeId
 
 
@@ -36,13 +37,8 @@ def _say_what_is_missing(draft: Draft, before: PartitionImage) -> None:
     members = [n for n in partition.replicas if n in (*partition.isr, *partition.elr)]
     have = [n for n in members if n in draft.reports_of(partition)]
     needed = reports_needed(partition)
-    draft.emit(
-        "CONTROLLER_DECISION",
-        partition.tp,
-        decision="await_reports",
-        outcome=f"the logs of nodes {have} are known; an election needs {needed} of {members}",
-        elr=partition.elr,
-    )
+    outcome = f"the logs of nodes {have} are known; an election needs {needed} of {members}"
+    draft.emit(partition.tp, ControllerDecision("await_reports", (), (), outcome, elr=partition.elr))
 
 
 def _refuses_to_cut(draft: Draft, partition: PartitionImage, info: ReplicaLogInfo, node_id: NodeId) -> None:
@@ -56,7 +52,7 @@ def _refuses_to_cut(draft: Draft, partition: PartitionImage, info: ReplicaLogInf
     else:
         _hand_over(draft, partition, node_id)
         outcome = f"node {node_id} leads: it holds committed records that node {partition.leader} lacks"
-    draft.emit("CONTROLLER_DECISION", partition.tp, decision="refused_cut", outcome=outcome, old_isr=partition.isr)
+    draft.emit(partition.tp, ControllerDecision("refused_cut", (), (), outcome, old_isr=partition.isr))
 
 
 def _hand_over(draft: Draft, partition: PartitionImage, node_id: NodeId) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from strandline.core import state_events
 from strandline.core.controller_messages import (
     AlterTopicConfigs,
     ConfigChange,
@@ -259,16 +260,15 @@ def _apply_configs(draft: Draft, topic: TopicImage, configs: tuple[tuple[str, st
 def _config_event(
     draft: Draft, partition: PartitionImage, *, topic_created: bool = False, topic_deleted: bool = False
 ) -> None:
-    draft.emit(
-        "CONFIG_CHANGE",
-        partition.tp,
-        leader_epoch=partition.leader_epoch,
-        partition_epoch=partition.partition_epoch,
-        min_isr=partition.min_isr,
+    change = state_events.ConfigChange(
+        min_isr=state_events.Number(partition.min_isr),
         replicas=partition.replicas,
         topic_created=topic_created,
         topic_deleted=topic_deleted,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
     )
+    draft.emit(partition.tp, change)
 
 
 def _bad_count(message: str) -> Refusal:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from strandline.core.state_events import ExportHeartbeat
 from strandline.export.layout import JSON_LINES, PARQUET
 from strandline.export.local_lines import json_line
 from strandline.export.rows import Emitter, Row, Taken
@@ -111,7 +112,7 @@ def prepare(kind: ExportFormat) -> None:
     """Write a file of one event now, while nobody is served: loading pyarrow takes a third of a second of CPU."""
     nobody = Emitter(cluster_id="", node_id=0, incarnation=0)
     file = growing(kind)
-    file.add(Run(nobody, [1], [Taken(0, 0, "EXPORT_HEARTBEAT", None, {"last_seq": 0})], lambda _: None))
+    file.add(Run(nobody, [1], [Taken(0, 0, ExportHeartbeat(0), None)], lambda _: None))
     file.finish()
 
 

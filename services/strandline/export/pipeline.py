@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from strandline.core.state_events import ExportGap, ExportHeartbeat, StateEvent
 from strandline.export.outlet import Outlet
 from strandline.export.rows import Emitter, Taken
 from strandline.export.runs import Run, TopicName
@@ -58,18 +59,17 @@ class Pipeline:
             return
         first = self._next_seq
         self._next_seq += sum(by_type.values())
-        self._report("EXPORT_GAP", _gap(first, self._next_seq - 1, by_type))
+        self._report(ExportGap(first, self._next_seq - 1, dict(by_type)))
 
     def tend(self, *, final: bool = False) -> None:
         """Let the outlets do what is due, report what they lost, and beat."""
         _, mono_us = self._clocks()
         for outlet in self._outlets:
             for lost in outlet.tend(mono_us):
-                self._report("EXPORT_GAP", _gap(lost.first_seq, lost.last_seq, lost.by_type))
+                self._report(ExportGap(lost.first_seq, lost.last_seq, dict(lost.by_type)))
         if final or (self._heartbeats and mono_us >= self._next_heartbeat_us):
             self._next_heartbeat_us = mono_us + HEARTBEAT_EVERY_US
-            fields: dict[str, object] = {"last_seq": self.last_seq}
-            self._report("EXPORT_HEARTBEAT", fields | ({"final": "true"} if final else {}))
+            self._report(ExportHeartbeat(self.last_seq, final="true" if final else None))
 
     def close(self) -> None:
         """Say that this is the end, and write what is left."""
@@ -78,9 +78,9 @@ class Pipeline:
         for outlet in self._outlets:
             outlet.close(mono_us)
 
-    def _report(self, event_type: str, fields: Mapping[str, object]) -> None:
+    def _report(self, event: StateEvent) -> None:
         wall_us, mono_us = self._clocks()
-        self.pass_on([Taken(wall_us, mono_us, event_type, None, fields)])
+        self.pass_on([Taken(wall_us, mono_us, event, None)])
 
     def _name(self, topic_id: str) -> str | None:
         """A topic's name; remembered, because the events of its end come when nobody knows it any more."""
@@ -88,7 +88,3 @@ class Pipeline:
         if known is None and (known := self._topic_name(topic_id)) is not None:
             self._topics[topic_id] = known
         return known
-
-
-def _gap(first: int, last: int, by_type: Mapping[str, int]) -> dict[str, object]:
-    return {"dropped_first_seq": first, "dropped_last_seq": last, "dropped_by_type": dict(by_type)}

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 
+from strandline.core.state_events import DATASET_OF, NAME_OF, SAMPLES, StateEvent
 from strandline.export.rows import Taken
-from strandline.export.schema import SAMPLES, dataset_of
 
 ROOM_FOR_SAMPLES = 50_000
 TRANSITIONS_BEYOND = 4
@@ -34,15 +34,16 @@ class Ring:
     def put(self, event: Taken) -> bool:
         """Keep an event, or drop it. Returns whether it was kept."""
         waiting = len(self._events)
-        if waiting >= self._room and not self._is_kept_beyond(event.event_type, waiting):
+        if waiting >= self._room and not self._is_kept_beyond(type(event.event), waiting):
+            name = NAME_OF[type(event.event)]
             with self._lock:
-                self._dropped[event.event_type] = self._dropped.get(event.event_type, 0) + 1
+                self._dropped[name] = self._dropped.get(name, 0) + 1
             return False
         self._events.append(event)
         return True
 
-    def _is_kept_beyond(self, event_type: str, waiting: int) -> bool:
-        return waiting < self._room * TRANSITIONS_BEYOND and dataset_of(event_type) != SAMPLES
+    def _is_kept_beyond(self, kind: type[StateEvent], waiting: int) -> bool:
+        return waiting < self._room * TRANSITIONS_BEYOND and DATASET_OF[kind] != SAMPLES
 
     def oldest_us(self) -> int | None:
         """When the event that waits longest was taken, by the monotonic clock; none if nothing waits."""

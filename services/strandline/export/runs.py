@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.core.state_events import DATASET_OF, SAMPLES, TRANSITIONS
 from strandline.export.layout import hour_of
 from strandline.export.rows import Emitter, Row, Taken, to_row
-from strandline.export.schema import SAMPLES, TRANSITIONS, dataset_of
 
-_KIND: Final = 2
-"""The place of `Taken.event_type`; a number is read in a third of the time of a name."""
+_EVENT: Final = 2
+"""The place of `Taken.event`; a number is read in a third of the time of a name."""
 
 TopicName = Callable[[str], str | None]
 """The name of a topic id, if it is known."""
@@ -43,9 +43,9 @@ class Run:
 
     def by_dataset(self) -> dict[str, Run]:
         """The events of each dataset that has any, the transitions first."""
-        kinds = [event[_KIND] for event in self.events]
+        kinds = [type(event[_EVENT]) for event in self.events]
         # There are few kinds and many events: what is decided is decided once for each kind.
-        known = {kind: dataset_of(kind) for kind in set(kinds)}
+        known = {kind: DATASET_OF[kind] for kind in set(kinds)}
         present = [dataset for dataset in (TRANSITIONS, SAMPLES) if dataset in known.values()]
         if len(present) == 1:
             return {present[0]: self}

@@ -1,7 +1,7 @@
 """The schema of the exported state: every column, every event type, every dataset.
 
-This table is the source of truth. The Arrow schema (`arrow.py`), Spark's StructType (`spark_ddl`) and the check of
-`protos/strandline/v1/state_event.proto` derive from it. It imports nothing but the standard library.
+The columns follow from the classes of `core/state_events.py`. From here follow the Arrow schema (`arrow.py`), Spark's
+StructType (`spark_ddl`) and the check of `protos/strandline/v1/state_event.proto`.
 
 Invariant: a column that a version has had keeps its name, kind and meaning for ever; versions only add nullable
 columns at the end of a block. Enumerations are strings; a reader keeps and counts a type that it does not know.
@@ -21,8 +21,15 @@ Reading rules that the columns themselves cannot say:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_type_hints
+
+from strandline.core.state_events import EVENT_TYPES as CLASSES
+from strandline.core.state_events import SAMPLES as SAMPLES
+from strandline.core.state_events import TRANSITIONS as TRANSITIONS
+from strandline.core.state_events import Ext, Leader, Member, Moment, Number
+from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 SCHEMA_VERSION = 1
 
@@ -31,12 +38,6 @@ CONTROLLER_NODE_ID = -1
 
 NO_LEADER = -1
 """What ``old_leader`` and ``new_leader`` say where nobody leads."""
-
-TRANSITIONS = "transitions"
-"""The small dataset that is complete: what changed. Never sampled."""
-
-SAMPLES = "samples"
-"""The large dataset: sampled states. Dropped first when there is no room."""
 
 DATASETS = (TRANSITIONS, SAMPLES)
 
@@ -52,15 +53,6 @@ class Kind(Enum):
     MEMBERS = "ARRAY<STRUCT<replica_id: INT, leo: BIGINT, last_fetch_us: BIGINT, last_caught_up_us: BIGINT>>"
     STRINGS_BY_NAME = "MAP<STRING, STRING>"
     LONGS_BY_NAME = "MAP<STRING, BIGINT>"
-
-
-MEMBER_FIELDS: tuple[tuple[str, Kind], ...] = (
-    ("replica_id", Kind.INT),
-    ("leo", Kind.LONG),
-    ("last_fetch_us", Kind.LONG),
-    ("last_caught_up_us", Kind.LONG),
-)
-"""The fields of one element of a ``Kind.MEMBERS`` column."""
 
 
 class Column(NamedTuple):
@@ -91,90 +83,65 @@ ENVELOPE: tuple[Column, ...] = (
 )
 """Set in every event, as far as they apply: topic to partition_epoch are null in events of a whole node."""
 
-PAYLOAD: tuple[Column, ...] = (
-    # Looks at one replica.
-    Column("sample_id", Kind.LONG),
-    Column("interval_ms", Kind.LONG),
-    Column("replica_id", Kind.INT),
-    Column("leo", Kind.LONG),
-    Column("durable_leo", Kind.LONG),
-    Column("leader_leo", Kind.LONG),
-    Column("hw", Kind.LONG),
-    Column("acked_offset", Kind.LONG),
-    Column("log_start", Kind.LONG),
-    Column("leo_bytes", Kind.LONG),
-    Column("hw_bytes", Kind.LONG),
-    Column("hw_next_append_us", Kind.LONG),
-    Column("last_fetch_us", Kind.LONG),
-    Column("last_caught_up_us", Kind.LONG),
-    Column("in_isr", Kind.BOOL),
-    Column("in_maximal_isr", Kind.BOOL),
-    Column("expected_state", Kind.STRING),
-    Column("fetch_leader_id", Kind.INT),
-    # The high watermark.
-    Column("old_hw", Kind.LONG),
-    Column("new_hw", Kind.LONG),
-    Column("cause", Kind.STRING),
-    Column("first_us", Kind.LONG),
-    Column("last_us", Kind.LONG),
-    Column("n_coalesced", Kind.LONG),
-    Column("blocking_replicas", Kind.INTS),
-    # The ISR.
-    Column("old_isr", Kind.INTS),
-    Column("new_isr", Kind.INTS),
-    Column("removed", Kind.MEMBERS),
-    Column("added", Kind.MEMBERS),
-    Column("initiator", Kind.STRING),
-    Column("elr", Kind.INTS),
-    # Proposals for it.
-    Column("request_id", Kind.LONG),
-    Column("phase", Kind.STRING),
-    Column("expected_partition_epoch", Kind.INT),
-    Column("proposed_isr", Kind.INTS),
-    Column("error_code", Kind.INT),
-    Column("latency_us", Kind.LONG),
-    # Leadership.
-    Column("old_leader", Kind.INT),
-    Column("new_leader", Kind.INT),
-    Column("old_leader_epoch", Kind.INT),
-    Column("new_leader_epoch", Kind.INT),
-    Column("reason", Kind.STRING),
-    Column("election_type", Kind.STRING),
-    Column("eligible_set", Kind.INTS),
-    Column("start_offset", Kind.LONG),
-    # Logs that were cut, or not.
-    Column("from_leo", Kind.LONG),
-    Column("to_leo", Kind.LONG),
-    Column("hw_before", Kind.LONG),
-    Column("committed_cut", Kind.LONG),  # null: the replica did not know its own HW since it started
-    Column("refused_to_leo", Kind.LONG),
-    # Fetches.
-    Column("n_fetch", Kind.LONG),
-    Column("n_error", Kind.LONGS_BY_NAME),
-    Column("max_gap_us", Kind.LONG),
-    Column("bytes", Kind.LONG),
-    # The controller, nodes and clocks.
-    Column("decision", Kind.STRING),
-    Column("live_set", Kind.INTS),
-    Column("fenced_set", Kind.INTS),
-    Column("outcome", Kind.STRING),
-    Column("subject_node_id", Kind.INT),
-    Column("last_heartbeat_us", Kind.LONG),
-    Column("rack", Kind.STRING),
-    Column("offset_us", Kind.LONG),
-    Column("err_us", Kind.LONG),
-    # Settings and topics.
-    Column("min_isr", Kind.INT),
-    Column("replicas", Kind.INTS),
-    Column("lag_time_max_ms", Kind.LONG),
-    Column("topic_created", Kind.BOOL),
-    Column("topic_deleted", Kind.BOOL),
-    # The export itself.
-    Column("last_seq", Kind.LONG),
-    Column("dropped_first_seq", Kind.LONG),
-    Column("dropped_last_seq", Kind.LONG),
-    Column("dropped_by_type", Kind.LONGS_BY_NAME),
-)
+_KINDS: dict[Any, Kind] = {
+    int: Kind.LONG,
+    Offset: Kind.LONG,
+    Moment: Kind.LONG,
+    Number: Kind.INT,
+    NodeId: Kind.INT,
+    LeaderEpoch: Kind.INT,
+    PartitionEpoch: Kind.INT,
+    bool: Kind.BOOL,
+    str: Kind.STRING,
+    tuple[NodeId, ...]: Kind.INTS,
+    tuple[Member, ...]: Kind.MEMBERS,
+    Mapping[str, int]: Kind.LONGS_BY_NAME,
+}
+"""The kind of a column by the type of its field, without None."""
+
+
+class Field(NamedTuple):
+    """One field of a class of events; ``column`` is None where it goes into ``ext``."""
+
+    name: str
+    column: str | None
+    kind: Kind
+    is_moment: bool = False
+    is_leader: bool = False
+
+
+def fields_of(kind: type[Any]) -> tuple[Field, ...]:
+    """The fields of a class of events, or of `Member`, in their order."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_field(name, hints[name]) for name in kind._fields)
+
+
+def _field(name: str, hint: Any) -> Field:
+    if hint == Ext:
+        return Field(name, None, Kind.STRING)
+    if hint == Leader:
+        return Field(name, name, Kind.INT, is_leader=True)
+    (plain,) = {hint} if hint in _KINDS else {one for one in hint.__args__ if one is not type(None)}
+    if plain is Moment:
+        return Field(name, f"{name.removesuffix('_ms')}_us", Kind.LONG, is_moment=True)
+    return Field(name, name, _KINDS[plain])
+
+
+MEMBER_FIELDS: tuple[tuple[str, Kind], ...] = tuple((str(field.column), field.kind) for field in fields_of(Member))
+"""The fields of one element of a ``Kind.MEMBERS`` column."""
+
+
+def _payload() -> Iterator[Column]:
+    """Every column beside the envelope, where it is first named."""
+    seen = {column.name for column in ENVELOPE}
+    for event_type in CLASSES.values():
+        for field in fields_of(event_type.kind):
+            if field.column is not None and field.column not in seen:
+                seen.add(field.column)
+                yield Column(field.column, field.kind)
+
+
+PAYLOAD: tuple[Column, ...] = tuple(_payload())
 """Set in the events that `EVENT_TYPES` names for them, and null in all others."""
 
 COLUMNS: tuple[Column, ...] = ENVELOPE + PAYLOAD
@@ -187,40 +154,15 @@ class EventType(NamedTuple):
     payload: tuple[str, ...]
 
 
-def _transition(payload: str) -> EventType:
-    return EventType(TRANSITIONS, tuple(payload.split()))
+def _event_types() -> Iterator[tuple[str, EventType]]:
+    envelope = {column.name for column in ENVELOPE}
+    for name, event_type in CLASSES.items():
+        columns = (field.column for field in fields_of(event_type.kind))
+        payload = tuple(column for column in columns if column is not None and column not in envelope)
+        yield name, EventType(event_type.dataset, payload)
 
 
-def _sample(payload: str) -> EventType:
-    return EventType(SAMPLES, tuple(payload.split()))
-
-
-EVENT_TYPES: dict[str, EventType] = {
-    "REPLICA_SAMPLE": _sample(
-        "sample_id interval_ms replica_id leo durable_leo leader_leo hw acked_offset log_start leo_bytes hw_bytes "
-        "hw_next_append_us last_fetch_us last_caught_up_us in_isr in_maximal_isr expected_state"
-    ),
-    "LOCAL_SAMPLE": _sample("interval_ms leo hw fetch_leader_id"),
-    "HW_ADVANCE": _sample("old_hw new_hw cause first_us last_us n_coalesced blocking_replicas"),
-    "ISR_CHANGE": _transition("old_isr new_isr removed added cause initiator hw leader_leo elr"),
-    "ALTER_PARTITION": _transition(
-        "request_id phase expected_partition_epoch proposed_isr error_code latency_us"  # latency_us: not when proposed
-    ),
-    "LEADER_CHANGE": _transition(
-        "old_leader new_leader old_leader_epoch new_leader_epoch reason election_type eligible_set"
-    ),
-    "EPOCH_START": _transition("start_offset hw new_isr"),
-    "TRUNCATION": _transition("from_leo to_leo hw_before committed_cut reason"),
-    "PARTITION_FAILED": _transition("reason leo hw refused_to_leo"),
-    "FETCH_STATS": _sample("interval_ms replica_id n_fetch n_error max_gap_us bytes"),
-    "CONTROLLER_DECISION": _transition("decision live_set fenced_set old_isr elr outcome"),
-    "NODE_SESSION": _transition("subject_node_id phase cause last_heartbeat_us rack"),
-    "CLOCK_SAMPLE": _transition("subject_node_id offset_us err_us"),
-    "CONFIG_CHANGE": _transition("min_isr replicas lag_time_max_ms topic_created topic_deleted"),
-    "STATE_SNAPSHOT": _transition("new_leader new_isr elr min_isr replicas leo hw log_start start_offset"),
-    "EXPORT_HEARTBEAT": _transition("last_seq"),
-    "EXPORT_GAP": _transition("dropped_first_seq dropped_last_seq dropped_by_type"),
-}
+EVENT_TYPES: dict[str, EventType] = dict(_event_types())
 """Every type of event of this version."""
 
 SORT_ORDER = ("topic_id", "partition", "leader_epoch", "seq")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from strandline.core.state_events import DATASET_OF, SAMPLES, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.export.counters import ExportCounters
 from strandline.export.local_lines import EVENTS_NAME, MAX_FILE_BYTES, LocalLines
@@ -18,7 +19,7 @@ from strandline.export.outlet import Outlet
 from strandline.export.pipeline import Clocks, Pipeline
 from strandline.export.ring import ROOM_FOR_SAMPLES, Ring
 from strandline.export.rows import Emitter, Taken
-from strandline.export.schema import CONTROLLER_NODE_ID, SAMPLES, dataset_of
+from strandline.export.schema import CONTROLLER_NODE_ID
 
 __all__ = ["EVENTS_NAME", "EventSink"]
 
@@ -105,17 +106,17 @@ class EventSink:
         """Events from now on carry this controller epoch."""
         self._controller_epoch = controller_epoch
 
-    def take(self, event_type: str, tp: TopicPartition | None, fields: Mapping[str, object]) -> None:
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Keep an event for the writer, or drop it when there is no room."""
         wall_us, mono_us = self._clocks()
-        if self._ring.put(Taken(wall_us, mono_us, event_type, tp, fields, self._controller_epoch)):
+        if self._ring.put(Taken(wall_us, mono_us, event, tp, self._controller_epoch)):
             self._kept += 1
         else:
             self._drop()
         if self._is_virtual:
             if self._pipeline is not None:
                 self._drain(self._pipeline)
-        elif not self._wake.is_set() and (len(self._ring) >= _MANY or dataset_of(event_type) != SAMPLES):
+        elif not self._wake.is_set() and (len(self._ring) >= _MANY or DATASET_OF[type(event)] != SAMPLES):
             self._wake.set()
 
     def _drop(self) -> None:

@@ -19,17 +19,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from strandline.core.state_events import EVENT_TYPES, NAME_OF
+from strandline.core.types import TopicPartition
 from strandline.export.rows import Emitter, Taken
 from strandline.export.runs import Run
 
 FOLDER = "export-spool"
 SUFFIX = ".spool"
 MOST_BYTES = 64 << 20
-_FORMAT = 2
+_FORMAT = 3
 _FRAME = Struct(">II")
 """Before each part: its length in bytes and its CRC-32."""
 
@@ -45,11 +47,22 @@ class _Head(NamedTuple):
     incarnation: int
 
 
+class _Spooled(NamedTuple):
+    """A `Taken` with the name of its event's class, and its values."""
+
+    wall_us: int
+    mono_us: int
+    name: str
+    values: list[Any]
+    tp: TopicPartition | None
+    controller_epoch: int | None
+
+
 class _Part(NamedTuple):
     """Events with their numbers, and the names of their topics as far as they were known."""
 
     seqs: list[int]
-    events: list[Taken]
+    events: list[_Spooled]
     names: dict[str, str | None]
 
 
@@ -128,8 +141,9 @@ class SpoolFile:
             return
         topics = {event.tp.topic_id for event in run.events if event.tp is not None}
         names = {topic_id: run.topic_name(topic_id) for topic_id in topics}
+        events = [_spooled(taken) for taken in run.events]
         try:
-            self._spool.append(self._path, [*self._before, _Part(list(run.seqs), list(run.events), names)])
+            self._spool.append(self._path, [*self._before, _Part(list(run.seqs), events, names)])
         except (OSError, msgspec.MsgspecError, TypeError, OverflowError):
             self._is_broken = True
         self._before = []
@@ -137,6 +151,16 @@ class SpoolFile:
     def forget(self) -> None:
         """Its file is at its place, or is given up."""
         self._spool.forget(self._path)
+
+
+def _spooled(taken: Taken) -> _Spooled:
+    name = NAME_OF[type(taken.event)]
+    return _Spooled(taken.wall_us, taken.mono_us, name, list(taken.event), taken.tp, taken.controller_epoch)
+
+
+def _taken(spooled: _Spooled) -> Taken:
+    event = msgspec.convert(spooled.values, EVENT_TYPES[spooled.name].kind)
+    return Taken(spooled.wall_us, spooled.mono_us, event, spooled.tp, spooled.controller_epoch)
 
 
 def _framed(part: object) -> bytes:
@@ -150,13 +174,14 @@ def _read(path: Path) -> Left | None:
         contents = list(_contents(path.read_bytes()))
         head = _HEAD.decode(contents[0])
         parts = [_PART.decode(content) for content in contents[1:]]
-    except (OSError, IndexError, msgspec.MsgspecError):
+        events = [[_taken(event) for event in part.events] for part in parts]
+    except (OSError, IndexError, KeyError, msgspec.MsgspecError):
         return None
     if head.form != _FORMAT or not parts:
         return None
     emitter = Emitter(cluster_id=head.cluster_id, node_id=head.node_id, incarnation=head.incarnation)
     topics = {topic: name for part in parts for topic, name in part.names.items() if name is not None}
-    runs = tuple(Run(emitter, part.seqs, part.events, topics.get) for part in parts)
+    runs = tuple(Run(emitter, part.seqs, taken, topics.get) for part, taken in zip(parts, events, strict=True))
     return Left(path=path, dataset=head.dataset, hour=head.hour, runs=runs)
 
 

@@ -5,11 +5,11 @@ Invariant: reads only; the state is what was committed or is about to be, never 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from strandline.core.controller_state import ClusterState
 from strandline.core.messages import PartitionImage
+from strandline.core.state_events import IsrChange, LeaderChange, NodeSession, StateEvent
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
 
@@ -54,18 +54,18 @@ class ControllerCounts:
         self._sessions_ended = Tally(f.SESSIONS_ENDED, *_ENDS)
         self._expands = self._unclean = 0
 
-    def count(self, event_type: str, fields: Mapping[str, Any]) -> None:
+    def count(self, event: StateEvent) -> None:
         """An event left the controller, after its transaction."""
-        match event_type:
-            case "ISR_CHANGE":
-                if fields["removed"]:
-                    self._shrinks.add(str(fields["cause"]))
-                self._expands += bool(fields["added"])
-            case "LEADER_CHANGE" if fields["new_leader"] is not None and fields["old_leader_epoch"] is not None:
-                self._elections.add(str(fields["reason"]))
-                self._unclean += fields["election_type"] == "unclean"
-            case "NODE_SESSION" if fields["phase"] == "fence":
-                self._sessions_ended.add(str(fields["cause"]))
+        match event:
+            case IsrChange():
+                if event.removed:
+                    self._shrinks.add(str(event.cause))
+                self._expands += bool(event.added)
+            case LeaderChange() if event.new_leader is not None and event.old_leader_epoch is not None:
+                self._elections.add(event.reason)
+                self._unclean += event.election_type == "unclean"
+            case NodeSession(phase="fence"):
+                self._sessions_ended.add(event.cause)
 
     def figures(self) -> Iterator[Figure]:
         """The present values."""

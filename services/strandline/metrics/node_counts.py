@@ -14,6 +14,7 @@ from typing import Any
 
 from strandline.core import effects as want
 from strandline.core.events import Event
+from strandline.core.state_events import AlterPartition, IsrChange, Truncation
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
 from strandline.runtime.calls import Calls, Room, Sink
@@ -53,10 +54,10 @@ class NodeCounts:
         self._failed_updates = 0
         self._records_in = self._bytes_in = self._replicated_bytes_in = 0
         self._truncations = self._truncated = self._committed_cut = self._cuts_at_unknown_hw = 0
-        self._on_event: dict[str, Callable[[Mapping[str, Any]], None]] = {
-            "ISR_CHANGE": self._isr_changed,
-            "ALTER_PARTITION": self._proposal_ended,
-            "TRUNCATION": self._log_cut,
+        self._on_event: dict[type[object], Callable[[Any], None]] = {
+            IsrChange: self._isr_changed,
+            AlterPartition: self._proposal_ended,
+            Truncation: self._log_cut,
         }
 
     def around(self, table: Mapping[type[object], Perform]) -> dict[type[object], Perform]:
@@ -98,25 +99,25 @@ class NodeCounts:
             self._fetch[by].observe(perf_counter() - since_s)
 
     def _emitted(self, effect: want.Emit) -> None:
-        count = self._on_event.get(effect.event_type)
+        count = self._on_event.get(type(effect.event))
         if count is not None:
-            count(effect.fields)
+            count(effect.event)
 
-    def _isr_changed(self, fields: Mapping[str, Any]) -> None:
-        if fields["removed"]:
-            self._shrinks.add(fields["cause"] if fields["cause"] in _CAUSES else "other")
-        if fields["added"]:
+    def _isr_changed(self, change: IsrChange) -> None:
+        if change.removed:
+            self._shrinks.add(change.cause if change.cause in _CAUSES else "other")
+        if change.added:
             self._expands += 1
 
-    def _proposal_ended(self, fields: Mapping[str, Any]) -> None:
-        refused = fields["phase"] == "result" and fields["error_code"] != 0
-        self._failed_updates += refused or fields["phase"] == "timeout"
+    def _proposal_ended(self, proposal: AlterPartition) -> None:
+        refused = proposal.phase == "result" and proposal.error_code != 0
+        self._failed_updates += refused or proposal.phase == "timeout"
 
-    def _log_cut(self, fields: Mapping[str, Any]) -> None:
+    def _log_cut(self, cut: Truncation) -> None:
         self._truncations += 1
-        self._truncated += fields["from_leo"] - fields["to_leo"]
-        self._committed_cut += fields["committed_cut"] or 0
-        self._cuts_at_unknown_hw += fields["committed_cut"] is None
+        self._truncated += cut.from_leo - cut.to_leo
+        self._committed_cut += cut.committed_cut or 0
+        self._cuts_at_unknown_hw += cut.committed_cut is None
 
     def figures(self) -> Iterator[Figure]:
         """The present values."""

@@ -6,7 +6,8 @@ Replication does not depend on it.
 from __future__ import annotations
 
 from strandline.core.errors import ErrorCode
-from strandline.core.types import NodeId
+from strandline.core.state_events import FetchStats
+from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch
 
 COUNT_MS = 10_000
 
@@ -38,13 +39,25 @@ class FetchCounts:
             self._counts[replica] = _Count()
         return self._counts[replica]
 
-    def take(self, now_ms: int) -> list[dict[str, object]]:
-        """The fields of one FETCH_STATS for each follower that fetched; counting starts again at 0."""
+    def take(self, now_ms: int, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> list[FetchStats]:
+        """One FETCH_STATS for each follower that fetched; counting starts again at 0."""
         interval_ms, self.since_ms = now_ms - self.since_ms, now_ms
-        rows = [count.row(replica, interval_ms) for replica, count in sorted(self._counts.items())]
+        rows = [
+            FetchStats(
+                interval_ms=interval_ms,
+                replica_id=replica,
+                n_fetch=count.n_fetch,
+                n_error=count.errors,
+                max_gap_us=count.max_gap_ms * 1_000,
+                bytes=count.bytes,
+                leader_epoch=leader_epoch,
+                partition_epoch=partition_epoch,
+            )
+            for replica, count in sorted(self._counts.items())
+        ]
         for count in self._counts.values():
             count.begin_anew()
-        return [row for row in rows if row["n_fetch"] or row["n_error"]]
+        return [row for row in rows if row.n_fetch or row.n_error]
 
 
 class _Count:
@@ -64,13 +77,3 @@ class _Count:
             self.max_gap_ms = max(self.max_gap_ms, now_ms - self.last_ms)
         self.last_ms = now_ms
         self.n_fetch += 1
-
-    def row(self, replica: NodeId, interval_ms: int) -> dict[str, object]:
-        return {
-            "replica_id": replica,
-            "interval_ms": interval_ms,
-            "n_fetch": self.n_fetch,
-            "n_error": self.errors,
-            "max_gap_us": self.max_gap_ms * 1_000,
-            "bytes": self.bytes,
-        }

@@ -9,14 +9,25 @@ Invariant: reported advances are chained: the old HW of each is the new HW of th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from strandline.core.state_events import Moment
 from strandline.core.types import NodeId, Offset
 
 EXACT_PER_S = 10
 BUCKET_MS = 100
 
-Advance = dict[str, object]
-"""The fields of one HW_ADVANCE."""
+
+class Advance(NamedTuple):
+    """What one HW_ADVANCE reports, without the epochs."""
+
+    old_hw: Offset
+    new_hw: Offset
+    cause: str
+    first_ms: Moment
+    last_ms: Moment
+    n_coalesced: int
+    blocking_replicas: tuple[NodeId, ...]
 
 
 class HwAdvances:
@@ -46,25 +57,25 @@ class HwAdvances:
             bucket = _advance(old, new, cause, now_ms)
             if self._exact < EXACT_PER_S:
                 self._exact += 1
-                return [*told, bucket | {"blocking_replicas": tuple(blockers)}]
+                return [*told, bucket._replace(blocking_replicas=tuple(blockers))]
             self._bucket, self._blockers = bucket, set(blockers)
             return told
-        self._bucket["new_hw"], self._bucket["last_ms"] = new, now_ms
-        self._bucket["n_coalesced"] = int(str(self._bucket["n_coalesced"])) + 1
+        count = self._bucket.n_coalesced + 1
+        self._bucket = self._bucket._replace(new_hw=new, last_ms=Moment(now_ms), n_coalesced=count)
         self._blockers.update(blockers)
         return told
 
     def due(self, now_ms: int) -> Advance | None:
         """The bucket, if its time is over."""
-        if self._bucket is None or now_ms - int(str(self._bucket["first_ms"])) < BUCKET_MS:
+        if self._bucket is None or now_ms - self._bucket.first_ms < BUCKET_MS:
             return None
         return self.rest()
 
     def rest(self) -> Advance | None:
         """The bucket, whatever its age: something else is reported next, or the reign ends."""
         bucket, self._bucket = self._bucket, None
-        return None if bucket is None else bucket | {"blocking_replicas": tuple(sorted(self._blockers))}
+        return None if bucket is None else bucket._replace(blocking_replicas=tuple(sorted(self._blockers)))
 
 
 def _advance(old: Offset, new: Offset, cause: str, now_ms: int) -> Advance:
-    return {"old_hw": old, "new_hw": new, "cause": cause, "first_ms": now_ms, "last_ms": now_ms, "n_coalesced": 1}
+    return Advance(old, new, cause, Moment(now_ms), Moment(now_ms), n_coalesced=1, blocking_replicas=())

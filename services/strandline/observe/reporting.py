@@ -16,6 +16,7 @@ from strandline.core.effects import Effect, Emit
 from strandline.core.leader import LeaderReplica
 from strandline.core.messages import FetchResult
 from strandline.core.node_state import NodeState
+from strandline.core.state_events import EpochStart, HwAdvance, IsrChange
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.observe.fetch_counts import COUNT_MS, FetchCounts
 from strandline.observe.hw_advances import Advance, HwAdvances
@@ -67,8 +68,8 @@ class Reporting:
     def leads(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
         """A reign began."""
         self._led[leader.log.tp] = _Led(leader, now_ms)
-        fields: dict[str, object] = {"start_offset": leader.log.leo, "hw": leader.log.hw, "isr": leader.image.isr}
-        out.append(Emit("EPOCH_START", leader.log.tp, fields | leader_epochs(leader)))
+        start = EpochStart(leader.log.leo, leader.log.hw, leader.image.isr, *leader_epochs(leader))
+        out.append(Emit(leader.log.tp, start))
         self._enqueue(leader.log.tp, now_ms)
         self._sample(leader, now_ms, out)
 
@@ -110,7 +111,7 @@ class Reporting:
 
     def _tell(self, leader: LeaderReplica, advance: Advance | None, out: list[Effect]) -> None:
         if advance is not None:
-            out.append(Emit("HW_ADVANCE", leader.log.tp, advance | leader_epochs(leader)))
+            out.append(Emit(leader.log.tp, HwAdvance(*advance, *leader_epochs(leader))))
 
     def isr_changed(self, leader: LeaderReplica, now_ms: int, out: list[Effect], *, initiator: str) -> None:
         """The committed ISR may have changed: what this leader alone knows of those that left or joined."""
@@ -122,18 +123,21 @@ class Reporting:
         self._tell(leader, led.advances.rest(), out)
         self._sample(leader, now_ms, out, isr=old)
         removed, added = [n for n in old if n not in new], [n for n in new if n not in old]
-        fields: dict[str, object] = {
-            "old_isr": old,
-            "new_isr": new,
-            "removed": [member(leader, n) for n in removed],
-            "added": [member(leader, n) for n in added],
-            "cause": self._cause(removed) if initiator == "controller" else "lag" if removed else "catch_up",
-            "initiator": initiator,
-            "elr": leader.image.elr,
-            "hw": leader.log.hw,
-            "leader_leo": leader.log.leo,
-        }
-        out.append(Emit("ISR_CHANGE", leader.log.tp, fields | leader_epochs(leader)))
+        leader_epoch, partition_epoch = leader_epochs(leader)
+        echo = IsrChange(
+            old_isr=old,
+            new_isr=new,
+            removed=tuple(member(leader, n) for n in removed),
+            added=tuple(member(leader, n) for n in added),
+            cause=self._cause(removed) if initiator == "controller" else "lag" if removed else "catch_up",
+            initiator=initiator,
+            hw=leader.log.hw,
+            leader_leo=leader.log.leo,
+            elr=leader.image.elr,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+        )
+        out.append(Emit(leader.log.tp, echo))
         self._sample(leader, now_ms, out)
 
     def _cause(self, removed: Collection[NodeId]) -> str | None:
@@ -203,7 +207,7 @@ class Reporting:
             if led.look != look_of(leader) or now_ms - led.sampled_ms >= self._max_ms:
                 self._sample(leader, now_ms, out)
             if now_ms - led.fetches.since_ms >= COUNT_MS:
-                out += [Emit("FETCH_STATS", tp, row | leader_epochs(leader)) for row in led.fetches.take(now_ms)]
+                out += [Emit(tp, stats) for stats in led.fetches.take(now_ms, *leader_epochs(leader))]
             return True
         return self._look_at_follower(tp, now_ms, out)
 

@@ -11,9 +11,9 @@ from strandline.core.effects import Emit
 from strandline.core.follower import FollowerReplica
 from strandline.core.leader import LeaderReplica
 from strandline.core.messages import NodeImage
-from strandline.core.progress import FollowerProgress
-from strandline.core.snapshots import committed_fields
-from strandline.core.types import NodeId, Offset
+from strandline.core.snapshots import committed_snapshot
+from strandline.core.state_events import LocalSample, Member, Moment, ReplicaSample
+from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 
 def look_of(leader: LeaderReplica) -> tuple[object, ...]:
@@ -22,9 +22,9 @@ def look_of(leader: LeaderReplica) -> tuple[object, ...]:
     return (leader.log.leo, leader.log.vote, leader.log.hw, remotes, leader.isr)
 
 
-def leader_epochs(leader: LeaderReplica) -> dict[str, object]:
-    """The envelope's epochs, as this leader knows them."""
-    return {"leader_epoch": leader.image.leader_epoch, "partition_epoch": leader.isr.partition_epoch}
+def leader_epochs(leader: LeaderReplica) -> tuple[LeaderEpoch, PartitionEpoch]:
+    """The epochs of this leader's events, as it knows them."""
+    return leader.image.leader_epoch, leader.isr.partition_epoch
 
 
 def replica_samples(
@@ -39,40 +39,46 @@ def replica_samples(
 ) -> Iterator[Emit]:
     """One row for each replica, all of the same moment. ``hw`` and ``isr`` may be those of just before it."""
     log = leader.log
-    shared: dict[str, object] = {
-        **leader_epochs(leader),
-        "sample_id": sample_id,
-        "interval_ms": interval_ms,
-        "leader_leo": log.leo,
-        "hw": hw,
-        "acked_offset": leader.acked_offset,
-        "log_start": log.log_start_offset,
-        "leo_bytes": log.sizes.bytes_before(log.leo),
-        "hw_bytes": log.sizes.bytes_before(hw),
-        "hw_next_append_ms": next_append_ms if hw < log.leo else None,
-    }
     maximal = leader.isr.maximal.union(isr)
-    own: dict[str, object] = {"leo": log.leo, "durable_leo": log.vote, "expected_state": "member"}
-    yield Emit("REPLICA_SAMPLE", log.tp, shared | _place(leader.node_id, isr, maximal) | own)
+    waits = None if next_append_ms is None or hw >= log.leo else Moment(next_append_ms)
+    own = ReplicaSample(
+        sample_id=sample_id,
+        interval_ms=interval_ms,
+        replica_id=leader.node_id,
+        leo=log.leo,
+        durable_leo=log.vote,
+        leader_leo=log.leo,
+        hw=hw,
+        acked_offset=leader.acked_offset,
+        log_start=log.log_start_offset,
+        leo_bytes=log.sizes.bytes_before(log.leo),
+        hw_bytes=log.sizes.bytes_before(hw),
+        hw_next_append_ms=waits,
+        last_fetch_ms=None,
+        last_caught_up_ms=None,
+        in_isr=leader.node_id in isr,
+        in_maximal_isr=leader.node_id in maximal,
+        expected_state="member",
+        leader_epoch=leader.image.leader_epoch,
+        partition_epoch=leader.isr.partition_epoch,
+    )
+    yield Emit(log.tp, own)
     for follower in leader.progress.values():
-        place = _place(follower.node_id, isr, maximal)
-        yield Emit("REPLICA_SAMPLE", log.tp, shared | place | _seen(follower, leader, nodes, isr))
+        seen = own._replace(
+            replica_id=follower.node_id,
+            leo=follower.remote_leo,
+            durable_leo=follower.remote_leo,
+            last_fetch_ms=_moment(follower.last_fetch_ms),
+            last_caught_up_ms=_moment(follower.last_caught_up_ms),
+            in_isr=follower.node_id in isr,
+            in_maximal_isr=follower.node_id in maximal,
+            expected_state=_expected(follower.node_id, leader, nodes, isr),
+        )
+        yield Emit(log.tp, seen)
 
 
-def _place(node_id: NodeId, isr: Collection[NodeId], maximal: Collection[NodeId]) -> dict[str, object]:
-    return {"replica_id": node_id, "in_isr": node_id in isr, "in_maximal_isr": node_id in maximal}
-
-
-def _seen(
-    follower: FollowerProgress, leader: LeaderReplica, nodes: Mapping[NodeId, NodeImage], isr: Collection[NodeId]
-) -> dict[str, object]:
-    return {
-        "leo": follower.remote_leo,
-        "durable_leo": follower.remote_leo,
-        "last_fetch_ms": follower.last_fetch_ms,
-        "last_caught_up_ms": follower.last_caught_up_ms,
-        "expected_state": _expected(follower.node_id, leader, nodes, isr),
-    }
+def _moment(at_ms: int | None) -> Moment | None:
+    return None if at_ms is None else Moment(at_ms)
 
 
 def _expected(
@@ -88,37 +94,34 @@ def _expected(
 
 def local_sample(follower: FollowerReplica, interval_ms: int) -> Emit:
     """A follower's look at itself."""
-    fields: dict[str, object] = {
-        "leader_epoch": follower.leader_epoch,
-        "partition_epoch": follower.image.partition_epoch,
-        "interval_ms": interval_ms,
-        "leo": follower.log.leo,
-        "hw": follower.log.hw,
-        "fetch_leader_id": follower.leader,
-    }
-    return Emit("LOCAL_SAMPLE", follower.log.tp, fields)
+    seen = LocalSample(
+        interval_ms=interval_ms,
+        leo=follower.log.leo,
+        hw=follower.log.hw,
+        fetch_leader_id=follower.leader,
+        leader_epoch=follower.leader_epoch,
+        partition_epoch=follower.image.partition_epoch,
+    )
+    return Emit(follower.log.tp, seen)
 
 
 def leader_snapshot(leader: LeaderReplica) -> Emit:
     """What a leader knows of its partition as a whole."""
-    log: dict[str, object] = {
-        "new_isr": leader.isr.committed,
-        "leo": leader.log.leo,
-        "hw": leader.log.hw,
-        "log_start": leader.log.log_start_offset,
-        "start_offset": leader.epoch_start_offset,
-    }
-    return Emit("STATE_SNAPSHOT", leader.log.tp, committed_fields(leader.image) | log | leader_epochs(leader))
+    known = committed_snapshot(leader.image)._replace(
+        new_isr=leader.isr.committed,
+        leo=leader.log.leo,
+        hw=leader.log.hw,
+        log_start=leader.log.log_start_offset,
+        start_offset=leader.epoch_start_offset,
+        leader_epoch=leader.image.leader_epoch,
+        partition_epoch=leader.isr.partition_epoch,
+    )
+    return Emit(leader.log.tp, known)
 
 
-def member(leader: LeaderReplica, node_id: NodeId) -> dict[str, object]:
+def member(leader: LeaderReplica, node_id: NodeId) -> Member:
     """What the leader knows of one that joins or leaves the ISR."""
     follower = leader.progress.get(node_id)
     if follower is None:
-        return {"replica_id": node_id}
-    return {
-        "replica_id": node_id,
-        "leo": follower.remote_leo,
-        "last_fetch_ms": follower.last_fetch_ms,
-        "last_caught_up_ms": follower.last_caught_up_ms,
-    }
+        return Member(node_id)
+    return Member(node_id, follower.remote_leo, _moment(follower.last_fetch_ms), _moment(follower.last_caught_up_ms))

@@ -23,6 +23,7 @@ from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.node import NodeCore
+from strandline.core.state_events import ConfigChange
 from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
@@ -123,7 +124,7 @@ class ReplicaNode:
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
         self.sink.know(controller_epoch=answer.controller_epoch)
         self.sink.begin(answer.cluster_id, answer.node_epoch)
-        self.sink.take("CONFIG_CHANGE", None, {"lag_time_max_ms": self.settings.replica_lag_time_max_ms})
+        self.sink.take(None, ConfigChange(lag_time_max_ms=self.settings.replica_lag_time_max_ms))
         for server in self._servers:
             await server.start()
         self._write_endpoint(answer.node_epoch)
@@ -224,7 +225,7 @@ class ReplicaNode:
     def _tell_state(self) -> None:
         for leader in self._core.state.leaders.values():
             snapshot = leader_snapshot(leader)
-            self.sink.take(snapshot.event_type, snapshot.tp, snapshot.fields)
+            self.sink.take(snapshot.tp, snapshot.event)
 
     def _bind(self) -> None:
         settings = self.settings
@@ -363,7 +364,7 @@ class _Reporter:
 
     def emit(self, effect: Emit) -> None:
         """Take one event."""
-        self._sink.take(effect.event_type, effect.tp, effect.fields)
+        self._sink.take(effect.tp, effect.event)
 
 
 def _epochs_seen(seen: MetadataImage | None) -> tuple[EpochsSeen, ...]:

@@ -21,7 +21,8 @@ from strandline.core.messages import (
     ServedPartition,
 )
 from strandline.core.replica_log import ReplicaLog
-from strandline.core.types import Acks, Durability, NodeEpoch, NodeId, TopicPartition
+from strandline.core.state_events import EpochStart, PartitionFailed, Truncation
+from strandline.core.types import Acks, Durability, LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 from strandline.sim.committed import Broken, Committed
 from strandline.sim.disk import LogFile
 from strandline.sim.metadata_checks import MetadataChecks
@@ -287,21 +288,19 @@ class Checks:
 
     def emitted(self, process: Process, emit: Emit) -> None:
         """A node reported a decision."""
-        kind = emit.event_type
-        if kind == "EPOCH_START":
-            self._reign_began(process, emit)
-        elif kind == "TRUNCATION":
-            self._world.coverage.saw("truncation")
-            self._world.coverage.saw(f"truncation: {emit.fields['reason']}")
-        elif kind == "PARTITION_FAILED":
-            if emit.fields["refused_to_leo"] is not None:
-                raise Broken("I11", f"node {process.node_id} was asked to cut below its HW: {dict(emit.fields)}")
-            self._world.coverage.saw("partition failed")
+        match emit.event:
+            case EpochStart():
+                self._reign_began(process, emit.tp, emit.event.leader_epoch)
+            case Truncation(reason=reason):
+                self._world.coverage.saw("truncation")
+                self._world.coverage.saw(f"truncation: {reason}")
+            case PartitionFailed(refused_to_leo=refused):
+                if refused is not None:
+                    raise Broken("I11", f"node {process.node_id} was asked to cut below its HW: {emit.event}")
+                self._world.coverage.saw("partition failed")
 
-    def _reign_began(self, process: Process, emit: Emit) -> None:
+    def _reign_began(self, process: Process, tp: Any, epoch: LeaderEpoch) -> None:
         """I1, I8, I27: an epoch has one incarnation; nothing acknowledged is missing, and nothing deleted is back."""
-        tp: Any = emit.tp
-        epoch: Any = emit.fields["leader_epoch"]
         node_epoch = process.core.state.identity.node_epoch
         me = (process.node_id, int(node_epoch))
         other = self._reigns.setdefault((tp, epoch), me)

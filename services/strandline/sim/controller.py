@@ -18,6 +18,7 @@ from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import Refused
 from strandline.core.messages import MetadataImage
+from strandline.core.state_events import StateEvent
 from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import TopicPartition
 from strandline.runtime.exit_codes import ExitCode
@@ -307,9 +308,9 @@ class _Sink:
     def __init__(self, process: ControllerProcess) -> None:
         self._process = process
 
-    def take(self, event_type: str, tp: TopicPartition | None, fields: Any) -> None:
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Take one event."""
-        world, emit = self._process.world, Emit(event_type, tp, fields)
+        world, emit = self._process.world, Emit(tp, event)
         world.checks.controller_emitted(emit)
         if world.recorder is not None:
             world.recorder.controller_told(self._process.core.state, emit, self._process.driver.clock())

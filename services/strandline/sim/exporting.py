@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from strandline.core.controller_state import ClusterState
     from strandline.core.effects import Effect
     from strandline.core.events import Event
+    from strandline.core.state_events import StateEvent
     from strandline.core.types import TopicPartition
     from strandline.sim.process import Process
     from strandline.sim.world import World
@@ -46,7 +47,7 @@ class Exporting:
         cluster_id: str,
         node_id: int,
         incarnation: int,
-        event: tuple[str, TopicPartition | None, Mapping[str, object]],
+        event: tuple[TopicPartition | None, StateEvent],
         topics: Mapping[str, str],
     ) -> None:
         """Write one event of an incarnation."""
@@ -89,14 +90,14 @@ class ExportingTrace(Trace):
         self._exporting.at = (self._now_us, event.now_ms * 1_000)
         for effect in effects:
             if isinstance(effect, want.Emit):
-                told = (effect.event_type, effect.tp, effect.fields)
+                told = (effect.tp, effect.event)
                 self._exporting.take(state.cluster_id, process.node_id, int(state.node_epoch), told, state.topic_names)
 
     def controller_told(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
         """Export what the controller told, which it does only when it is durable."""
         super().controller_told(state, emit, now_ms)
         self._exporting.at = (self._now_us, now_ms * 1_000)
-        told = (emit.event_type, emit.tp, emit.fields)
+        told = (emit.tp, emit.event)
         topics = {topic_id: topic.name for topic_id, topic in state.topics.items()}
         epoch = state.header.controller_epoch
         self._exporting.take(state.header.cluster_id, CONTROLLER_NODE_ID, epoch, told, topics)

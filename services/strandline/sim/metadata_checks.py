@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from strandline.core.effects import Emit
 from strandline.core.messages import PartitionImage
+from strandline.core.state_events import ControllerDecision
 from strandline.core.types import NodeId, TopicPartition
 from strandline.sim.committed import Broken
 
@@ -110,5 +111,5 @@ class MetadataChecks:
 
     def reported(self, emit: Emit) -> None:
         """Count what the controller told the outside."""
-        if emit.event_type == "CONTROLLER_DECISION" and "decision" in emit.fields:
-            self._world.coverage.saw(f"controller: {emit.fields['decision']}")
+        if isinstance(emit.event, ControllerDecision):
+            self._world.coverage.saw(f"controller: {emit.event.decision}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core import effects as want
 from strandline.core import events
+from strandline.core.state_events import NAME_OF
 from strandline.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -153,8 +154,8 @@ class Trace(Digest):
                 self._about(process, event.tp, 0, log.durable.point, f"synced to {log.durable.point}")
         for effect in effects:
             if isinstance(effect, want.Emit) and effect.tp is not None:
-                said = " ".join(f"{name}={value}" for name, value in effect.fields.items())
-                self.note(f"n{process.node_id}", f"{effect.event_type} p{effect.tp.partition} {said}")
+                said = " ".join(f"{name}={value}" for name, value in effect.event._asdict().items())
+                self.note(f"n{process.node_id}", f"{NAME_OF[type(effect.event)]} p{effect.tp.partition} {said}")
             elif isinstance(effect, want.SendAlterPartition):
                 self._alter(process, effect)
 

@@ -154,7 +154,7 @@ class Control:
                 case want.StopServing():
                     self._stage.tell(f"{CONTROLLER}: serves no more: {effect.reason}")
                 case want.Emit():
-                    self._stage.report(CONTROLLER, None, effect.event_type, effect.tp, effect.fields)
+                    self._stage.report(CONTROLLER, None, effect.tp, effect.event)
         self._stage.check()
 
     def _commit(self) -> None:

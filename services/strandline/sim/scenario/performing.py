@@ -214,7 +214,7 @@ def _answer_produce(stage: Stage, actor: Actor, effect: want.AnswerProduce) -> l
 
 
 def _emit(stage: Stage, actor: Actor, effect: want.Emit) -> list[events.Event]:
-    stage.report(actor.name, actor.node_id, effect.event_type, effect.tp, effect.fields)
+    stage.report(actor.name, actor.node_id, effect.tp, effect.event)
     return []
 
 

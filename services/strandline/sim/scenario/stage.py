@@ -7,7 +7,7 @@ time passes only by `tick`; so a file replays to the same lines for ever.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -17,6 +17,7 @@ from strandline.core import events
 from strandline.core.controller_state import ControllerTimings
 from strandline.core.effects import Effect, Emit
 from strandline.core.node import NodeCore
+from strandline.core.state_events import StateEvent
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, Rules, TopicPartition
 from strandline.observe.reporting import Reporting
@@ -37,7 +38,7 @@ STEPS_WITHOUT_END = 20_000
 class Sink(Protocol):
     """Where the state events of one place go."""
 
-    def take(self, event_type: str, tp: TopicPartition | None, fields: Mapping[str, object]) -> None:
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Take one event."""
         ...
 
@@ -91,18 +92,11 @@ class Stage:
         """Print a line of output."""
         self.lines.append(line)
 
-    def report(
-        self,
-        place: str,
-        node_id: int | None,
-        event_type: str,
-        tp: TopicPartition | None,
-        fields: Mapping[str, object],
-    ) -> None:
+    def report(self, place: str, node_id: int | None, tp: TopicPartition | None, event: StateEvent) -> None:
         """Export a state event."""
         sink = self.observers.sink(place, node_id)
         if sink is not None:
-            sink.take(event_type, tp, fields)
+            sink.take(tp, event)
 
     def request_id(self) -> int:
         """A number that no other request has."""

@@ -25,6 +25,7 @@ from strandline.core.messages import (
     ReplicaLogInfo,
 )
 from strandline.core.node import NodeCore
+from strandline.core.state_events import PartitionFailed, Truncation
 from strandline.sim.scenario.nodes import TP, Names
 from strandline.sim.scenario.records import records_in, shown_records
 
@@ -236,10 +237,9 @@ def _counted(before: Sight, after: Sight, names: Names) -> str:
 
 def emitted_text(emit: Emit) -> str:
     """The line for a reported decision that no change of numbers shows; empty for all others."""
-    fields = emit.fields
-    if emit.event_type == "TRUNCATION":
-        lost = f", {fields['committed_cut']} below its hw" if fields["committed_cut"] else ""
-        return f"truncates {fields['from_leo']}->{fields['to_leo']} ({fields['reason']}{lost})"
-    if emit.event_type == "PARTITION_FAILED":
-        return f"failed: {fields['reason']}"
+    match emit.event:
+        case Truncation(from_leo=before, to_leo=after, committed_cut=cut, reason=reason):
+            return f"truncates {before}->{after} ({reason}{f', {cut} below its hw' if cut else ''})"
+        case PartitionFailed(reason=reason):
+            return f"failed: {reason}"
     return ""

@@ -1,0 +1,329 @@
+"""Every type of event that leaves a service as data: one class each, from which the schema of the export follows.
+
+A field has its column's name, and its type gives the column's: whole numbers are BIGINT, ids and epochs INT. A
+`Moment` is in milliseconds of the emitter's monotonic clock; its column ends in ``_us`` and holds a time of day. A
+field that is None is null in its row.
+
+Invariant: the order of classes and fields is the order of the columns. A version only adds fields that may be None, at
+the end of a class, and classes at the end of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple, NewType, TypeVar
+
+from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
+
+TRANSITIONS = "transitions"
+"""The small dataset that is complete: what changed. Never sampled."""
+
+SAMPLES = "samples"
+"""The large dataset: sampled states. Dropped first when there is no room."""
+
+Moment = NewType("Moment", int)
+"""Milliseconds of the emitter's monotonic clock."""
+
+Number = NewType("Number", int)
+"""A whole number of 32 bits."""
+
+Leader = Annotated[NodeId | None, "nobody is -1"]
+"""A leader, or None where nobody leads; never null in a row."""
+
+Ext = Annotated[str | None, "ext"]
+"""A text without a column of its own."""
+
+
+class Member(NamedTuple):
+    """A replica that left or joined an ISR; the controller knows its id alone."""
+
+    replica_id: NodeId
+    leo: Offset | None = None
+    last_fetch_ms: Moment | None = None
+    last_caught_up_ms: Moment | None = None
+
+
+class EventType(NamedTuple):
+    """A class of events, its name in ``event_type``, and the dataset it is in."""
+
+    name: str
+    kind: type[Any]
+    dataset: str
+
+
+EVENT_TYPES: dict[str, EventType] = {}
+"""Every type of this version, by name, in the order of this file."""
+
+_C = TypeVar("_C", bound=type[Any])
+
+
+def _in(dataset: str) -> Callable[[_C], _C]:
+    def register(kind: _C) -> _C:
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
+        EVENT_TYPES[name] = EventType(name, kind, dataset)
+        return kind
+
+    return register
+
+
+@_in(SAMPLES)
+class ReplicaSample(NamedTuple):
+    """The leader's look at one replica; the rows of one look have one ``sample_id``."""
+
+    sample_id: int
+    interval_ms: int
+    replica_id: NodeId
+    leo: Offset | None
+    durable_leo: Offset | None
+    leader_leo: Offset
+    hw: Offset
+    acked_offset: Offset
+    log_start: Offset
+    leo_bytes: int | None
+    hw_bytes: int | None
+    hw_next_append_ms: Moment | None
+    last_fetch_ms: Moment | None
+    last_caught_up_ms: Moment | None
+    in_isr: bool
+    in_maximal_isr: bool
+    expected_state: str
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@_in(SAMPLES)
+class LocalSample(NamedTuple):
+    """A follower's look at itself."""
+
+    interval_ms: int
+    leo: Offset
+    hw: Offset
+    fetch_leader_id: NodeId | None
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@_in(SAMPLES)
+class HwAdvance(NamedTuple):
+    """The HW of a led partition rose, ``n_coalesced`` times between the two moments."""
+
+    old_hw: Offset
+    new_hw: Offset
+    cause: str
+    first_ms: Moment
+    last_ms: Moment
+    n_coalesced: int
+    blocking_replicas: tuple[NodeId, ...]
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@_in(TRANSITIONS)
+class IsrChange(NamedTuple):
+    """The ISR changed: from the controller with ``meta_offset``; without it from the leader, which knows more."""
+
+    old_isr: tuple[NodeId, ...]
+    new_isr: tuple[NodeId, ...]
+    removed: tuple[Member, ...]
+    added: tuple[Member, ...]
+    cause: str | None
+    initiator: str
+    hw: Offset | None
+    leader_leo: Offset | None
+    elr: tuple[NodeId, ...]
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    meta_offset: int | None = None
+
+
+@_in(TRANSITIONS)
+class AlterPartition(NamedTuple):
+    """A leader proposed an ISR, got a result, or got none in time; ``latency_us`` is None when proposed."""
+
+    request_id: int
+    phase: str
+    expected_partition_epoch: PartitionEpoch
+    proposed_isr: tuple[NodeId, ...]
+    error_code: Number
+    latency_us: int | None
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@_in(TRANSITIONS)
+class LeaderChange(NamedTuple):
+    """A partition has another leader, or none."""
+
+    old_leader: Leader
+    new_leader: Leader
+    old_leader_epoch: LeaderEpoch | None
+    new_leader_epoch: LeaderEpoch
+    reason: str
+    election_type: str | None
+    eligible_set: tuple[NodeId, ...]
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    meta_offset: int | None = None
+
+
+@_in(TRANSITIONS)
+class EpochStart(NamedTuple):
+    """A reign begins, with the log end and the HW that it begins from."""
+
+    start_offset: Offset
+    hw: Offset
+    new_isr: tuple[NodeId, ...]
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@_in(TRANSITIONS)
+class Truncation(NamedTuple):
+    """A follower cut its log; ``committed_cut`` is None if it did not know its own HW since it started."""
+
+    from_leo: Offset
+    to_leo: Offset
+    hw_before: Offset | None
+    committed_cut: int | None
+    reason: str
+    leader_epoch: LeaderEpoch
+
+
+@_in(TRANSITIONS)
+class PartitionFailed(NamedTuple):
+    """A follower stopped replicating a partition (KIP-461), perhaps because of a cut that it refused."""
+
+    reason: str
+    leo: Offset
+    hw: Offset
+    refused_to_leo: Offset | None
+    leader_epoch: LeaderEpoch
+
+
+@_in(SAMPLES)
+class FetchStats(NamedTuple):
+    """How one follower fetched in an interval; ``n_error`` is by the name of the error."""
+
+    interval_ms: int
+    replica_id: NodeId
+    n_fetch: int
+    n_error: Mapping[str, int]
+    max_gap_us: int
+    bytes: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@_in(TRANSITIONS)
+class ControllerDecision(NamedTuple):
+    """The controller decided something, with what it decided by."""
+
+    decision: str
+    live_set: tuple[NodeId, ...]
+    fenced_set: tuple[NodeId, ...]
+    outcome: str
+    old_isr: tuple[NodeId, ...] = ()
+    elr: tuple[NodeId, ...] = ()
+    meta_offset: int | None = None
+
+
+@_in(TRANSITIONS)
+class NodeSession(NamedTuple):
+    """A step in the life of a node's session."""
+
+    subject_node_id: NodeId
+    phase: str
+    cause: str
+    last_heartbeat_ms: Moment | None
+    rack: str | None
+    meta_offset: int | None = None
+
+
+@_in(TRANSITIONS)
+class ClockSample(NamedTuple):
+    """How far a node's clock is from the controller's, within ``err_us``."""
+
+    subject_node_id: NodeId
+    offset_us: int
+    err_us: int
+    meta_offset: int | None = None
+
+
+@_in(TRANSITIONS)
+class ConfigChange(NamedTuple):
+    """A partition was created or deleted, or its settings changed; or, with a lag time alone, a node's setting."""
+
+    min_isr: Number | None = None
+    replicas: tuple[NodeId, ...] = ()
+    lag_time_max_ms: int | None = None
+    topic_created: bool | None = None
+    topic_deleted: bool | None = None
+    leader_epoch: LeaderEpoch | None = None
+    partition_epoch: PartitionEpoch | None = None
+    meta_offset: int | None = None
+
+
+@_in(TRANSITIONS)
+class StateSnapshot(NamedTuple):
+    """The whole state of a partition, from the controller or from its leader."""
+
+    new_leader: Leader
+    new_isr: tuple[NodeId, ...]
+    elr: tuple[NodeId, ...]
+    min_isr: Number
+    replicas: tuple[NodeId, ...]
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    leo: Offset | None = None
+    hw: Offset | None = None
+    log_start: Offset | None = None
+    start_offset: Offset | None = None
+    meta_offset: int | None = None
+
+
+@_in(TRANSITIONS)
+class ExportHeartbeat(NamedTuple):
+    """The export is alive; every event up to ``last_seq`` was written, or is counted in a gap."""
+
+    last_seq: int
+    final: Ext = None
+
+
+@_in(TRANSITIONS)
+class ExportGap(NamedTuple):
+    """Events that were dropped or lost: their numbers, and how many of each type."""
+
+    dropped_first_seq: int
+    dropped_last_seq: int
+    dropped_by_type: Mapping[str, int]
+
+
+StateEvent = (
+    ReplicaSample
+    | LocalSample
+    | HwAdvance
+    | IsrChange
+    | AlterPartition
+    | LeaderChange
+    | EpochStart
+    | Truncation
+    | PartitionFailed
+    | FetchStats
+    | ControllerDecision
+    | NodeSession
+    | ClockSample
+    | ConfigChange
+    | StateSnapshot
+    | ExportHeartbeat
+    | ExportGap
+)
+
+Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange
+"""Events of one step of the controller, which get the metadata offset of the step's transaction, if there is one."""
+
+DATASET_OF: Mapping[type[Any], str] = {event_type.kind: event_type.dataset for event_type in EVENT_TYPES.values()}
+"""The dataset of each class."""
+
+NAME_OF: Mapping[type[Any], str] = {event_type.kind: name for name, event_type in EVENT_TYPES.items()}
+"""The name of each class in ``event_type``."""
