@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
+from strandline.core.state_events import ConfigChange
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport
@@ -29,7 +30,7 @@ def exported(tmp_path: Path) -> Path:
     sink = EventSink(None, common, outlets=[outlet], wall_ms=lambda: now_ms[0])
     for number in range(4):
         now_ms[0] += number % 2
-        sink.take("CONFIG_CHANGE", None, {"lag_time_max_ms": number})
+        sink.take(None, ConfigChange(lag_time_max_ms=number))
     sink.close()
     return tmp_path / "out"
 

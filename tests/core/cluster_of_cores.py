@@ -36,6 +36,7 @@ from strandline.core.messages import (
     ProduceResult,
 )
 from strandline.core.node import NodeCore
+from strandline.core.state_events import NAME_OF
 from strandline.core.timings import NodeTimings
 from strandline.core.types import (
     Acks,
@@ -390,7 +391,7 @@ class Cluster:
 
     def emitted(self, node: int, event_type: str) -> list[want.Emit]:
         """Every event of a type that left the house."""
-        return [e for e in self.wished(node, want.Emit) if e.event_type == event_type]
+        return [e for e in self.wished(node, want.Emit) if NAME_OF[type(e.event)] == event_type]
 
     def cuts(self, node: int) -> list[int]:
         """Where ``node`` truncated, in order."""

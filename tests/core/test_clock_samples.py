@@ -9,6 +9,7 @@ from strandline.core.controller_effects import Emit
 from strandline.core.controller_state import ClusterHeader, ClusterState
 from strandline.core.draft import Draft
 from strandline.core.messages import Heartbeat
+from strandline.core.state_events import ClockSample, StateEvent
 from strandline.core.types import NodeEpoch, NodeId
 
 BEAT = Heartbeat(
@@ -21,10 +22,10 @@ BEAT = Heartbeat(
 )
 
 
-def _told(samples: ClockSamples, beat: Heartbeat, now_ms: int) -> list[dict[str, object]]:
+def _told(samples: ClockSamples, beat: Heartbeat, now_ms: int) -> list[StateEvent]:
     draft = Draft(ClusterState(header=ClusterHeader(cluster_id="c")))
     samples.heard(draft, beat, now_ms)
-    return [dict(effect.fields) for effect in draft.finish()[1] if isinstance(effect, Emit)]
+    return [effect.event for effect in draft.finish()[1] if isinstance(effect, Emit)]
 
 
 def test_a_measurement_is_told_at_once_and_then_every_half_minute() -> None:
@@ -34,7 +35,7 @@ def test_a_measurement_is_told_at_once_and_then_every_half_minute() -> None:
 
     assert times == [0, EVERY_MS, 2 * EVERY_MS, 3 * EVERY_MS]
     assert _told(samples, replace(BEAT, node_id=NodeId(3)), 99_000) == [
-        {"subject_node_id": 3, "offset_us": -1_500, "err_us": 200}
+        ClockSample(NodeId(3), offset_us=-1_500, err_us=200)
     ]
 
 

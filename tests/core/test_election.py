@@ -107,7 +107,7 @@ def test_unclean_election_where_the_topic_allows_it() -> None:
     assert controller.view() == (2, {2}, set())
     assert after.recovering
     assert after.last_unclean_leader_epoch == after.leader_epoch
-    assert [e for e in controller.emitted if e.fields.get("decision") == "unclean_election"]
+    assert [e for e in controller.emitted if getattr(e.event, "decision", "") == "unclean_election"]
 
     controller.heartbeat(1)
     assert controller.propose(1, 2, sender=2) is ErrorCode.NONE
@@ -193,7 +193,7 @@ def test_preferred_leader_comes_back_by_itself() -> None:
     controller.pass_ms(31_000, 1, 2)
 
     assert controller.partition().leader == 1
-    assert controller.emitted[-1].fields["election_type"] == "preferred"
+    assert controller.emitted[-1].event.election_type == "preferred"
 
 
 def test_automatic_preferred_leader_can_be_switched_off() -> None:

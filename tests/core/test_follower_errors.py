@@ -202,7 +202,7 @@ def test_one_damaged_partition_does_not_stop_the_others() -> None:
 
     assert states == ("failed", "fetching")
     assert cluster.log(2, TP1).leo == 5
-    assert "damaged at offset 0" in str(cluster.emitted(2, "PARTITION_FAILED")[0].fields["reason"])
+    assert "damaged at offset 0" in str(cluster.emitted(2, "PARTITION_FAILED")[0].event.reason)
     assert state(cluster) == "fetching"
 
 
@@ -243,7 +243,7 @@ def test_a_log_start_above_the_high_watermark_is_damage(batches: tuple[BatchHead
     assert (cluster.ends(2), cluster.log(2).log_start_offset) == before
     assert (state_before_the_last, state(cluster)) == ("fetching", "failed")
     (failed,) = cluster.emitted(2, "PARTITION_FAILED")
-    assert "log start 3 above the high watermark 2" in str(failed.fields["reason"])
+    assert "log start 3 above the high watermark 2" in str(failed.event.reason)
 
 
 def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes() -> None:

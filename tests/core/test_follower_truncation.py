@@ -304,8 +304,8 @@ def test_a_cut_below_the_high_watermark_is_refused() -> None:
     assert cluster.ends(2) == (10, 8)
     assert cluster.cuts(2) == []
     assert str(cluster.follower(2).state) == "failed"
-    assert (failed.fields["refused_to_leo"], failed.fields["leo"], failed.fields["hw"]) == (6, 10, 8)
-    assert "below the HW 8" in str(failed.fields["reason"])
+    assert (failed.event.refused_to_leo, failed.event.leo, failed.event.hw) == (6, 10, 8)
+    assert "below the HW 8" in str(failed.event.reason)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_rules_that_accept_loss_cut_and_say_so(rules: Rules) -> None:
     (cut,) = cluster.emitted(2, "TRUNCATION")
 
     assert cluster.ends(2) == (6, 6)
-    assert (cut.fields["from_leo"], cut.fields["to_leo"], cut.fields["committed_cut"]) == (10, 6, 2)
+    assert (cut.event.from_leo, cut.event.to_leo, cut.event.committed_cut) == (10, 6, 2)
 
 
 def test_a_cut_right_after_a_start_does_not_say_that_nothing_was_committed() -> None:
@@ -332,7 +332,7 @@ def test_a_cut_right_after_a_start_does_not_say_that_nothing_was_committed() -> 
     epoch_ends(cluster, 5, 6)
     (cut,) = cluster.emitted(2, "TRUNCATION")
 
-    assert (cut.fields["to_leo"], cut.fields["hw_before"], cut.fields["committed_cut"]) == (6, 3, None)
+    assert (cut.event.to_leo, cut.event.hw_before, cut.event.committed_cut) == (6, 3, None)
 
 
 def test_a_cut_of_a_replica_that_was_told_the_high_watermark_is_counted() -> None:
@@ -343,7 +343,7 @@ def test_a_cut_of_a_replica_that_was_told_the_high_watermark_is_counted() -> Non
     fetched(cluster, diverging=EpochEnd(LeaderEpoch(5), Offset(6)))
     (cut,) = cluster.emitted(2, "TRUNCATION")
 
-    assert (cut.fields["to_leo"], cut.fields["committed_cut"]) == (6, 0)
+    assert (cut.event.to_leo, cut.event.committed_cut) == (6, 0)
 
 
 def test_a_lower_high_watermark_of_a_new_leader_allows_no_deeper_cut() -> None:
@@ -357,7 +357,7 @@ def test_a_lower_high_watermark_of_a_new_leader_allows_no_deeper_cut() -> None:
     (failed,) = cluster.emitted(2, "PARTITION_FAILED")
 
     assert before == cluster.ends(2) == (10, 4)
-    assert failed.fields["refused_to_leo"] == 6
+    assert failed.event.refused_to_leo == 6
 
 
 @pytest.mark.parametrize(("unclean", "allowed"), [(None, False), (5, False), (6, True)])

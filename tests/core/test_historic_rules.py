@@ -247,7 +247,7 @@ def test_an_undefined_answer_means_the_high_watermark(truncation: Truncation) ->
     (cut,) = cluster.emitted(B, "TRUNCATION")
 
     assert cluster.ends(B) == (8, 8)
-    assert (cut.fields["reason"], cut.fields["committed_cut"]) == ("high_watermark", None)
+    assert (cut.event.reason, cut.event.committed_cut) == ("high_watermark", None)
     assert len(cluster.wished(B, SendFetch)) == 1
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.types import NodeId, Offset
-from strandline.observe.hw_advances import BUCKET_MS, EXACT_PER_S, HwAdvances
+from strandline.observe.hw_advances import BUCKET_MS, EXACT_PER_S, Advance, HwAdvances
 
 
-def _play(gaps_ms: list[int]) -> tuple[list[dict[str, Any]], list[int]]:
+def _play(gaps_ms: list[int]) -> tuple[list[Advance], list[int]]:
     """What is told when the HW rises by one after each gap, ticks every 50 ms between; and the true times."""
     advances, now_ms, times = HwAdvances(), 0, []
-    told: list[dict[str, Any] | None] = []
+    told: list[Advance | None] = []
     for number, gap_ms in enumerate(gaps_ms):
         if number % 2:  # the clock may tick late
             told += [advances.due(at_ms) for at_ms in range(now_ms, now_ms + gap_ms, 50)]
@@ -29,7 +27,7 @@ def test_a_slow_hw_is_told_exactly() -> None:
     """Ten advances in a second are ten events, each with its own time."""
     told, times = _play([100] * EXACT_PER_S)
 
-    assert [(one["first_ms"], one["last_ms"], one["n_coalesced"]) for one in told] == [(t, t, 1) for t in times]
+    assert [(one.first_ms, one.last_ms, one.n_coalesced) for one in told] == [(t, t, 1) for t in times]
 
 
 def test_a_fast_hw_is_told_in_buckets() -> None:
@@ -37,7 +35,7 @@ def test_a_fast_hw_is_told_in_buckets() -> None:
     told, _ = _play([1] * 1_000)
 
     assert len(told) <= EXACT_PER_S + 1_000 // BUCKET_MS + 1
-    assert sum(one["n_coalesced"] for one in told) == 1_000
+    assert sum(one.n_coalesced for one in told) == 1_000
 
 
 @given(st.lists(st.integers(0, 400), max_size=200))
@@ -45,14 +43,14 @@ def test_nothing_is_lost_or_blurred(gaps_ms: list[int]) -> None:
     """The chain of HWs has no hole, the count is right, and a bucket is never longer than 100 ms."""
     told, times = _play(gaps_ms)
 
-    chain = [(one["old_hw"], one["new_hw"]) for one in told]
+    chain = [(one.old_hw, one.new_hw) for one in told]
     assert [old for old, _ in chain] == [0, *(new for _, new in chain)][: len(chain)]
     assert (chain[-1][1] if chain else 0) == len(times)
-    assert sum(one["n_coalesced"] for one in told) == len(times)
+    assert sum(one.n_coalesced for one in told) == len(times)
     for one in told:
-        assert times[one["old_hw"]] == one["first_ms"]
-        assert one["last_ms"] == times[one["new_hw"] - 1]
-        assert one["last_ms"] - one["first_ms"] <= BUCKET_MS
+        assert times[one.old_hw] == one.first_ms
+        assert one.last_ms == times[one.new_hw - 1]
+        assert one.last_ms - one.first_ms <= BUCKET_MS
 
 
 def test_a_bucket_names_everybody_who_held_back() -> None:
@@ -63,4 +61,4 @@ def test_a_bucket_names_everybody_who_held_back() -> None:
 
     rest = advances.rest()
     assert rest is not None
-    assert rest["blocking_replicas"] == (2, 3)
+    assert rest.blocking_replicas == (2, 3)

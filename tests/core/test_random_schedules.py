@@ -286,8 +286,8 @@ class World:
         below = [r[1:] for r in disk.records(0, log.hw)]
         assert below == self.committed[: log.hw], f"I9: node {node} has another record below its HW"
         failed = self.cluster.emitted(node, "PARTITION_FAILED")
-        assert all(e.fields["refused_to_leo"] is None for e in failed), "I11"
-        assert not any(e.fields["committed_cut"] for e in self.cluster.emitted(node, "TRUNCATION")), "I11"
+        assert all(e.event.refused_to_leo is None for e in failed), "I11"
+        assert not any(e.event.committed_cut for e in self.cluster.emitted(node, "TRUNCATION")), "I11"
 
     def _check_member(self, node: int) -> None:
         """I5: whoever could be elected has everything that was ever exposed, durably under `fsync`."""

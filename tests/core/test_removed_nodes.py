@@ -64,9 +64,9 @@ def test_a_removed_node_leaves_every_image() -> None:
 
     assert (change.nodes, change.removed_node_ids) == ((), (4,))
     assert ([node.node_id for node in snapshot.nodes], snapshot.removed_node_ids) == ([1], (4,))
-    assert [emit.fields["phase"] for emit in controller.emitted if emit.fields.get("subject_node_id") == 4][-1] == (
-        "unregister"
-    )
+    assert [emit.event.phase for emit in controller.emitted if getattr(emit.event, "subject_node_id", None) == 4][
+        -1
+    ] == ("unregister")
 
 
 def test_a_removed_id_registers_again_as_a_new_node() -> None:

@@ -11,6 +11,7 @@ from strandline.core import feature_levels
 from strandline.core.controller_messages import ElectionKind, ElectLeaders, PartitionsRef, TopicRef
 from strandline.core.controller_state import ControllerTimings
 from strandline.core.errors import ErrorCode
+from strandline.core.state_events import ControllerDecision, LeaderChange, NodeSession
 from strandline.core.types import LeaderEpoch, NodeEpoch, Offset, Rules, Truncation
 
 
@@ -27,13 +28,13 @@ def blackout(*members: int, min_isr: int = 2, **given: Any) -> Controller:
 
 def elections(controller: Controller) -> list[tuple[int | None, str | None, str]]:
     """(leader, election type, reason) of every new leader epoch."""
-    changes = (emitted.fields for emitted in controller.emitted if emitted.event_type == "LEADER_CHANGE")
+    changes = (emitted.event._asdict() for emitted in controller.emitted if isinstance(emitted.event, LeaderChange))
     return [(fields["new_leader"], fields["election_type"], fields["reason"]) for fields in changes]
 
 
 def decisions(controller: Controller, kind: str) -> list[str]:
     """The outcomes of the controller's decisions of one kind."""
-    found = (emitted.fields for emitted in controller.emitted if emitted.event_type == "CONTROLLER_DECISION")
+    found = (emitted.event._asdict() for emitted in controller.emitted if isinstance(emitted.event, ControllerDecision))
     return [str(fields["outcome"]) for fields in found if fields["decision"] == kind]
 
 
@@ -310,7 +311,7 @@ def test_a_directory_that_went_back_is_unclean() -> None:
     controller.create(1, 2, 3)
     controller.start(2, incarnation_id="b", known_incarnations=("a", "b"))
     controller.start(2, incarnation_id="c", known_incarnations=("a", "c"))
-    causes = [e.fields["cause"] for e in controller.emitted if e.event_type == "NODE_SESSION"]
+    causes = [e.event.cause for e in controller.emitted if isinstance(e.event, NodeSession)]
 
     assert controller.view() == (1, {1, 3}, set())
     assert "directory_restored" in causes

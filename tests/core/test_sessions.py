@@ -11,6 +11,7 @@ from strandline.core.controller_state import ControllerTimings
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Heartbeat
 from strandline.core.sessions import Sessions
+from strandline.core.state_events import NodeSession
 from strandline.core.types import NodeEpoch, NodeId
 
 N = NodeId(1)
@@ -29,7 +30,9 @@ def test_silence_for_a_session_timeout_fences() -> None:
     assert controller.node(1).fenced
     assert not controller.node(2).fenced
     assert controller.view() == (2, {2}, set())
-    fenced = [e.fields for e in controller.emitted if e.event_type == "NODE_SESSION" and e.fields["phase"] == "fence"]
+    fenced = [
+        e.event._asdict() for e in controller.emitted if isinstance(e.event, NodeSession) and e.event.phase == "fence"
+    ]
     assert [(f["subject_node_id"], f["cause"]) for f in fenced] == [(1, "session_timeout")]
 
 
@@ -112,7 +115,7 @@ def test_refused_connection_fences_at_once() -> None:
 
     assert controller.node(1).fenced
     assert controller.view()[0] == 2
-    assert controller.emitted[0].event_type == "NODE_SESSION"
+    assert isinstance(controller.emitted[0].event, NodeSession)
 
 
 def test_refusal_of_an_older_incarnation_means_nothing() -> None:

@@ -6,13 +6,15 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from strandline.core.state_events import EVENT_TYPES as CLASSES
+from strandline.core.state_events import Member
 from strandline.core.types import TopicPartition
 from strandline.export.destination import Destination, LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
 from strandline.export.rows import Emitter, Row, Taken
 from strandline.export.runs import Run
-from strandline.export.schema import COLUMNS, ENVELOPE, EVENT_TYPES, Kind
+from strandline.export.schema import ENVELOPE, EVENT_TYPES, Field, Kind, fields_of
 
 CLUSTER = "c0ffee"
 HOUR_US = 3_600_000_000
@@ -24,17 +26,27 @@ VALUES: dict[Kind, Any] = {
     Kind.LONG: 1 << 40,
     Kind.BOOL: True,
     Kind.INTS: [1, 2],
-    Kind.MEMBERS: [{"replica_id": 3, "leo": 9, "last_fetch_us": None, "last_caught_up_us": 7}],
-    Kind.STRINGS_BY_NAME: {"a": "b"},
+    Kind.MEMBERS: [{"replica_id": 3, "leo": 9, "last_fetch_us": None, "last_caught_up_us": None}],
     Kind.LONGS_BY_NAME: {"HW_ADVANCE": 4},
 }
-_KINDS = {column.name: column.kind for column in COLUMNS}
 
 
 def row(event_type: str, seq: int, *, node_id: int = 1, incarnation: int = 2, at_us: int = START_US) -> Row:
     """A row with every column of its type set."""
-    envelope = {column.name: VALUES[column.kind] for column in ENVELOPE}
-    payload = {name: VALUES[_KINDS[name]] for name in EVENT_TYPES[event_type].payload}
+    fields = {field.column: field for field in fields_of(CLASSES[event_type].kind)}
+    envelope = {
+        column.name: VALUES[column.kind]
+        for column in ENVELOPE
+        if column.name in fields or column.name not in _OF_SOME_TYPES
+    }
+    payload = {
+        name: at_us + 7_000 if field.is_moment else VALUES[field.kind]
+        for name, field in fields.items()
+        if name is not None and name not in envelope
+    }
+    if "removed" in payload:
+        member = VALUES[Kind.MEMBERS][0] | {"last_caught_up_us": at_us + 7_000}
+        payload |= {"removed": [member], "added": [member]}
     return envelope | {
         "schema_version": 1,
         "cluster_id": CLUSTER,
@@ -57,11 +69,27 @@ def run_of(rows: list[Row]) -> Run:
 
 def _taken(row: Row) -> Taken:
     tp = TopicPartition(row["topic_id"], row["partition"]) if "topic_id" in row else None
-    fields = {name: value for name, value in row.items() if name not in _GIVEN}
-    return Taken(row["ts_wall_us"], row["ts_mono_us"], row["event_type"], tp, fields, row.get("controller_epoch"))
+    kind = CLASSES[row["event_type"]].kind
+    offset_us = row["ts_wall_us"] - row["ts_mono_us"]
+    event = kind(*(_value(field, row, offset_us) for field in fields_of(kind)))
+    return Taken(row["ts_wall_us"], row["ts_mono_us"], event, tp, row.get("controller_epoch"))
 
 
-_GIVEN = {column.name for column in ENVELOPE} - {"leader_epoch", "partition_epoch", "meta_offset", "ext"}
+def _value(field: Field, row: Row, offset_us: int) -> Any:
+    """The value of a field from which a row's column comes."""
+    if field.column is None:
+        return row.get("ext", {}).get(field.name)
+    value = row.get(field.column)
+    if field.is_moment:
+        return None if value is None else (value - offset_us) // 1000
+    if field.kind is Kind.INTS:
+        return tuple(value or ())
+    if field.kind is Kind.MEMBERS:
+        return tuple(Member(*(_value(each, member, offset_us) for each in fields_of(Member))) for member in value or ())
+    return value
+
+
+_OF_SOME_TYPES = {"leader_epoch", "partition_epoch", "meta_offset", "ext"}
 
 PLAIN_TYPES = [name for name in EVENT_TYPES if not name.startswith("EXPORT")]
 
@@ -69,7 +97,7 @@ PLAIN_TYPES = [name for name in EVENT_TYPES if not name.startswith("EXPORT")]
 def heartbeat(seq: int, *, final: bool = False, node_id: int = 1, at_us: int = START_US) -> Row:
     """A heartbeat that tells the number before it."""
     beat = row("EXPORT_HEARTBEAT", seq, node_id=node_id, at_us=at_us) | {"last_seq": seq - 1}
-    return beat | {"ext": {"final": "true"} if final else {}}
+    return beat | ({"ext": {"final": "true"}} if final else {})
 
 
 def gap(seq: int, first: int, last: int, by_type: dict[str, int]) -> Row:

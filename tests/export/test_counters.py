@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from exported_rows import CLUSTER
+from made_events import made
 
 from strandline.core.types import TopicPartition
 from strandline.export.counters import ExportCounters
@@ -36,11 +37,11 @@ def test_the_lag_is_the_age_of_the_oldest_event_that_is_in_no_file(tmp_path: Pat
     """It grows while an event waits for the writer or its file grows, and is gone when the file is in its place."""
     clock = Clock()
     sink = _sink(tmp_path, clock, begun=False)
-    sink.take("EPOCH_START", TP, {})
+    sink.take(TP, made("EPOCH_START"))
     clock.at_us = 2_000_000
     waiting = sink.counters()
     sink.begin(CLUSTER, 1)
-    sink.take("EPOCH_START", TP, {})
+    sink.take(TP, made("EPOCH_START"))
     clock.at_us = 5_000_000
     growing = sink.counters()
     sink.close()
@@ -55,7 +56,7 @@ def test_what_found_no_room_is_counted_and_said(tmp_path: Path) -> None:
     said: list[str] = []
     sink = EventSink(None, {"node_id": 1}, ring_events=2, begun=False, clocks=Clock(), said=said.append)
     for _ in range(7):
-        sink.take("HW_ADVANCE", TP, {})
+        sink.take(TP, made("HW_ADVANCE"))
     counters = sink.counters()
     sink.begin(CLUSTER, 1)
     sink.close()

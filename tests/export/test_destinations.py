@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row, run_of
+from made_events import made
 from object_store import CREDENTIALS, ObjectStore
 
 from strandline.core.types import TopicPartition
@@ -75,7 +76,7 @@ def test_a_store_that_dies_costs_samples_first_and_the_loss_is_told(store: Objec
     slowest_s = 0.0
     for number in range(2_000):
         began_s = time.perf_counter()
-        sink.take("HW_ADVANCE" if number % 10 else "LEADER_CHANGE", TP, {"new_hw": number, "new_leader": None})
+        sink.take(TP, made("HW_ADVANCE", new_hw=number) if number % 10 else made("LEADER_CHANGE"))
         slowest_s = max(slowest_s, time.perf_counter() - began_s)
     assert fails.wait(60), outlet.stats
     store.start()

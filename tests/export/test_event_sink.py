@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_events import made
 
 from strandline.core.types import TopicPartition
 from strandline.export.counters import OutletStats
@@ -49,7 +50,7 @@ class Kept:
 def test_an_event_is_one_json_line_of_the_schema(tmp_path: Path) -> None:
     """Envelope, partition and the event's own columns; absent ones are left out."""
     sink = EventSink(tmp_path, {"node_id": 7, "cluster_id": "c", "incarnation": 5}, wall_ms=lambda: 42)
-    sink.take("ISR_CHANGE", TP, {"new_isr": [1, 2], "cause": "lag"})
+    sink.take(TP, made("ISR_CHANGE", new_isr=[1, 2], cause="lag"))
     sink.close()
 
     assert _lines(tmp_path / "events.jsonl")[0] == {
@@ -75,7 +76,7 @@ def test_an_event_is_one_json_line_of_the_schema(tmp_path: Path) -> None:
 def test_the_end_says_that_it_is_the_end(tmp_path: Path) -> None:
     """The last line of a clean stop tells the last number, so that nothing after it can be missing."""
     sink = EventSink(tmp_path, {"node_id": 7}, wall_ms=lambda: 42)
-    sink.take("A", None, {})
+    sink.take(None, made("CONFIG_CHANGE"))
     sink.close()
 
     last = _lines(tmp_path / "events.jsonl")[-1]
@@ -91,15 +92,15 @@ def test_numbers_begin_with_the_incarnation_and_keep_the_order(tmp_path: Path) -
     """What was taken before the registration waits, and is numbered first."""
     kept = Kept()
     sink = EventSink(None, {"node_id": 7}, outlets=[kept], begun=False)
-    sink.take("A", None, {})
+    sink.take(None, made("CONFIG_CHANGE"))
     sink.begin("c", 9)
-    sink.take("B", None, {})
+    sink.take(None, made("CLOCK_SAMPLE"))
     sink.close()
 
     events = [row for row in kept.rows if not row["event_type"].startswith("EXPORT")]
     assert [(row["event_type"], row["cluster_id"], row["incarnation"]) for row in events] == [
-        ("A", "c", 9),
-        ("B", "c", 9),
+        ("CONFIG_CHANGE", "c", 9),
+        ("CLOCK_SAMPLE", "c", 9),
     ]
     assert [row["seq"] for row in kept.rows] == list(range(1, len(kept.rows) + 1))
 
@@ -109,9 +110,9 @@ def test_samples_are_dropped_first_and_their_numbers_told(tmp_path: Path) -> Non
     kept = Kept(open_=False)
     sink = EventSink(None, {"node_id": 7}, outlets=[kept], ring_events=10, begun=False)
     for _ in range(15):
-        sink.take("REPLICA_SAMPLE", TP, {})
+        sink.take(TP, made("REPLICA_SAMPLE"))
     for _ in range(15):
-        sink.take("LEADER_CHANGE", TP, {"new_leader": None})
+        sink.take(TP, made("LEADER_CHANGE", new_leader=None))
     kept.gate.set()
     sink.begin("c", 1)
     sink.close()
@@ -128,7 +129,7 @@ def test_even_transitions_are_bounded() -> None:
     """A writer that never returns cannot take the process's memory."""
     sink = EventSink(None, {"node_id": 7}, ring_events=10, begun=False)
     for _ in range(100):
-        sink.take("LEADER_CHANGE", TP, {})
+        sink.take(TP, made("LEADER_CHANGE"))
 
     assert (sink.counters().waiting_events, sink.counters().dropped_total) == (40, 60)
 
@@ -138,7 +139,7 @@ def test_taking_does_not_wait_for_a_stuck_writer() -> None:
     kept = Kept(open_=False)
     sink = EventSink(None, {"node_id": 7}, outlets=[kept])
     for _ in range(1000):
-        sink.take("LEADER_CHANGE", TP, {})
+        sink.take(TP, made("LEADER_CHANGE"))
 
     assert kept.rows == []
     kept.gate.set()
@@ -161,7 +162,7 @@ def test_the_local_record_is_two_files_at_most(tmp_path: Path) -> None:
     """A full file is kept once under another name."""
     sink = EventSink(tmp_path, {}, max_file_bytes=10, wall_ms=lambda: 1)
     for _ in range(3):
-        sink.take("A", None, {})
+        sink.take(None, made("CONFIG_CHANGE"))
     sink.close()
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
@@ -170,8 +171,8 @@ def test_the_local_record_is_two_files_at_most(tmp_path: Path) -> None:
 def test_the_local_record_holds_no_samples(tmp_path: Path) -> None:
     """They would push what happened out of it."""
     sink = EventSink(tmp_path, {}, wall_ms=lambda: 1)
-    sink.take("HW_ADVANCE", TP, {"new_hw": 4})
-    sink.take("EPOCH_START", TP, {})
+    sink.take(TP, made("HW_ADVANCE", new_hw=4))
+    sink.take(TP, made("EPOCH_START"))
     sink.close()
 
     assert [line["event_type"] for line in _lines(tmp_path / "events.jsonl")] == ["EPOCH_START", "EXPORT_HEARTBEAT"]
@@ -180,7 +181,7 @@ def test_the_local_record_holds_no_samples(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_stops_the_record_only(tmp_path: Path) -> None:
     """Events are taken and the sink closes as if nothing were wrong."""
     sink = EventSink(tmp_path / "nosuch", {})
-    sink.take("A", None, {})
+    sink.take(None, made("CONFIG_CHANGE"))
     sink.close()
 
     assert not (tmp_path / "nosuch").exists()
@@ -194,7 +195,7 @@ def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:
 
         def write(self, run: Run) -> None:
             for _ in run.events:
-                sink.take("A", None, {})
+                sink.take(None, made("CONFIG_CHANGE"))
 
         def tend(self, mono_us: int) -> list[Lost]:
             self.tended += 1
@@ -203,7 +204,7 @@ def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:
 
     done = threading.Event()
     sink = EventSink(None, {"node_id": 7}, outlets=[Flooding()], begun=False)
-    sink.take("A", None, {})
+    sink.take(None, made("CONFIG_CHANGE"))
     sink.begin("c", 1)
 
     assert done.wait(10)
@@ -229,7 +230,7 @@ def test_a_transition_and_a_crowd_do_not_wait_for_the_next_round(
     outlet.heard.clear()
     sink = EventSink(None, {"node_id": 7}, outlets=[outlet])
     for _ in range(count):
-        sink.take(event_type, TP, {})
+        sink.take(TP, made(event_type))
 
     assert outlet.heard.wait(10)
     sink.close()

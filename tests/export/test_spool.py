@@ -130,9 +130,9 @@ def test_a_disk_that_fails_ends_the_spool_and_not_the_export(tmp_path: Path) -> 
 def test_spools_are_bounded(tmp_path: Path) -> None:
     """What is beyond the bound is lost with the process, without a hole in what is not."""
     (tmp_path / "data").mkdir()
-    killed(tmp_path / "data", tmp_path / "out", most_bytes=4_000)
+    killed(tmp_path / "data", tmp_path / "out", most_bytes=2_000)
 
-    assert sum(path.stat().st_size for path in spools(tmp_path / "data")) <= 4_000
+    assert sum(path.stat().st_size for path in spools(tmp_path / "data")) <= 2_000
     exporter(tmp_path / "data", tmp_path / "out").tend(0)
     found = verify(LocalDirectory(tmp_path / "out"), CLUSTER)
     assert found.wrong == []

@@ -1,0 +1,23 @@
+"""Events with the fields that a test cares about; the others are absent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strandline.core.state_events import EVENT_TYPES, StateEvent
+from strandline.export.schema import Field, Kind, fields_of
+
+_EMPTY: dict[Kind, Any] = {Kind.INTS: (), Kind.MEMBERS: (), Kind.LONGS_BY_NAME: {}}
+
+
+def made(name: str, **fields: Any) -> StateEvent:
+    """An event of a type: the given fields, lists without elements, and None."""
+    kind = EVENT_TYPES[name].kind
+    values = {field.name: _EMPTY.get(field.kind) for field in fields_of(kind)}
+    event: StateEvent = kind(**(values | fields))
+    return event
+
+
+def field_of(name: str, column: str) -> Field | None:
+    """The field of a type of events that becomes a column, if any."""
+    return next((field for field in fields_of(EVENT_TYPES[name].kind) if field.column == column), None)
