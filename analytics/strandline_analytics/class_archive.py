@@ -1,4 +1,4 @@
-"""Decides where the JVM finds the classes that an earlier one has read, so that a session starts in half the time.
+"""Where the JVM finds the classes that an earlier one has read, so that a session starts in half the time.
 
 Spark reads thousands of classes from some 280 jars before it answers, checks each, and lays them out in memory. Java
 can keep the outcome in a file (JEP 350). It is made when somebody asks for it (`make_archive`), because it takes a

@@ -1,4 +1,4 @@
-"""Decides what PySpark asks the JVM only once: which classes stand behind the names that it uses for every column.
+"""What PySpark asks the JVM only once: which classes stand behind the names that it uses for every column.
 
 For each call of a function PySpark asks the JVM what its name means, and the JVM looks for a class of that name in
 every jar of its class path, first by itself and then in each imported package. The statistics make some thousand

@@ -1,4 +1,4 @@
-"""Decides which words of an embedded Spark reach the terminal: all of its stderr but greetings that say nothing.
+"""Which words of an embedded Spark reach the terminal: all of its stderr but greetings that say nothing.
 
 The JVM prints them whatever its logging is set to, and its workers print through it, so they are taken out on the way.
 

@@ -1,4 +1,4 @@
-"""Decides what a statistic is asked about: the window, the hours it falls into, and what is added up.
+"""What a statistic is asked about: the window, the hours it falls into, and what is added up.
 
 Invariant: windows are half-open, [start, end) in microseconds since 1970, and lie side by side from the start of the
 scope; a statistic over one window is the case of a step as long as the scope.

@@ -1,4 +1,4 @@
-"""Decides how a Spark session of ours is set up, and is the only place that makes one.
+"""How a Spark session of ours is set up, and is the only place that makes one.
 
 Invariant: times are UTC, integers that overflow are errors (ANSI); an embedded run opens no port and needs no cluster
 and no network, and in a session that others prepared nothing else that they have set is changed.

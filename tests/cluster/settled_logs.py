@@ -1,4 +1,4 @@
-"""Decides whether a topic is whole again after faults: criterion G2 of RELIABILITY.md#the-criteria.
+"""Whether a topic is whole again after faults: criterion G2 of RELIABILITY.md#the-criteria.
 
 Invariant: equality is judged from the bytes in the data directories, not from what nodes say of them.
 """

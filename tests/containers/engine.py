@@ -1,4 +1,4 @@
-"""Decides where the container engine of these tests comes from: the one that answers, or one that we start.
+"""Where the container engine of these tests comes from: the one that answers, or one that we start.
 
 Invariant: what was started here is stopped here; an engine that was there before is left as it was. A machine that
 can have none says why in one sentence.

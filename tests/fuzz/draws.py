@@ -1,4 +1,4 @@
-"""Decides how plain bytes become choices, so that one input means the same to hypothesis, to Atheris and as a file.
+"""How plain bytes become choices, so that one input means the same to hypothesis, to Atheris and as a file.
 
 Invariant: the same bytes give the same choices for ever; bytes that have run out read as zeros, the plainest choice.
 """

@@ -1,4 +1,4 @@
-"""Decides when two outputs say the same: equal but for offsets, times, ids, epochs of nodes, and ports.
+"""When two outputs say the same: equal but for offsets, times, ids, epochs of nodes, and ports.
 
 Invariant: which fields there are, every name, error and sentence must be equal; only values that differ from run to
 run are blanked, each to a word that says its kind.

@@ -1,4 +1,4 @@
-"""Decides which events an explanation is made from, and asks Spark for them.
+"""Which events an explanation is made from, and asks Spark for them.
 
 Invariant: looks at replicas, the large part of an export, are read for the moments around the question only.
 """

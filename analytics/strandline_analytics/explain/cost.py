@@ -1,4 +1,4 @@
-"""Decides what a decision cost, as far as events tell it: who waited and for how long, what was cut, and of whom.
+"""What a decision cost, as far as events tell it: who waited and for how long, what was cut, and of whom.
 
 Records wait while they are in the leader's log and the high watermark stands below them. A cut is told with the part of
 it that lay below the replica's own HW (committed) and the part below the offset that clients had been acknowledged,

@@ -1,4 +1,4 @@
-"""Decides what an explanation is made of: links in the order of time, what is missing, and what it cost.
+"""What an explanation is made of: links in the order of time, what is missing, and what it cost.
 
 Invariant: a link exists only where an event tells it; what is missing is named in ``missing`` and never made up.
 """

@@ -1,4 +1,4 @@
-"""Decides how one stall of the high watermark is told: the last move, the first record that waited, who held it up,
+"""How one stall of the high watermark is told: the last move, the first record that waited, who held it up,
 what was decided meanwhile, and what ended it.
 
 Invariant: episodes and blockers are those of S18, never found anew; below the minimum ISR nobody is blamed.

@@ -1,4 +1,4 @@
-"""Decides how a question is answered at once: which files, which window, the rows of each statistic in a fixed order.
+"""How a question is answered at once: which files, which window, the rows of each statistic in a fixed order.
 
 Invariant: nothing is written; the same input and question give the same rows in the same order.
 """

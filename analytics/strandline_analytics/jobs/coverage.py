@@ -1,4 +1,4 @@
-"""Decides how much of an hour is there, and whether it is over: closed, closed_incomplete or open.
+"""How much of an hour is there, and whether it is over: closed, closed_incomplete or open.
 
 An hour of a cluster is *closed* when the numbers of every emitter that was alive in it run without a hole up to the
 first one after the hour, or up to the end that the emitter told. It is *open* while an emitter has not yet been heard

@@ -1,4 +1,4 @@
-"""Decides which files tell how complete an hour is, and which files and rows its results follow from.
+"""Which files tell how complete an hour is, and which files and rows its results follow from.
 
 The results of an hour are computed from transitions of a day before it, samples of ten minutes before it, and the first
 minute of transitions after it: there stand the snapshot that proves that nothing before it is missing, and what nodes

@@ -1,4 +1,4 @@
-"""Decides how it is known what was written of an hour, and from which files: one small JSON file for hour and cluster.
+"""How it is known what was written of an hour, and from which files: one small JSON file for hour and cluster.
 
 It lies beside the results, in ``_written/dt=.../hr=.../cluster=ID.json``, and is written after them: an hour whose
 statistics all stand in it with one version of the code is whole. An hour is computed again when its files, or the code,

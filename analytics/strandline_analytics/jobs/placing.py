@@ -1,4 +1,4 @@
-"""Decides how rows come to their place: one file for an hour and cluster, complete or not there, replaced at once.
+"""How rows come to their place: one file for an hour and cluster, complete or not there, replaced at once.
 
 Spark writes into ``_unfinished``, which no reader of Spark looks at; then each file is moved over the one that it
 replaces. A directory of this machine renames, which is atomic; an object store copies, and the object appears whole.

@@ -1,4 +1,4 @@
-"""Decides what a batch run writes: the results of closed hours, each hour replaced as a whole, and nothing else.
+"""What a batch run writes: the results of closed hours, each hour replaced as a whole, and nothing else.
 
 Results lie under ``OUTPUT/results/stat=s10/dt=2026-11-21/hr=14/cluster=ID/rows.parquet``, one row per group; another
 grouping than by partition has a folder of its own (``results_by_topic``, ``results_by_cluster``). ``cluster`` repeats

@@ -1,4 +1,4 @@
-"""Decides what `_schema.md` beside results says: every column of every statistic, with its unit and meaning.
+"""What `_schema.md` beside results says: every column of every statistic, with its unit and meaning.
 
 Invariant: derived from the declarations alone, so it cannot say anything else than the files.
 """

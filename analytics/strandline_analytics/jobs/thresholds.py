@@ -1,4 +1,4 @@
-"""Decides what `under_min_ms>0` means: a column of a statistic, a unit, a comparison, a number.
+"""What `under_min_ms>0` means: a column of a statistic, a unit, a comparison, a number.
 
 Declared columns are in microseconds (`_us`); a condition may name the same column in milliseconds (`_ms`) or seconds
 (`_s`). `s10.under_min_ms>0` names the statistic as well.

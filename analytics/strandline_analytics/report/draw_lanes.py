@@ -1,4 +1,4 @@
-"""Decides how a partition's picture looks: lanes of replicas, markers, curves of LEO and HW, one time axis for all.
+"""How a partition's picture looks: lanes of replicas, markers, curves of LEO and HW, one time axis for all.
 
 Pure: a `Picture` in, a `Drawing` out.
 

@@ -1,4 +1,4 @@
-"""Decides how a figure's course over the window is drawn beside its table: bars, and gaps where nothing is known.
+"""How a figure's course over the window is drawn beside its table: bars, and gaps where nothing is known.
 
 Pure: values in, a `Drawing` out. Invariant: null is no bar, zero is a bar of no height on the base line.
 """

@@ -1,4 +1,4 @@
-"""Decides which moments make up a failover: the last heartbeat and the fence of the old leader, the decision, the new
+"""Which moments make up a failover: the last heartbeat and the fence of the old leader, the decision, the new
 leader's first word.
 
 Times are the controller's: fence and decision are its own events, and the new leader's word is put into its time by

@@ -1,4 +1,4 @@
-"""Decides what a report asks Spark: transitions and stalls once, each statistic twice, samples of what is drawn.
+"""What a report asks Spark: transitions and stalls once, each statistic twice, samples of what is drawn.
 
 Invariant: the only file of the report that knows Spark. Silver tables are shared by all questions; statistics are asked
 for together (`stats.together`).

@@ -1,4 +1,4 @@
-"""Decides what an incident is: a chain of shrinks (S17) with the elections and stalls around it, or those on their own.
+"""What an incident is: a chain of shrinks (S17) with the elections and stalls around it, or those on their own.
 
 Chains are those that Spark found, never found anew. A leader change belongs to the chain that it is at most G from; a
 stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What somebody

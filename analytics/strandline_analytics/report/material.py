@@ -1,4 +1,4 @@
-"""Decides what a report is made from: everything that left Spark for it, and nothing of Spark itself.
+"""What a report is made from: everything that left Spark for it, and nothing of Spark itself.
 
 Invariant: the page is a function of this material alone, so it can be made, tested and looked at without a JVM.
 """

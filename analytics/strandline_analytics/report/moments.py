@@ -1,4 +1,4 @@
-"""Decides how a moment is written on the page: RFC 3339 in UTC, to the millisecond."""
+"""How a moment is written on the page: RFC 3339 in UTC, to the millisecond."""
 
 from __future__ import annotations
 

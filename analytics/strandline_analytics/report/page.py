@@ -1,4 +1,4 @@
-"""Decides what stands on the page, and makes the one file of it: material in, HTML out.
+"""What stands on the page, and makes the one file of it: material in, HTML out.
 
 Invariant: the file loads nothing from outside itself, and every figure on it is in the material.
 """

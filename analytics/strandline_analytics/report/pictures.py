@@ -1,4 +1,4 @@
-"""Decides what the lanes of a partition show: who was a member when, who led, how far the log and its HW had come.
+"""What the lanes of a partition show: who was a member when, who led, how far the log and its HW had come.
 
 No Spark and no drawing here: events in, spans and curves out.
 

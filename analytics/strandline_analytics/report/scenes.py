@@ -1,4 +1,4 @@
-"""Decides what of an incident is drawn: which of its partitions, and from when to when.
+"""What of an incident is drawn: which of its partitions, and from when to when.
 
 Invariant: what is not drawn is counted by whoever shows the drawings.
 """

@@ -1,4 +1,4 @@
-"""Decides what a drawing is made of: a few shapes in a rectangle, drawn by `templates/drawing.svg.j2`.
+"""What a drawing is made of: a few shapes in a rectangle, drawn by `templates/drawing.svg.j2`.
 
 Invariant: shapes name classes, never colours; the page's style sheet knows the colours of light, dark and paper.
 """

@@ -1,4 +1,4 @@
-"""Decides how a statistic's result stands on the page: which columns, which rows first, in which units, with which bar.
+"""How a statistic's result stands on the page: which columns, which rows first, in which units, with which bar.
 
 Invariant: a column leads to the place where its declaration is written; rows that are left out are counted.
 """

@@ -1,4 +1,4 @@
-"""Decides the first sentence of a report: was anything lost, does anything stand open, and how much of it is known.
+"""The first sentence of a report: was anything lost, does anything stand open, and how much of it is known.
 
 Invariant: nothing is called fine that is not known; a figure of the sentence is one of the page's own.
 """

@@ -1,4 +1,4 @@
-"""Decides which exported files are new, and reads the rows of them that a watch needs.
+"""Which exported files are new, and reads the rows of them that a watch needs.
 
 Every file is read once, when it first appears; a file appears whole (`strandline.export.layout`). At the first look the
 newest hours are read, since each begins with snapshots of everything.

@@ -1,4 +1,4 @@
-"""Decides how a question becomes Spark work in the worker thread, and how that work is interrupted.
+"""How a question becomes Spark work in the worker thread, and how that work is interrupted.
 
 Everything here but `interrupt` and `look` runs in the one worker thread, with the job's id as tag of its Spark jobs.
 Tables over the same files are opened once and kept until a question needs other files.

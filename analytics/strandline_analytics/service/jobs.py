@@ -1,4 +1,4 @@
-"""Decides in which order work is done in the one worker thread, how much may wait, and how it is given up.
+"""In which order work is done in the one worker thread, how much may wait, and how it is given up.
 
 The queue belongs to the event loop; only ``Job.work`` runs in the worker thread. It knows nothing of Spark: whoever
 makes the queue says how work under way is interrupted.

@@ -1,4 +1,4 @@
-"""Decides what the newest events say of each partition, without Spark and without history.
+"""What the newest events say of each partition, without Spark and without history.
 
 Decisions of the controller are ordered by (partition epoch, position in the metadata log); looks of a leader count
 while its epoch is the newest that is known. What arrives late and is older changes nothing, so files may be read in any

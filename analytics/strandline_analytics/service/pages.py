@@ -1,4 +1,4 @@
-"""Decides how an answer is cut into pages, and which answers are kept so that the next page costs nothing.
+"""How an answer is cut into pages, and which answers are kept so that the next page costs nothing.
 
 A token names the question, the input it was answered from, and the next row. Pages of one answer are from one
 computation: where it is no longer kept, it is computed anew, but only from the very same files.

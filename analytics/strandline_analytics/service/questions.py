@@ -1,4 +1,4 @@
-"""Decides what a request asks, and refuses one that cannot be meant.
+"""What a request asks, and refuses one that cannot be meant.
 
 Invariant: nothing behind this file sees a request; what it gives is complete and in range.
 """

@@ -1,4 +1,4 @@
-"""Decides how a call that cannot be answered is refused: which field, by which rule, and what to do.
+"""How a call that cannot be answered is refused: which field, by which rule, and what to do.
 
 Invariant: every refusal carries the three apart from its sentence, so that programs need not read the sentence.
 """

@@ -1,4 +1,4 @@
-"""Decides what is told of runs, and for how long.
+"""What is told of runs, and for how long.
 
 Invariant: a run is told from when it was submitted until ``kept`` others have ended after it.
 """

@@ -1,4 +1,4 @@
-"""Decides what can be set on the analytics server.
+"""What can be set on the analytics server.
 
 Invariant: settings are frozen and read once, by whoever starts the process.
 """

@@ -1,4 +1,4 @@
-"""Decides how rows of Spark and moments become messages.
+"""How rows of Spark and moments become messages.
 
 Invariant: a null is left out, never sent as 0; the kind of a value is that of its column, whatever Python made of it.
 """

@@ -1,4 +1,4 @@
-"""Decides when the input is looked at for whoever watches partitions, and what each of them is told.
+"""When the input is looked at for whoever watches partitions, and what each of them is told.
 
 One look serves all watchers; looks are ``poll_s`` apart at least, and there are none while nobody watches. A watcher
 that is slow misses intermediate states, never the last one: what it is told is compared with what it was told last.

@@ -1,4 +1,4 @@
-"""Decides what an emitter's clock must be corrected by, where times of two clocks meet.
+"""What an emitter's clock must be corrected by, where times of two clocks meet.
 
 The controller measures the clocks of nodes on heartbeats: CLOCK_SAMPLE has offset_us, node's clock - controller's, and
 err_us, at most half of the round trip. A node's time minus the offset is the controller's time, within +- err_us.

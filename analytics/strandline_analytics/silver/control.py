@@ -1,4 +1,4 @@
-"""Decides which state the control plane had when: leader, ISR, minimum, replicas, as step functions over time.
+"""Which state the control plane had when: leader, ISR, minimum, replicas, as step functions over time.
 
 Sources: only rows of the controller; the leader's echoes add detail elsewhere but never a state of their own.
 Order is that of partition epochs and of the metadata log, never that of clocks; time is corrected along it so that it

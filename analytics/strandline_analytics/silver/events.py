@@ -1,4 +1,4 @@
-"""Decides which rows are events: each identity once, and never two stories under one identity.
+"""Which rows are events: each identity once, and never two stories under one identity.
 
 The identity is (cluster_id, node_id, incarnation, seq); it is unique by construction, for an emitter numbers its events
 without gaps. Removing doubles is therefore exact, and not a repair of a bad join.

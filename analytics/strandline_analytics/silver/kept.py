@@ -1,4 +1,4 @@
-"""Decides how a table is kept that many queries read: made when first asked for, its origin out of their plans.
+"""How a table is kept that many queries read: made when first asked for, its origin out of their plans.
 
 Spark keeps what is cached, but plans of all that reads it go on naming everything that led to it. Silver tables stand
 on one another, so Catalyst would spend more on analysing a small query than the query takes. Here the plan of a kept

@@ -1,4 +1,4 @@
-"""Decides when a replica was out of the ISR: from the commit of its removal to the commit of its return.
+"""When a replica was out of the ISR: from the commit of its removal to the commit of its return.
 
 Invariant: a stay outside survives changes of the leader, for it is told by the ISR alone; it ends as ``rejoined``, as
 ``reassigned`` when the partition is no longer placed on the node, or as ``unknown`` where transitions were lost.

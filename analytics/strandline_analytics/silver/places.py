@@ -1,4 +1,4 @@
-"""Decides how millions of rows are told apart while they are worked on: by a number, in place of names.
+"""How millions of rows are told apart while they are worked on: by a number, in place of names.
 
 A sample says in three names which partition it is of: cluster, topic id, partition. To carry, sort and compare these
 costs more than the figures do. Rows of samples are therefore told apart by a hash of the names, and results are given

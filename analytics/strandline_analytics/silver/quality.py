@@ -1,4 +1,4 @@
-"""Decides how a reader is warned: what was wrong with the input of each group and window, as counts.
+"""How a reader is warned: what was wrong with the input of each group and window, as counts.
 
 - ``n_zombie``: samples of a leader whose term was over; excluded.
 - ``n_duplicate``: further copies of events; removed.

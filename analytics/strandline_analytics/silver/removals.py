@@ -1,4 +1,4 @@
-"""Decides what is known of each removal from an ISR: when, who, by whom, for what cause, and how far it had come.
+"""What is known of each removal from an ISR: when, who, by whom, for what cause, and how far it had come.
 
 The controller's row says that it happened and when; the leader's echo of the same partition epoch alone knows how far
 the removed replica had come (`strandline.export.schema`). One row comes of both.

@@ -1,4 +1,4 @@
-"""Decides what statistics may read: the silver tables, made once and shared by all.
+"""What statistics may read: the silver tables, made once and shared by all.
 
 Invariant: what stands in `Silver.control` and `Silver.changes` never comes from samples; a statistic of the ISR reads
 transitions only, because samples are the first to be dropped.

@@ -1,4 +1,4 @@
-"""Decides which exported files are read for a question: by cluster, dataset and hour, from their paths alone.
+"""Which exported files are read for a question: by cluster, dataset and hour, from their paths alone.
 
 Invariant: a file that is not needed is not opened, nor is its manifest; the same files give the same ``input_hash``,
 wherever they lie and in whatever order they are named.

@@ -1,4 +1,4 @@
-"""Decides what is counted of every emitter and hour: which numbers are there, which it told of, what nobody knows.
+"""What is counted of every emitter and hour: which numbers are there, which it told of, what nobody knows.
 
 An emitter numbers its events over both datasets. Files of samples whose manifests tell their numbers are not opened.
 

@@ -1,4 +1,4 @@
-"""Decides which files may hold an event that another one holds too, so that nobody looks for doubles in the others.
+"""Which files may hold an event that another one holds too, so that nobody looks for doubles in the others.
 
 An emitter numbers its events without gaps and a file holds a number once, so two files share an event only if they say
 that they hold numbers of one incarnation from overlapping ranges: a compaction and what it was made of, or a copy.

@@ -1,4 +1,4 @@
-"""Decides which rows of an export a question is answered from, and makes silver tables of them.
+"""Which rows of an export a question is answered from, and makes silver tables of them.
 
 Read are the hours of the window and, before them, as much as a state at its start can depend on: transitions of
 `TRANSITIONS_BEFORE_H` hours (every hour begins with a snapshot; stays and flaps reach further back), samples of the

@@ -1,4 +1,4 @@
-"""Decides what is wrong with files before anybody reads their rows: sizes, ends, names and manifests.
+"""What is wrong with files before anybody reads their rows: sizes, ends, names and manifests.
 
 What makes an answer wrong is refused (a file that is not whole); what only has to be known is a notice: doubles that
 silver removes, files without proof, columns of a newer version that nobody reads.

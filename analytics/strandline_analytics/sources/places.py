@@ -1,4 +1,4 @@
-"""Decides how files are listed and read before Spark reads them: directories of this machine, or what Hadoop reaches.
+"""How files are listed and read before Spark reads them: directories of this machine, or what Hadoop reaches.
 
 Invariant: hidden files, whose names begin with a dot, are unfinished and are never listed.
 """

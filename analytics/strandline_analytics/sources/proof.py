@@ -1,4 +1,4 @@
-"""Decides whether files still hold what their manifests prove: by the hash of their bytes, which Spark's tasks compute.
+"""Whether files still hold what their manifests prove: by the hash of their bytes, which Spark's tasks compute.
 
 No other question compares hashes, for it would read every byte of every file a second time: a size tells of files that
 are not whole, and only a change that keeps the size needs this.

@@ -1,4 +1,4 @@
-"""Decides how a question that cannot be answered is told: what is wrong, by which rule, and what to do next.
+"""How a question that cannot be answered is told: what is wrong, by which rule, and what to do next.
 
 Invariant: whoever shows these errors shows their text alone; it names the file or the argument.
 """

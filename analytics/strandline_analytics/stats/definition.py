@@ -1,4 +1,4 @@
-"""Decides what a statistic is: its name, what its columns mean, and the columns that stand in every result.
+"""What a statistic is: its name, what its columns mean, and the columns that stand in every result.
 
 Invariant: a result has a row for every group and window of the scope, has the columns it declares and no others, and a
 value that nothing was known about is null, never 0 (STATISTICS.md#conventions). Coverage is within 0 and 1.

@@ -1,4 +1,4 @@
-"""Decides what a percentile of plain durations is: nearest rank, the value at position ceil(p * n) in order.
+"""What a percentile of plain durations is: nearest rank, the value at position ceil(p * n) in order.
 
 Exact and one of the values; null where there is none. Groups are small: events, not samples.
 """

@@ -1,4 +1,4 @@
-"""Decides how several statistics are asked for at once: while some are carried out, the next one is planned.
+"""How several statistics are asked for at once: while some are carried out, the next one is planned.
 
 To plan a query takes one thread of Spark's driver, and on what fits one report as long as carrying it out.
 

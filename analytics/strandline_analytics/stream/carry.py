@@ -1,4 +1,4 @@
-"""Decides what is kept of everything before the windows that are still open, and how it stands in the state store.
+"""What is kept of everything before the windows that are still open, and how it stands in the state store.
 
 Invariant: what is written is read back the same; its size grows with replicas, leader epochs and stalls that go on, not
 with time.

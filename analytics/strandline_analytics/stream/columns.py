@@ -1,4 +1,4 @@
-"""Decides which columns live rows have: those of the five statistics side by side, absent ones null.
+"""Which columns live rows have: those of the five statistics side by side, absent ones null.
 
 Invariant: a column has the name, the type and the default that its statistic declares for the batch.
 """

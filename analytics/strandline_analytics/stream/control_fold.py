@@ -1,4 +1,4 @@
-"""Decides the state of a partition from the controller's rows, in their own order, from where the last window ended.
+"""The state of a partition from the controller's rows, in their own order, from where the last window ended.
 
 Order is that of partition epochs and of the metadata log; time is corrected along it. A row that was folded never comes
 again, so what is kept of all before is one `Held`.

@@ -1,4 +1,4 @@
-"""Decides in which window each thing is counted: intervals in every window they touch, moments in the one of theirs.
+"""In which window each thing is counted: intervals in every window they touch, moments in the one of theirs.
 
 Invariant: what was counted in a window before it was closed is not counted again; the moves that are kept are those of
 before the first open window.

@@ -1,4 +1,4 @@
-"""Decides how exported files become the stream that the machine is fed with: which rows, keyed how, at which time.
+"""How exported files become the stream that the machine is fed with: which rows, keyed how, at which time.
 
 An event's time for the watermark is its own, but not later than a minute after its file was written: the watermark
 follows the newest time of all, so one node whose clock runs fast would close everybody's windows.

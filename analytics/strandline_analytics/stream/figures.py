@@ -1,4 +1,4 @@
-"""Decides what is counted in a window, and how a window's counts become the values of a row.
+"""What is counted in a window, and how a window's counts become the values of a row.
 
 Invariant: an interval is cut at the borders of windows and each piece counted once; integers stay integers, and the two
 quotients are those of the batch to the last bit.

@@ -1,4 +1,4 @@
-"""Decides how the live statistics are run: what is asked for, and the query that it becomes.
+"""How the live statistics are run: what is asked for, and the query that it becomes.
 
 Invariant: everything that a restart needs is in the checkpoint; the same checkpoint goes with the same results folder.
 """

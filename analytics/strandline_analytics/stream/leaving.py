@@ -1,4 +1,4 @@
-"""Decides what is kept when windows were closed: which events still count, and what stands for all the others.
+"""What is kept when windows were closed: which events still count, and what stands for all the others.
 
 Invariant: folding what is kept and the events that stay tells of open windows what folding everything would.
 """

@@ -1,4 +1,4 @@
-"""Decides which windows of a partition are closed, what their rows say, and what is kept for the open ones.
+"""Which windows of a partition are closed, what their rows say, and what is kept for the open ones.
 
 `settle` is a pure function: what was kept and the events since go in, rows and what is to be kept come out. It does not
 matter how events were cut into calls, as long as none comes after the window that it belongs to was closed.

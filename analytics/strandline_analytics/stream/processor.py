@@ -1,4 +1,4 @@
-"""Decides how the machine runs inside Structured Streaming: state per partition of the log, woken by event-time timers.
+"""How the machine runs inside Structured Streaming: state per partition of the log, woken by event-time timers.
 
 Invariant: nothing is decided here; what the machine keeps goes into the state store, and what it says goes out.
 """

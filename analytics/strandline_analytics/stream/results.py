@@ -1,4 +1,4 @@
-"""Decides where live rows lie and which of them count: one folder per micro-batch, and the last word on each window.
+"""Where live rows lie and which of them count: one folder per micro-batch, and the last word on each window.
 
     OUT/final=true/batch=17/…parquet       rows of closed windows; told once
     OUT/final=false/batch=17/…parquet      rows of open windows, as they stood at that batch

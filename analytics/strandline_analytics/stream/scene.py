@@ -1,4 +1,4 @@
-"""Decides what the events of open windows and what was kept of all before tell together.
+"""What the events of open windows and what was kept of all before tell together.
 
 Invariant: a scene is made anew from the same carry and the same events, however often and in whatever order they came.
 """

@@ -1,4 +1,4 @@
-"""Decides which stalls of the high watermark there are, and whether all is known of each.
+"""Which stalls of the high watermark there are, and whether all is known of each.
 
 A stall is told by one HW of one leader: from when records above it were first seen, or from the advance to it, until
 the advance from it, the end of the epoch, or the end of what is known. Who held it up is told by its last look, so a

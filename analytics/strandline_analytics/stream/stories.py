@@ -1,4 +1,4 @@
-"""Decides what the machine needs of an event, and that each event is told once.
+"""What the machine needs of an event, and that each event is told once.
 
 An event comes as a story: a JSON object with the columns of `FIELDS` that are not null, and ``digest``, which differs
 where any column differs.

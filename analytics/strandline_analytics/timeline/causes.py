@@ -1,4 +1,4 @@
-"""Decides what a cause of the export means to people: whether somebody asked for it, what it says, and what to do next.
+"""What a cause of the export means to people: whether somebody asked for it, what it says, and what to do next.
 
 Imports no Spark. Next steps lead to headings of docs/OPERATIONS.md.
 

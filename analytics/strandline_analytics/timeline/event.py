@@ -1,4 +1,4 @@
-"""Decides what one event of a timeline is once it has left Spark; imports no Spark.
+"""What one event of a timeline is once it has left Spark; imports no Spark.
 
 Invariant: ``fields`` has what the row carried beside the envelope, without nulls; what is absent stays absent.
 """

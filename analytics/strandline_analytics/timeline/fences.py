@@ -1,4 +1,4 @@
-"""Decides which fence a change of leader followed from.
+"""Which fence a change of leader followed from.
 
 Invariant: both are the controller's events, compared by its clock; a fence may stand in the very decision.
 """

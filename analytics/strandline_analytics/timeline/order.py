@@ -1,4 +1,4 @@
-"""Decides the order of events, and their time, where several clocks wrote them.
+"""The order of events, and their time, where several clocks wrote them.
 
 Within a partition, the controller's rows stand in the order of partition epochs; a row of a node stands after the
 newest decision that its writer knew (its own partition epoch, or the first one of its leader epoch) and, among the rows

@@ -1,4 +1,4 @@
-"""Decides which events a timeline shows: of which partitions, nodes and types, in which window.
+"""Which events a timeline shows: of which partitions, nodes and types, in which window.
 
 Invariant: what is left out is left out after the order was made, so a filter never changes the order of what stays.
 """

@@ -1,4 +1,4 @@
-"""Decides what a stall of the high watermark is once it has left Spark; imports no Spark.
+"""What a stall of the high watermark is once it has left Spark; imports no Spark.
 
 Invariant: episodes are found by S18 alone; nothing here joins or cuts them.
 """

@@ -1,4 +1,4 @@
-"""Decides what a partition's state was when, from its events: leader, ISR, replicas, and which nodes were down.
+"""What a partition's state was when, from its events: leader, ISR, replicas, and which nodes were down.
 
 The same step functions as `silver.control`, made from events that have left Spark already; for pictures and chains of
 a few partitions, never for figures.

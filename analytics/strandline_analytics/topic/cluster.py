@@ -1,4 +1,4 @@
-"""Decides what is asked of the cluster before anything is read: the topic's id, and the extent of each partition.
+"""What is asked of the cluster before anything is read: the topic's id, and the extent of each partition.
 
 Invariant: an extent ends at the HW that the partition's leader tells to clients, so nothing uncommitted is planned.
 """

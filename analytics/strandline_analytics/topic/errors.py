@@ -1,4 +1,4 @@
-"""Decides how a reader of a topic hears what is wrong: the option that it set, what was found, and what helps.
+"""How a reader of a topic hears what is wrong: the option that it set, what was found, and what helps.
 
 Invariant: the message begins with the option's name as the user spells it.
 """

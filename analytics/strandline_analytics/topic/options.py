@@ -1,4 +1,4 @@
-"""Decides which options the source takes, what they mean, and what stands where one is left out.
+"""Which options the source takes, what they mean, and what stands where one is left out.
 
 Those that Kafka's Spark source has as well are spelled as there: ``startingOffsets`` and ``endingOffsets`` take
 ``earliest``, ``latest`` or JSON by topic and partition, where -2 is earliest and -1 is latest. Names count in any case,

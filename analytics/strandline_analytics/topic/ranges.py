@@ -1,4 +1,4 @@
-"""Decides what is read of each partition: from which offset to before which, in how many pieces, how much at once.
+"""What is read of each partition: from which offset to before which, in how many pieces, how much at once.
 
 Invariant: ranges lie within what a consumer may see, [log start, HW); pieces of a partition lie side by side and
 together are the whole range; a stream's end never goes back.

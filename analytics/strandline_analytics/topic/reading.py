@@ -1,4 +1,4 @@
-"""Decides how a worker reads one range: with the client that everybody uses, which follows a leader that moves.
+"""How a worker reads one range: with the client that everybody uses, which follows a leader that moves.
 
 Invariant: exactly the offsets of the range come out, in order, each once; a range that cannot be read to its end is
 an error and never a shorter answer.

@@ -1,4 +1,4 @@
-"""Decides how Spark meets a topic: one Spark partition per log partition and range, a stream's offsets are log offsets.
+"""How Spark meets a topic: one Spark partition per log partition and range, a stream's offsets are log offsets.
 
 Invariant: a stream's offset names the topic's id, so that a topic that was deleted and created again under the same
 name is noticed instead of continued in the middle.

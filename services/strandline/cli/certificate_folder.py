@@ -1,4 +1,4 @@
-"""Decides how the certificates of a cluster lie on a disk: a folder for each holder, named as Kubernetes names them.
+"""How the certificates of a cluster lie on a disk: a folder for each holder, named as Kubernetes names them.
 
 Invariant: nothing that exists is written over, except by a renewal, which replaces a certificate and its key and
 leaves no moment without either. Keys are readable by their owner alone.

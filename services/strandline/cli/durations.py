@@ -1,4 +1,4 @@
-"""Decides how a length of time is written on the command line: `250ms`, `10s`, `5m`, `1h30m`, `2d`.
+"""How a length of time is written on the command line: `250ms`, `10s`, `5m`, `1h30m`, `2d`.
 
 Invariant: a length has a unit, so that no option leaves anybody guessing between seconds, minutes and milliseconds.
 Settings of services are no options of commands: their names end with the unit (`session_timeout_ms`).

@@ -1,4 +1,4 @@
-"""Decides which certificates a cluster on one machine uses: its own authority's, made when they are first needed.
+"""Which certificates a cluster on one machine uses: its own authority's, made when they are first needed.
 
 Invariant: certificates name the cluster whose data lies beside them; those that exist are used as they are.
 

@@ -1,4 +1,4 @@
-"""Decides how a moment is written on the command line, and that it is UTC where nothing else is said.
+"""How a moment is written on the command line, and that it is UTC where nothing else is said.
 
 Invariant: the same words are the same moment in every command and on every machine; every command says on stderr which
 moment it understood.

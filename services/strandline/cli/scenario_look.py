@@ -1,4 +1,4 @@
-"""Decides what the styles of a drawn scenario look like on a terminal and in an SVG.
+"""What the styles of a drawn scenario look like on a terminal and in an SVG.
 
 Invariant: colour adds to the characters and replaces none: every record names its epoch, and the high watermark has a
 sign of its own.

@@ -1,4 +1,4 @@
-"""Decides how a film is played on a terminal: which key does what, and how long a frame stays.
+"""How a film is played on a terminal: which key does what, and how long a frame stays.
 
 Invariant: everything that is shown comes from the film and the drawing; this file knows keys, a clock and two panes.
 """

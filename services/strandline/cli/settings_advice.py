@@ -1,4 +1,4 @@
-"""Decides the advice on when to change each setting from its default.
+"""The advice on when to change each setting from its default.
 
 Invariant: every setting of every service has one sentence here, and every sentence belongs to a setting; a test
 compares, so that a new setting brings its advice with it.

@@ -1,4 +1,4 @@
-"""Decides how a service's settings are written as a table for docs/OPERATIONS.md.
+"""How a service's settings are written as a table for docs/OPERATIONS.md.
 
 Invariant: nothing in the table is written by hand but the advice; name, default, unit and meaning are the settings
 class's own.

@@ -1,4 +1,4 @@
-"""Decides when records become a batch: at ``batch_bytes``, after ``linger_ms``, or when somebody flushes.
+"""When records become a batch: at ``batch_bytes``, after ``linger_ms``, or when somebody flushes.
 
 Invariant: records of a partition leave in the order they came; what the buffers and everything on its way hold
 together never exceeds ``buffer_bytes`` by more than one record.

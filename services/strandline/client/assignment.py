@@ -1,4 +1,4 @@
-"""Decides which partitions a consumer reads: those it was assigned, and those that a whole topic is given later.
+"""Which partitions a consumer reads: those it was assigned, and those that a whole topic is given later.
 
 Invariant: a topic assigned as a whole is read as a whole. A partition that it is given later is read from its first
 record on, wherever the others began: everything in it was written after the assignment. With ``stop_at_end`` nothing

@@ -1,4 +1,4 @@
-"""Decides who owns the client's tasks: one owner per producer, consumer or admin, which ends them all.
+"""Who owns the client's tasks: one owner per producer, consumer or admin, which ends them all.
 
 Invariant: no task outlives its owner's `close`, and an unexpected error in one is never lost: the next call to the
 client raises it.

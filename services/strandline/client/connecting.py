@@ -1,4 +1,4 @@
-"""Decides whether a channel is connected before anything is entrusted to it.
+"""Whether a channel is connected before anything is entrusted to it.
 
 Invariant: "not connected" means that not a byte was sent; for a produce that is a definite outcome.
 """

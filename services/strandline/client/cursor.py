@@ -1,4 +1,4 @@
-"""Decides what one partition's fetch answers mean to a consumer: records, a wait, another leader, a lost place.
+"""What one partition's fetch answers mean to a consumer: records, a wait, another leader, a lost place.
 
 Invariant: what is given to the user has no gap and no overlap (P4): bytes are kept only if they hold the very
 offset that was asked for and are dense from there on; an answer from before a seek is dropped.

@@ -1,4 +1,4 @@
-"""Decides how records are deleted: by a request to each partition's leader, repeated until a leader answers.
+"""How records are deleted: by a request to each partition's leader, repeated until a leader answers.
 
 Invariant: a deletion that a leader refused for good, or that its replicas did not follow in time, is not repeated; it
 comes back with its refusal, because what was deleted cannot be brought back.

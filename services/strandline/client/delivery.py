@@ -1,4 +1,4 @@
-"""Decides what a batch in flight knows of itself, and how the sender of its records learns the outcome.
+"""What a batch in flight knows of itself, and how the sender of its records learns the outcome.
 
 Invariant: a batch ends exactly once; it may be reported as definitely not written only if no attempt was ever
 unaccounted for (P2).

@@ -1,4 +1,4 @@
-"""Decides how fetches reach one node: over one FetchStream from a leader, by long polls from a follower.
+"""How fetches reach one node: over one FetchStream from a leader, by long polls from a follower.
 
 Invariant: a partition that was named is answered once or the link breaks and says so; naming it again replaces
 the fetch under way, and answers to a replaced one are recognized by their number.

@@ -1,4 +1,4 @@
-"""Decides whom each partition is fetched from, and what happens after each answer.
+"""Whom each partition is fetched from, and what happens after each answer.
 
 Invariant: a cursor has at most one fetch under way, whose answer is the only one it takes; what is buffered in
 all cursors stays below ``buffer_bytes`` plus one answer each.

@@ -1,4 +1,4 @@
-"""Decides how the client learns of the cluster: it watches the controller, so a new leader is known at once.
+"""How the client learns of the cluster: it watches the controller, so a new leader is known at once.
 
 Invariant: there is always exactly one watch under way or about to be; every wait on what it brings has a
 deadline; while the controller is down the last view stays in use, and producing and consuming continue with it.

@@ -1,4 +1,4 @@
-"""Decides how an offset is found by time or as an end of the log: by asking each partition's leader until it answers.
+"""How an offset is found by time or as an end of the log: by asking each partition's leader until it answers.
 
 Invariant: an answer comes from the leader of the epoch that the question names, so a deposed leader's log is
 never taken for the log; "not settled yet" (KIP-207) is asked again, never guessed.

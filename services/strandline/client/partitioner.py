@@ -1,4 +1,4 @@
-"""Decides which partition a record goes to: by its key as Kafka's default does, or sticky without one.
+"""Which partition a record goes to: by its key as Kafka's default does, or sticky without one.
 
 Invariant: equal keys go to equal partitions as long as the number of partitions stays, and to the very
 partition that Kafka's Java client would choose.

@@ -1,4 +1,4 @@
-"""Decides where a consumer begins in each partition, and where it stops with ``stop_at_end``.
+"""Where a consumer begins in each partition, and where it stops with ``stop_at_end``.
 
 Invariant: ends are asked for before beginnings, so what is written after the consumer began is not waited for;
 a partition that nobody leads delays no other.

@@ -1,4 +1,4 @@
-"""Decides how batches reach one node: one long-lived ProduceStream, opened for the first and kept.
+"""How batches reach one node: one long-lived ProduceStream, opened for the first and kept.
 
 Invariant: every batch handed in is answered exactly once, by the node or with "lost"; one that was never written
 to the stream is reported as such, because that is a definite outcome (P2). A link that broke is never reused.

@@ -1,4 +1,4 @@
-"""Decides which settings a producer accepts, and what each is by default.
+"""Which settings a producer accepts, and what each is by default.
 
 Invariant: a setting that would break order or exactly-once producing is refused when the producer is made.
 """

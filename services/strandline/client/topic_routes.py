@@ -1,4 +1,4 @@
-"""Decides which partition's buffer a record goes to.
+"""Which partition's buffer a record goes to.
 
 Invariant: a partition has one buffer for as long as its topic lives, so that its records stay in order however
 often metadata changes.

@@ -1,4 +1,4 @@
-"""Decides what the client believes of the cluster: which topics there are, who leads what, where nodes are.
+"""What the client believes of the cluster: which topics there are, who leads what, where nodes are.
 
 Invariant: belief never goes back to an older reign of the controller, nor to an older leader epoch of a
 partition; a leader that a node named in a refusal counts until the controller names one at least as new.

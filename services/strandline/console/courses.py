@@ -1,4 +1,4 @@
-"""Decides how much of the past is kept for the lanes: the newest looks at a bounded number of partitions.
+"""How much of the past is kept for the lanes: the newest looks at a bounded number of partitions.
 
 Invariant: memory is bounded by ``most_partitions`` times ``most_samples``; the partitions that were looked at or in
 trouble last stay, the others are dropped first.

@@ -1,4 +1,4 @@
-"""Decides which requests are answered at all, and which of them may change something.
+"""Which requests are answered at all, and which of them may change something.
 
 Invariant: a change needs a form of our own (a token bound to a cookie that only this site gets), sent from our own
 origin, to a host name that is ours; each of the three alone would refuse a page of strangers.

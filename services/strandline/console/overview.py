@@ -1,4 +1,4 @@
-"""Decides the state of each partition: who leads, which replicas are in sync, how far each is, and how bad it is.
+"""The state of each partition: who leads, which replicas are in sync, how far each is, and how bad it is.
 
 Pure: a `Picture` in, rows out. Invariant: only what the present leader said in the present leader epoch counts as its
 measurement, so that a deposed leader's figures are never shown as the partition's.

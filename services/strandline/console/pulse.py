@@ -1,4 +1,4 @@
-"""Decides when browsers are notified of something new: at once after a rest, and never more often than they can see.
+"""When browsers are notified of something new: at once after a rest, and never more often than they can see.
 
 Invariant: there is no queue. A waiting browser gets the newest version there is; what came in between is skipped.
 """

@@ -1,4 +1,4 @@
-"""Decides which pages there are and what each shows; the same function serves a whole page and its live parts.
+"""Which pages there are and what each shows; the same function serves a whole page and its live parts.
 
 Invariant: making a page asks nobody; everything on it is in the picture that all browsers share.
 """

@@ -1,4 +1,4 @@
-"""Decides which partitions the table shows: what is filtered, in which order, which page of it.
+"""Which partitions the table shows: what is filtered, in which order, which page of it.
 
 Pure. Invariant: a query that makes no sense is answered with the default, never with an error; the number of rows on
 a page is bounded whatever is asked.

@@ -1,4 +1,4 @@
-"""Decides what the console calls a transition, by comparing what the controller sent before and after.
+"""What the console calls a transition, by comparing what the controller sent before and after.
 
 The public API returns states, not causes. So a transition here has what was *seen* beside it, for instance that the
 removed replica's last fetch was old; the cause itself is in the analytics report.

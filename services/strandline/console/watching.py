@@ -1,4 +1,4 @@
-"""Decides how the console learns of the cluster: from the controller by a watch, from every node at intervals.
+"""How the console learns of the cluster: from the controller by a watch, from every node at intervals.
 
 All browsers share it. Invariant: at most one look at a node is under way, each with a deadline; a node that holds many
 partitions is looked at less often, so that it describes at most 1,000 replicas a second for us; a node that does not

@@ -1,4 +1,4 @@
-"""Decides how a closed hour's many small files become one: the same rows, doubles removed, sorted again.
+"""How a closed hour's many small files become one: the same rows, doubles removed, sorted again.
 
 Invariant: at every moment each row is in at least one file that has a manifest. The new file and its manifest are in
 place before the old ones are deleted; a compaction that is cut off leaves doubles, never holes, and is simply repeated.

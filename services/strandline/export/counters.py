@@ -1,4 +1,4 @@
-"""Decides what is counted of an export and under which names, for the metrics endpoint and for log lines.
+"""What is counted of an export and under which names, for the metrics endpoint and for log lines.
 
 The names of `ExportCounters` are those of the metrics, without the prefix `PREFIX`. What ends in ``_total`` only grows
 within a process.

@@ -1,4 +1,4 @@
-"""Decides how a file comes to its place whole: a directory of this machine, or any filesystem that Arrow reaches.
+"""How a file comes to its place whole: a directory of this machine, or any filesystem that Arrow reaches.
 
 A destination is named by a path or by a URI. ``s3://bucket/prefix?endpoint_override=host:port&scheme=http`` goes to
 an S3-compatible store with credentials from the environment, other schemes to `pyarrow.fs`, and what Arrow does not

@@ -1,4 +1,4 @@
-"""Decides when rows become a file, and what happens when its destination does not take it.
+"""When rows become a file, and what happens when its destination does not take it.
 
 A file holds one dataset and one hour of one incarnation. It ends at the end of the hour, after `roll_us`, or at
 `max_bytes`. A file that cannot be placed waits in memory, encoded, and is tried again; when too many wait, the oldest

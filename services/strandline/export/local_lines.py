@@ -1,4 +1,4 @@
-"""Decides what a data directory keeps of its own events: the transitions, as JSON lines, in two files at most.
+"""What a data directory keeps of its own events: the transitions, as JSON lines, in two files at most.
 
 For people and for `strandline demo`; the files for analysis are `files.py`'s. Samples are left out: they would push
 what happened out of the two files within minutes.

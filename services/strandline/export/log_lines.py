@@ -1,4 +1,4 @@
-"""Decides which decisions of replication are also lines of the log, and in which words: one line each.
+"""Which decisions of replication are also lines of the log, and in which words: one line each.
 
 The lines are made from the very events that are exported, in the writer's thread: thousands of partitions that change
 hands at once cost the data path nothing. They come up to a second after the event, with its own time in ``at``.

@@ -1,4 +1,4 @@
-"""Decides the number of every event, and when the export itself reports: heartbeats and gaps.
+"""The number of every event, and when the export itself reports: heartbeats and gaps.
 
 Invariant: numbers of an incarnation run from 1 without gaps. An event that was dropped has a number too, inside the
 range of an EXPORT_GAP, so a reader can tell "nothing happened" from "lost".

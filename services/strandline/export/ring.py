@@ -1,4 +1,4 @@
-"""Decides what is kept for the writer and what is dropped when there is no room: samples first.
+"""What is kept for the writer and what is dropped when there is no room: samples first.
 
 Transitions may still come when samples are dropped already, up to a bound that protects the process's memory.
 

@@ -1,4 +1,4 @@
-"""Decides how an event becomes a row: names, moments, shapes, and what has no column yet.
+"""How an event becomes a row: names, moments, shapes, and what has no column yet.
 
 The core speaks of moments in its monotonic milliseconds (``last_fetch_ms``); a row has them as times of day in
 microseconds (``last_fetch_us``), converted with the offset of the event's own two clock readings.

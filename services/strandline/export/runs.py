@@ -1,4 +1,4 @@
-"""Decides how numbered events travel to the outlets: many at a time, as the core gave them.
+"""How numbered events travel to the outlets: many at a time, as the core gave them.
 
 Making a row of an event costs more than all the rest of its way, so an outlet makes rows only of what it writes as
 rows; Parquet is built by column instead (`columns.py`).

@@ -1,4 +1,4 @@
-"""Decides how state events leave the data path: a bounded ring in memory, and one writer thread behind it.
+"""How state events leave the data path: a bounded ring in memory, and one writer thread behind it.
 
 Invariant: taking an event never blocks and never fails the caller. What finds no room is dropped and counted, samples
 before transitions, and the count is written as an event of its own (EXPORT_GAP).

@@ -1,4 +1,4 @@
-"""Decides what of the files that still grow outlives the process: their events, appended to a spool on its own disk.
+"""What of the files that still grow outlives the process: their events, appended to a spool on its own disk.
 
 An exported file is collected in memory for minutes and placed whole, so a process that is killed would take it along.
 Its events are therefore also written to a spool, as they came from the core, and the next process on that directory

@@ -1,4 +1,4 @@
-"""Decides whether an export is complete: hashes as the manifests say, numbers without gaps, every loss reported.
+"""Whether an export is complete: hashes as the manifests say, numbers without gaps, every loss reported.
 
 An incarnation is *complete* when its numbers run from 1 to its end and a final heartbeat reported the end; *open* when
 nothing reported its end (the emitter still runs, or was killed); *gaps told* when what is missing lies in EXPORT_GAP

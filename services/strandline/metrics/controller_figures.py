@@ -1,4 +1,4 @@
-"""Decides what a scrape of the controller reads from its state, and what is counted of the events that leave it.
+"""What a scrape of the controller reads from its state, and what is counted of the events that leave it.
 
 Invariant: reads only; the state is what was committed or is about to be, never a half of a step.
 """

@@ -1,4 +1,4 @@
-"""Decides what is measured and under which names: every metric of every process, once, with its words.
+"""What is measured and under which names: every metric of every process, once, with its words.
 
 Names follow what Kafka's users know, in Prometheus form; `docs/METRICS.md` is this table as a page.
 

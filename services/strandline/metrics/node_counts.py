@@ -1,4 +1,4 @@
-"""Decides what of a data node is counted as it happens, and where: around its performers, never inside its core.
+"""What of a data node is counted as it happens, and where: around its performers, never inside its core.
 
 A node without a metrics port runs its own performers bare; with one it runs these around them. A produce then pays
 for two readings of a clock and four additions.

@@ -1,4 +1,4 @@
-"""Decides what a scrape of a data node reads from its core: gauges over every partition, at that moment.
+"""What a scrape of a data node reads from its core: gauges over every partition, at that moment.
 
 Invariant: reads only. It is asked in the event loop, between two steps, and costs a few microseconds a partition.
 """

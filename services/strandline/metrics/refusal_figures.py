@@ -1,4 +1,4 @@
-"""Decides which refusals are series: every error that was given, and the ones that alerts ask for from the start.
+"""Which refusals are series: every error that was given, and the ones that alerts ask for from the start.
 
 Invariant: an error's name comes from the closed table of errors, so the number of series is bounded.
 """

@@ -1,4 +1,4 @@
-"""Decides how old the oldest record above a HW is, from looks at it now and then.
+"""How old the oldest record above a HW is, from looks at it now and then.
 
 Each look remembers where the log ended; a mark is forgotten when the HW has passed it, so the oldest mark that is
 left gives the age, late by one interval between looks at most.

@@ -1,4 +1,4 @@
-"""Decides which advances of a HW are reported one by one, and which are joined.
+"""Which advances of a HW are reported one by one, and which are joined.
 
 Up to `EXACT_PER_S` advances of a partition in a second are reported as they happen. Beyond that they are joined in
 buckets of `BUCKET_MS`, each with the time of its first and last advance, so no boundary of a stall is blurred by more.

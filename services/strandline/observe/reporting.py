@@ -1,4 +1,4 @@
-"""Decides when a data node reports the state of its partitions: changes at once, everything else in samples.
+"""When a data node reports the state of its partitions: changes at once, everything else in samples.
 
 A partition that changes is sampled every `sample_min_ms` at most, an idle one every `sample_max_ms` at least, and every
 one just before and just after its ISR changes, its epoch starts, or a stall of its HW ends. ``sample_min_ms`` 0 reports

@@ -1,4 +1,4 @@
-"""Decides how the records of a batch are compressed, at which level, and how far they may expand.
+"""How the records of a batch are compressed, at which level, and how far they may expand.
 
 Invariant: expanding never allocates more than the limit it was given, whatever the bytes claim.
 """

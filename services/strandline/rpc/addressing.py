@@ -1,4 +1,4 @@
-"""Decides which log a request means: topics by name, by id, or by both; and whose cluster it is for.
+"""Which log a request means: topics by name, by id, or by both; and whose cluster it is for.
 
 Invariant: past this file a topic is its id (M63); a topic that cannot be resolved is answered under the very
 name and id it was asked by, and never reaches the core.

@@ -1,4 +1,4 @@
-"""Decides, before a handler sees a request, whether its caller may make it; with TLS only.
+"""Before a handler sees a request, whether its caller may make it; with TLS only.
 
 Invariant: no handler of a server with this interceptor meets a request, or one message of a stream, that the table
 of `rpc.permissions` does not allow to the identity in the caller's certificate. The default is no.

@@ -1,4 +1,4 @@
-"""Decides whether three files are a certificate that can be shown, its key, and an authority to believe.
+"""Whether three files are a certificate that can be shown, its key, and an authority to believe.
 
 Invariant: what cannot work is refused before anything is served or dialled, with one sentence that names the file:
 a peer that meets it later would see nothing but a broken handshake.

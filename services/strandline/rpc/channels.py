@@ -1,4 +1,4 @@
-"""Decides how this process dials others: one channel per address, limits, keepalive, TLS, and back-off of our own.
+"""How this process dials others: one channel per address, limits, keepalive, TLS, and back-off of our own.
 
 Invariant: every call made through here has a deadline, and a failed one comes back as a refusal; retrying is
 left to exactly one layer above.

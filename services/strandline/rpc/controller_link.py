@@ -1,4 +1,4 @@
-"""Decides how this process reaches the controller: one of several bootstrap addresses, the next one on failure.
+"""How this process reaches the controller: one of several bootstrap addresses, the next one on failure.
 
 Invariant: every call has a deadline; a call without an answer is a `Refused` and is not repeated here.
 """

@@ -1,4 +1,4 @@
-"""Decides what a forked process may do with gRPC: everything if its parent had not used it yet, otherwise nothing.
+"""What a forked process may do with gRPC: everything if its parent had not used it yet, otherwise nothing.
 
 Invariant: no client waits for threads that stayed behind in the parent. gRPC's threads do not exist in a forked child,
 and nothing starts them there again, so that a call would wait for its whole deadline and end as "no answer".

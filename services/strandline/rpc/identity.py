@@ -1,4 +1,4 @@
-"""Decides who a certificate names: the one URI ``strandline://<cluster>/<role>/<id>`` among its alternative names.
+"""Who a certificate names: the one URI ``strandline://<cluster>/<role>/<id>`` among its alternative names.
 
 Invariant: an identity is read whole or not at all; a certificate with none or with two of them names no identity.
 """

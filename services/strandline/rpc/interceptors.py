@@ -1,4 +1,4 @@
-"""Decides how a servicer's failure looks to its caller, and how long a call without a deadline may last.
+"""How a servicer's failure looks to its caller, and how long a call without a deadline may last.
 
 Invariant: a `Refused` becomes its own status; everything else becomes INTERNAL with a request id and its
 text stays in this process, bytes that are no message and messages that name too much included; a unary call never

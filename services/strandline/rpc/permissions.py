@@ -1,4 +1,4 @@
-"""Decides which identity may call which method, and under which condition on the request: the one table of it.
+"""Which identity may call which method, and under which condition on the request: the one table of it.
 
 Invariant: what is not in the table is refused, to everybody. A fetch with ``replica_state`` moves the high watermark
 and so does what follows from it; only the node that it names may send one.

@@ -1,4 +1,4 @@
-"""Decides how much one request may name: partitions, topics, records, settings, all of them together.
+"""How much one request may name: partitions, topics, records, settings, all of them together.
 
 Invariant: what a handler is given names at most `MAX_NAMED` things. A message of two-byte entries would otherwise
 cost hundreds of times its size, in memory and in time on the one event loop; an answer to so many still fits into a

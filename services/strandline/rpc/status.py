@@ -1,4 +1,4 @@
-"""Decides which gRPC status a refused call ends with, and how a caller reads it back.
+"""Which gRPC status a refused call ends with, and how a caller reads it back.
 
 Invariant: what leaves a server is a refusal from the closed table of `core.errors`, with its number, name and
 remedy in an ErrorInfo; nothing else about the inside of the process is ever sent.

@@ -1,4 +1,4 @@
-"""Decides which certificate this process shows now, and whom it believes: files that are read again as they change.
+"""Which certificate this process shows now, and whom it believes: files that are read again as they change.
 
 Invariant: from the first reading on there is always a certificate that worked. Files that changed into something
 that cannot be used, or into another identity, change nothing but one line of the log.

@@ -1,4 +1,4 @@
-"""Decides where work runs that would block the event loop: in one thread, with a short queue.
+"""Where work runs that would block the event loop: in one thread, with a short queue.
 
 Invariant: what runs here touches neither the core nor a log, only what it was given; no more than ``waiting`` jobs
 wait, and one more is refused. The caller bounds how long its work takes.

@@ -1,4 +1,4 @@
-"""Decides who gets an answer: the table from the driver's request ids to the callers that wait.
+"""Who gets an answer: the table from the driver's request ids to the callers that wait.
 
 Invariant: a request id is used once in a process's life; a call leaves the table when it is complete or its
 caller is gone, so the table is never larger than what is waiting, and that is bounded.

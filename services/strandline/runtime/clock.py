@@ -1,4 +1,4 @@
-"""Decides what time it is: monotonic ms for the core, wall-clock ms for retention and for people.
+"""What time it is: monotonic ms for the core, wall-clock ms for retention and for people.
 
 Invariant: the core is only ever given monotonic time; a clock that is set back never reaches it.
 """

@@ -1,4 +1,4 @@
-"""Decides which exit code a process of ours ends with, so that a supervisor can tell a full disk from a bug.
+"""Which exit code a process of ours ends with, so that a supervisor can tell a full disk from a bug.
 
 Invariant: each fail-stop has its own number and prints exactly one line; 0 is a clean stop and nothing else.
 """

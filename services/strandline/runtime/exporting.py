@@ -1,4 +1,4 @@
-"""Decides what of the settings becomes an export: where state events go, as what, and how closely state is sampled.
+"""What of the settings becomes an export: where state events go, as what, and how closely state is sampled.
 
 Invariant: a destination that cannot be meant (an unknown scheme, Parquet without pyarrow) is refused at the start,
 by name; one that merely does not answer is not, because no export ever keeps a service from serving.

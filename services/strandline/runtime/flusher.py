@@ -1,4 +1,4 @@
-"""Decides when a log's bytes are made durable: one sync in a worker thread per commit the core asked for.
+"""When a log's bytes are made durable: one sync in a worker thread per commit the core asked for.
 
 Invariant: a commit's event is raised only after its sync returned without error; at most one commit per log
 is under way, so one sync serves every append that waited for it (M55).

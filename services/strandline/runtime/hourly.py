@@ -1,4 +1,4 @@
-"""Decides when the full state is reported: at the start of every hour, by the time of day.
+"""When the full state is reported: at the start of every hour, by the time of day.
 
 Invariant: a clock that is set while the hour is waited for costs at most one report too many or too late.
 """

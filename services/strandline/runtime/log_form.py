@@ -1,4 +1,4 @@
-"""Decides how a line of a service's log looks: text on a terminal, JSON in files and pipes.
+"""How a line of a service's log looks: text on a terminal, JSON in files and pipes.
 
 Invariant: as JSON one event is one line, whatever it carries; its fields have the same names in both forms. No
 line shows the values of a program's variables: a traceback is the plain one.

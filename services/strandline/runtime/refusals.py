@@ -1,4 +1,4 @@
-"""Decides what becomes of the refusals that this process gives: each is counted, few are logged.
+"""What becomes of the refusals that this process gives: each is counted, few are logged.
 
 Invariant: a kind of refusal (which call, which error) is logged at once when it first occurs, and then at most once in
 `TELL_EVERY_MS` with how many there were, so that no caller can flood the log.

@@ -1,4 +1,4 @@
-"""Decides how a node stays a member of its cluster: registration, heartbeats, the metadata watch, the farewell.
+"""How a node stays a member of its cluster: registration, heartbeats, the metadata watch, the farewell.
 
 Invariant: a process registers exactly once in its life. When a newer process took its place, or the
 controller refuses it for good, it ends with its own exit code; every other failure is waited out.

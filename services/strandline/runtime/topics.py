@@ -1,4 +1,4 @@
-"""Decides which topic id a name means on this node, and where a node is reached, from the newest metadata.
+"""Which topic id a name means on this node, and where a node is reached, from the newest metadata.
 
 Invariant: a name maps to at most one id, the one of the newest image; ids are never reused (M63).
 """

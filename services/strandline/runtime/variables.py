@@ -1,4 +1,4 @@
-"""Decides which `STRANDLINE_...` variables there are, so that one that is misspelled is refused and not ignored.
+"""Which `STRANDLINE_...` variables there are, so that one that is misspelled is refused and not ignored.
 
 Invariant: a name of any service or command is known to every service, because processes share environments; what
 Kubernetes and container links put there by themselves is no setting of anybody.

@@ -1,4 +1,4 @@
-"""Decides which cores a world runs: the production ones, or ones with one rule exchanged.
+"""Which cores a world runs: the production ones, or ones with one rule exchanged.
 
 Invariant: a world never names a core class itself, so a mutant is a `Build` and nothing else changes.
 """

@@ -1,4 +1,4 @@
-"""Decides how many seeds are run by whom, and what all of them together mean.
+"""How many seeds are run by whom, and what all of them together mean.
 
 Invariant: a seed runs whole in one process, and the sum does not depend on the order in which seeds end.
 """

@@ -1,4 +1,4 @@
-"""Decides, after every event, whether what nodes and controller did is allowed: I1-I18, I27 of RELIABILITY.md.
+"""After every event, whether what nodes and controller did is allowed: I1-I18, I27 of RELIABILITY.md.
 
 Invariant: a check reads cores and disks and changes nothing, and costs O(replicas), not O(log): every log carries the
 hash of each of its prefixes, so "the same below o" is one comparison.

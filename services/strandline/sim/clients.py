@@ -1,4 +1,4 @@
-"""Decides what clients do: which records they send, when they try again, what they read, and what they remember of it.
+"""What clients do: which records they send, when they try again, what they read, and what they remember of it.
 
 Invariants: every record has a value of its own; a send counts as failed for certain only if every attempt did (P2);
 an idempotent producer goes on with a new producer epoch when it gives a batch up, so nothing overtakes.

@@ -1,4 +1,4 @@
-"""Decides what time a process believes it is: its own monotonic clock, at a rate that is not the world's (A2).
+"""What time a process believes it is: its own monotonic clock, at a rate that is not the world's (A2).
 
 Invariant: a clock never runs backwards; a change of rate takes effect from that moment on.
 """

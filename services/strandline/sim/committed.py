@@ -1,4 +1,4 @@
-"""Decides what was ever committed: for each partition the one sequence of batches that any leader's HW passed.
+"""What was ever committed: for each partition the one sequence of batches that any leader's HW passed.
 
 Invariant (I10): the sequence only grows, and what an offset is bound to never changes. Two logs are compared by the
 hash of everything below an offset, so every comparison is of whole prefixes and costs one look-up.

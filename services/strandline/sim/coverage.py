@@ -1,4 +1,4 @@
-"""Decides whether a campaign saw what it promises: how often each thing happened, over all of its runs.
+"""Whether a campaign saw what it promises: how often each thing happened, over all of its runs.
 
 Invariant: a count is of things that happened in the cores or on the wire, never of things that were only planned.
 """

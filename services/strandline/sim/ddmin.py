@@ -1,4 +1,4 @@
-"""Decides how a list is made as short as possible while something stays true of it (Zeller's delta debugging).
+"""How a list is made as short as possible while something stays true of it (Zeller's delta debugging).
 
 Invariant: what is returned was tried and found true; the order of what is kept is the order it had.
 """

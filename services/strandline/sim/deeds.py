@@ -1,4 +1,4 @@
-"""Decides what of a run is worth telling: the deeds of the world, in order, that one partition's cores were moved by.
+"""What of a run is worth telling: the deeds of the world, in order, that one partition's cores were moved by.
 
 Invariant: a deed says what was done to a core or a machine, never what a core decided; who does the same deeds to the
 same cores gets the same decisions.

@@ -1,4 +1,4 @@
-"""Decides when an operator asks for more than may be deleted: for offsets above the high watermark.
+"""When an operator asks for more than may be deleted: for offsets above the high watermark.
 
 Invariants: it is asked only while everything below the HW was read, so that a leader which obeys its HW deletes nothing
 that somebody still waits for; and it is drawn apart, so that a seed keeps the plan that it has without it.

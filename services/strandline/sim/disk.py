@@ -1,4 +1,4 @@
-"""Decides what a machine's disk still holds after its process, its power or the whole disk is gone.
+"""What a machine's disk still holds after its process, its power or the whole disk is gone.
 
 Invariants: `kill` keeps every byte that was written, `lose_power` what was synced and some prefix of the rest, and
 `wipe` nothing, under a new directory id; what recovery hands over is durable (TR17), and batches win over the epoch

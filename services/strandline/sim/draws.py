@@ -1,4 +1,4 @@
-"""Decides every choice of a run: a value is a hash of (seed, stream, key, n), and depends on nothing else.
+"""Every choice of a run: a value is a hash of (seed, stream, key, n), and depends on nothing else.
 
 Invariant: a draw of one link, disk or client never moves the draws of another, so taking one fault or one message
 out of a run leaves all other choices as they were; that is what makes a failing run small.

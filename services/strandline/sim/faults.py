@@ -1,4 +1,4 @@
-"""Decides what each kind of fault does to a world, and how it is undone.
+"""What each kind of fault does to a world, and how it is undone.
 
 Invariant (A5): no fault destroys what the promises rest on: a disk is wiped only while its node is in no ISR and no
 ELR, so that expected loss never hides real loss.

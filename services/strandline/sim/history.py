@@ -1,4 +1,4 @@
-"""Decides whether what clients saw of a log can be the work of one correct log.
+"""Whether what clients saw of a log can be the work of one correct log.
 
 Invariant: the verdict is a pure function of the operations; it knows nothing of nodes, epochs or files, so it
 cannot be fooled by what they believe. An indefinite send may have landed, once, at any later time (P2).

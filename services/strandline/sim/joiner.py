@@ -1,4 +1,4 @@
-"""Decides how a follower is struck in the moment in which its leader proposes it for the ISR.
+"""How a follower is struck in the moment in which its leader proposes it for the ISR.
 
 By chance alone that hardly ever happens: a follower has to fall out of an ISR while it lives, to return, and to be
 fenced, told to stop or started anew between the proposal and its arrival. Here it is cut off from its leader for

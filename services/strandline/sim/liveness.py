@@ -1,4 +1,4 @@
-"""Decides whether a healed cluster came back to life: L1-L7 of RELIABILITY.md#invariants.
+"""Whether a healed cluster came back to life: L1-L7 of RELIABILITY.md#invariants.
 
 Invariants: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more. That
 happens to nobody who acknowledges after fsync: no fault takes more from the disks than A5 allows. A partition that

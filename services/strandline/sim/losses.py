@@ -1,4 +1,4 @@
-"""Decides which disks lose durable records, and how far A5 allows that: a tail, or the return of a whole directory.
+"""Which disks lose durable records, and how far A5 allows that: a tail, or the return of a whole directory.
 
 Invariant (A5): of the members of a partition at most min ISR - 1 lack durable records at any time; so whatever is lost
 for good is a finding. A loss is over when the node's next process is registered and a leader has counted that, or the

@@ -1,4 +1,4 @@
-"""Decides what becomes of a machine: its power, its disk, its process, the pauses and the speed of all of these.
+"""What becomes of a machine: its power, its disk, its process, the pauses and the speed of all of these.
 
 Invariant: a process starts from what the disk kept and from nothing else (TR17); machine and disk outlive it.
 """

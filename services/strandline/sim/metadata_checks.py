@@ -1,4 +1,4 @@
-"""Decides whether the controller's committed decisions are allowed: I7, I14, I15, I40, and what they are counted as.
+"""Whether the controller's committed decisions are allowed: I7, I14, I15, I40, and what they are counted as.
 
 Invariant: only what is durable is a decision; what a reign thought and lost in a crash never was one.
 """

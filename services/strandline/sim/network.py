@@ -1,4 +1,4 @@
-"""Decides which message arrives, when, and what an asker hears of one that does not.
+"""Which message arrives, when, and what an asker hears of one that does not.
 
 Invariants: a call ends in exactly one answer or one None, never both (its request may still be carried out after its
 deadline); a stream delivers in order and breaks as a whole; a cut link delivers nothing until it is healed.

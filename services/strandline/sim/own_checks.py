@@ -1,4 +1,4 @@
-"""Decides what must hold of one process by itself at the end of every step: its proposals and what it has saved.
+"""What must hold of one process by itself at the end of every step: its proposals and what it has saved.
 
 Invariants: a proposal that waits is of the leader epoch that its node leads in (I14), so that nothing of a reign that
 is over is ever sent; a high watermark that was saved is not above the end of its log (I0), so that the next process

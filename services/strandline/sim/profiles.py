@@ -1,4 +1,4 @@
-"""Decides which kinds of runs there are, and what a campaign of each promises to have seen.
+"""Which kinds of runs there are, and what a campaign of each promises to have seen.
 
 Invariant: a promise is kept by count: what a profile promises and never happened fails the campaign, for a test finds
 only what it reaches.

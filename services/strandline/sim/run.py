@@ -1,4 +1,4 @@
-"""Decides how one seed is run: faults, then healing, then the question whether everything came back, then the verdict.
+"""How one seed is run: faults, then healing, then the question whether everything came back, then the verdict.
 
 Invariant: the outcome is a function of (seed, profile, build); a violation is an outcome, never an exception that
 leaves this file, so a campaign counts it and goes on.

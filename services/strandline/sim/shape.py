@@ -1,4 +1,4 @@
-"""Decides how one run looks: how many nodes, how fast its network and disks, which faults and how often.
+"""How one run looks: how many nodes, how fast its network and disks, which faults and how often.
 
 Invariant: the shape is a function of (seed, profile) alone, and the fault plan is an explicit list made before the
 run begins, so that a run with one fault less is a run of its own. Leaving out

@@ -1,4 +1,4 @@
-"""Decides how a failing run is made small: fewer faults, clients, partitions and nodes, a plain network, round times.
+"""How a failing run is made small: fewer faults, clients, partitions and nodes, a plain network, round times.
 
 Invariant: every smaller run was run and broke the same invariant. A plan is an explicit list and draws are keyed, so a
 run with one fault less draws the same for all that is left.

@@ -1,4 +1,4 @@
-"""Decides what happens next: the earliest of what was planned, and of equal times what was planned first.
+"""What happens next: the earliest of what was planned, and of equal times what was planned first.
 
 Invariant: time never goes back, and nothing happens that was not planned; so a run is a function of what plans it.
 """

@@ -1,4 +1,4 @@
-"""Decides how a failing run is told as a scenario: each deed as the command that does the same on the scenario's stage.
+"""How a failing run is told as a scenario: each deed as the command that does the same on the scenario's stage.
 
 Invariant: a file that is handed out was played from its first line and broke what it says that it breaks; a deed that
 cannot be told (the stage has no such message) is left out, never guessed.

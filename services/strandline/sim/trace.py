@@ -1,4 +1,4 @@
-"""Decides what a replay shows: one line per thing that mattered, in lanes, and the life of one offset.
+"""What a replay shows: one line per thing that mattered, in lanes, and the life of one offset.
 
 Invariant: a recorder only looks on; a run with it and a run without it are the same run.
 """

@@ -1,4 +1,4 @@
-"""Decides how the parts of a simulated cluster meet: timeline, network, machines, controller, clients, checks.
+"""How the parts of a simulated cluster meet: timeline, network, machines, controller, clients, checks.
 
 Invariant: a world is a function of its shape and its build: nothing in it asks the real clock, a real random source,
 the order of a set or of a hash, so the same seed is the same run, event by event.

@@ -1,4 +1,4 @@
-"""Decides what the controller decided about one partition after another, and what its leaders told of it.
+"""What the controller decided about one partition after another, and what its leaders told of it.
 
 A small state machine per partition walks through the absences of its replicas and through lags of its own. It yields
 transitions as rows, and as step functions what `looks` needs: states, terms, and when the HW stood still.

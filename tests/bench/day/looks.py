@@ -1,4 +1,4 @@
-"""Decides what leaders and followers saw: looks at replicas, advances of the HW, followers' own sight of it.
+"""What leaders and followers saw: looks at replicas, advances of the HW, followers' own sight of it.
 
 All of it is arithmetic on whole columns. A log grows evenly within a term; the HW follows at a random distance, stands
 still where `decisions` says so, and never goes back (running maxima).

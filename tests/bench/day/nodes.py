@@ -1,4 +1,4 @@
-"""Decides which node was down, cut off or shut down when, and what the controller told of it.
+"""Which node was down, cut off or shut down when, and what the controller told of it.
 
 A node that is cut off goes on as it was, samples included: it does not know that it was fenced, and is a zombie as far
 as it led. Every other return is a new incarnation.

@@ -1,4 +1,4 @@
-"""Decides the place of every row in its emitter's sequence, and the time of day by its emitter's clock.
+"""The place of every row in its emitter's sequence, and the time of day by its emitter's clock.
 
 Invariant: (node, incarnation, seq) names a row once, and seq follows an emitter's own order. Rows are lost only after
 they were numbered, so what is missing leaves a hole.

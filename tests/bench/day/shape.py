@@ -1,4 +1,4 @@
-"""Decides how large a generated day is, and what all its parts have in common.
+"""How large a generated day is, and what all its parts have in common.
 
 The generator in order: `shape` says how large, `nodes` who was down when, `decisions` what the controller made of it,
 `looks` what leaders and followers saw meanwhile, `numbered` gives every row its place in its emitter's sequence and

@@ -1,4 +1,4 @@
-"""Decides how a generated day lies on disk: as the exporter and its compaction leave it.
+"""How a generated day lies on disk: as the exporter and its compaction leave it.
 
 One file per hour and dataset (``compacted``), or one per emitter too; part of an hour is there twice, as a compaction
 that was cut off leaves it. Types and order are those of `strandline.export`.

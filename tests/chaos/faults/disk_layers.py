@@ -1,4 +1,4 @@
-"""Decides what of one file a loss of power leaves: what syncs covered, and nothing that was written since.
+"""What of one file a loss of power leaves: what syncs covered, and nothing that was written since.
 
 Invariant: `undo` restores the file exactly as it was when the last finished sync was *issued*; bytes written while
 that sync was under way are not covered. After a sync that failed its bytes stay readable, and no later sync saves

@@ -1,4 +1,4 @@
-"""Decides which operation of a faulty disk fails, is refused for want of space, or is slow.
+"""Which operation of a faulty disk fails, is refused for want of space, or is slow.
 
 Invariant: a rule fires for the operations and names it states and counts every time it does; no rule, no fault.
 """

@@ -1,4 +1,4 @@
-"""Decides what of a file system's names a loss of power leaves: entries whose folder was synced since they changed.
+"""What of a file system's names a loss of power leaves: entries whose folder was synced since they changed.
 
 Invariant: a name is durable only by a sync of its folder, the strictest reading of POSIX; a file's bytes and its
 name are two things (`disk_layers` has the bytes).

@@ -1,4 +1,4 @@
-"""Decides what a faulty disk answers: it ties names, bytes, rules, the quota and the power switch together.
+"""What a faulty disk answers: it ties names, bytes, rules, the quota and the power switch together.
 
 Invariant: from the moment the power goes no operation is answered until it returns, and those that waited are then
 refused with EIO: their process must be dead by then, so that nobody acts on an answer the disk never gave.

@@ -1,4 +1,4 @@
-"""Decides what is found out about one mutant: all layers, the cheap one first, each within its bound.
+"""What is found out about one mutant: all layers, the cheap one first, each within its bound.
 
 Invariant: a mutant whose rule was not even asked proves nothing, so that is an error of the mutant and not a survival.
 """

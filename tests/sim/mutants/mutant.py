@@ -1,4 +1,4 @@
-"""Decides what a mutant is: one rule of the protocol swapped for a wrong one, for the length of a `with` block.
+"""What a mutant is: one rule of the protocol swapped for a wrong one, for the length of a `with` block.
 
 Invariant: outside of the block every rule is the real one, the very same object, whatever happened inside; and a swap
 knows how often its rule was asked and how often the wrong answer was another than the right one, so a mutant that

@@ -1,4 +1,4 @@
-"""Decides what the gate says when all mutants were examined: the verdicts, the count of twelve, and the two documents.
+"""What the gate says when all mutants were examined: the verdicts, the count of twelve, and the two documents.
 
 Invariant: `docs/mutants.json` is what a run found, and the table in `docs/RELIABILITY.md` is a function of that file.
 """

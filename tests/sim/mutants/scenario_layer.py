@@ -1,4 +1,4 @@
-"""Decides whether a scripted scenario kills a mutant.
+"""Whether a scripted scenario kills a mutant.
 
 A scenario counts only if, under the real rules, it comes true without breaking any property: those that show what a
 historic rule loses are left out. It kills in one of two ways, the stronger one first:

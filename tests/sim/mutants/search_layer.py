@@ -1,4 +1,4 @@
-"""Decides whether the exhaustive search kills a mutant: all states of small worlds, the smallest world first.
+"""Whether the exhaustive search kills a mutant: all states of small worlds, the smallest world first.
 
 Invariant: what kills is a state that the model reaches in which a property does not hold. What the model does not have
 (restarts, disks, time-outs, idempotent producers, acknowledgements) it cannot break, so many mutants survive here.

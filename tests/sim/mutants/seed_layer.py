@@ -1,4 +1,4 @@
-"""Decides whether the seeded simulator kills a mutant: seeds from 0 on until one is broken, within a bound.
+"""Whether the seeded simulator kills a mutant: seeds from 0 on until one is broken, within a bound.
 
 Invariant: what kills is what `strandline sim run` would call broken: a safety property at any event, a promise of
 liveness after healing, or an anomaly in what clients saw.

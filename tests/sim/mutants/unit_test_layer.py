@@ -1,4 +1,4 @@
-"""Decides whether unit tests of a rule kill a mutant: those that the mutant names, for what no honest history shows.
+"""Whether unit tests of a rule kill a mutant: those that the mutant names, for what no honest history shows.
 
 The simulator and the scenarios play nodes that keep the protocol. A rule against a forged message, or one that only
 makes a loss show earlier, breaks nothing there when it is gone, and has its tests beside the core.

@@ -1,4 +1,4 @@
-"""Decides what a layer of tests says of a mutant, and when that counts as a kill.
+"""What a layer of tests says of a mutant, and when that counts as a kill.
 
 Invariant: a mutant is killed by a property that must never be broken, by a promise of liveness that is not kept, by a
 claim that a scenario makes, or by a unit test that it names; never by output that merely reads otherwise.

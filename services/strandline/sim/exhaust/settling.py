@@ -1,4 +1,4 @@
-"""Decides which states are the same although they look different: old metadata, and numbers of partition epochs.
+"""Which states are the same although they look different: old metadata, and numbers of partition epochs.
 
 Invariant: nothing a node or the controller can do tells two states apart that settle to one. Metadata that no node
 would take is dropped, metadata that only followers would take keeps the leader and its epoch alone, and partition

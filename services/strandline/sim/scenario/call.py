@@ -1,4 +1,4 @@
-"""Decides how a verb reads its words: nodes, links, numbers, durations, options; and how it says that one is wrong.
+"""How a verb reads its words: nodes, links, numbers, durations, options; and how it says that one is wrong.
 
 Invariant: every complaint points at the very word, says what was expected there, and what stands there.
 """

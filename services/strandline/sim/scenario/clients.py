@@ -1,4 +1,4 @@
-"""Decides what producers, consumers and hand-made requests of a scenario were answered, under the names they have.
+"""What producers, consumers and hand-made requests of a scenario were answered, under the names they have.
 
 Invariant: a request is answered once; one whose node dies ends as `no answer`, which may mean anything.
 """

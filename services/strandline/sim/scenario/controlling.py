@@ -1,4 +1,4 @@
-"""Decides how a scenario talks to the controller: its production core, plus the hands of a story teller.
+"""How a scenario talks to the controller: its production core, plus the hands of a story teller.
 
 Invariant: what is done by hand (a leader placed, an ISR set) goes through the core's own transactions, so it bumps
 the epochs, is published and reported like any decision of the controller's.

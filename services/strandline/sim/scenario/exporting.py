@@ -1,4 +1,4 @@
-"""Decides where the state events of a scenario go: through the exporter of the services, with the scenario's clock.
+"""Where the state events of a scenario go: through the exporter of the services, with the scenario's clock.
 
 A directory gets what nodes would write: for people ``PLACE/events.jsonl``, as in a data directory, and for analysis
 the files of `export/layout.py` under ``scenario/v1``, as in an export directory.

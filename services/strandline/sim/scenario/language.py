@@ -1,4 +1,4 @@
-"""Decides what a scenario file looks like: a version, commands, and under each command the output expected of it.
+"""What a scenario file looks like: a version, commands, and under each command the output expected of it.
 
 Invariant: a file that was parsed and is written again with the same output is the same file, byte for byte, so
 `--rewrite` changes nothing but what the run itself changed.

@@ -1,4 +1,4 @@
-"""Decides what a data node of a scenario is: a name, a disk, and, while its process lives, a production core.
+"""What a data node of a scenario is: a name, a disk, and, while its process lives, a production core.
 
 Invariant: what a process knew dies with it; the next one begins with what the disk holds.
 """

@@ -1,4 +1,4 @@
-"""Decides what one moment of a scenario looks like: a frame, with a lane for each node and everything under way.
+"""What one moment of a scenario looks like: a frame, with a lane for each node and everything under way.
 
 Invariant: a frame is values alone, taken when it was; so a film can be stepped through in both directions, and its
 frames can be drawn by anybody (`picture_drawing.py`) and compared in tests.

@@ -1,4 +1,4 @@
-"""Decides how messages are drawn: arrows at the side of the lanes, with their words beside them.
+"""How messages are drawn: arrows at the side of the lanes, with their words beside them.
 
 Invariant: a message that waits ends half way, one that arrives reaches its target; each has words in a row of its own,
 or is handed back to be said elsewhere.

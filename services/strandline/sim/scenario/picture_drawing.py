@@ -1,4 +1,4 @@
-"""Decides how a frame is drawn: a lane for each node, records above their offsets, messages as arrows at the side.
+"""How a frame is drawn: a lane for each node, records above their offsets, messages as arrows at the side.
 
 Invariant: equal offsets stand above each other in all lanes, on every frame of a film; so where two logs differ, they
 differ in one column.

@@ -1,4 +1,4 @@
-"""Decides where things stand on every frame of a film: columns of names, of records, and of messages.
+"""Where things stand on every frame of a film: columns of names, of records, and of messages.
 
 Invariant: one layout serves a whole film at one width, so nothing jumps from frame to frame.
 """

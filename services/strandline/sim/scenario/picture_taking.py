@@ -1,4 +1,4 @@
-"""Decides which moments of a run become frames: a message on its way, what it changed, time that passed, a command.
+"""Which moments of a run become frames: a message on its way, what it changed, time that passed, a command.
 
 Invariant: what nobody could see is no frame: within `stabilize` only arrivals that change something are shown, and a
 claim, which changes nothing, is noted on the frame that it speaks about.

@@ -1,4 +1,4 @@
-"""Decides whether a scenario came true: every command carried out, its output compared line by line.
+"""Whether a scenario came true: every command carried out, its output compared line by line.
 
 Invariant: a run depends on the file alone; the same file prints the same lines anywhere, at any time.
 """

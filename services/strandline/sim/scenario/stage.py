@@ -1,4 +1,4 @@
-"""Decides how the world of a scenario moves: one event at a time, into production cores, on a clock that stands still.
+"""How the world of a scenario moves: one event at a time, into production cores, on a clock that stands still.
 
 Invariant: nothing happens that no command asked for. Messages wait on the wire, commits (when held) on the disk, and
 time passes only by `tick`; so a file replays to the same lines for ever.

@@ -1,4 +1,4 @@
-"""Decides in which words a run is told: what lies on the wire, what changed in a node, what a caller was answered.
+"""In which words a run is told: what lies on the wire, what changed in a node, what a caller was answered.
 
 Invariant: stable output. A line depends on the protocol's state alone; a change of wording is a change of the
 language, which people's files are written in.

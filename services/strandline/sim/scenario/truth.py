@@ -1,4 +1,4 @@
-"""Decides whether anything happened that must never happen: the safety properties, looked at after every step.
+"""Whether anything happened that must never happen: the safety properties, looked at after every step.
 
 Invariant: a break is told where it happens, once for each property and node, and never forgotten in the run.
 The properties are those of `docs/ARCHITECTURE.md` (I0 to I17, I27), restated over the logs as they lie on the disks.

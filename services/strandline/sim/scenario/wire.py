@@ -1,4 +1,4 @@
-"""Decides what lies between two places: messages wait in order on their link until somebody lets them arrive.
+"""What lies between two places: messages wait in order on their link until somebody lets them arrive.
 
 Invariant: a call whose message is lost, at whatever point, ends in one failure for its asker; nothing is lost unseen.
 """
