@@ -1,12 +1,12 @@
-"""What holds for every test: which ones start real processes, and how hypothesis behaves on a busy machine."""
+"""The configuration of all tests: which ones start real processes, and hypothesis settings for a busy machine."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-# As the command line does (`strandline.cli.__main__`), before anything here loads gRPC: tests that serve come before
-# tests that start Spark.
+# Like the command line (`strandline.cli.__main__`), before anything here loads gRPC: tests that serve come before tests
+# that start Spark.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 import pytest

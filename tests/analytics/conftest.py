@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the analytics, and histories written by hand as their input."""
+"""One Spark session for all tests of the analytics, and hand-written histories as their input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
 if (_HERE := str(Path(__file__).parent)) not in sys.path:
-    # The builders of this folder stand where its tests can import them.
+    # Makes the builders of this folder importable for its tests.
     sys.path.append(_HERE)
 
 from generated_histories import GENERATED, generated, rows_of
@@ -50,7 +50,7 @@ def silver_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Silver:
 
 
 class Answers:
-    """Statistics of many histories in one data set, told apart by their cluster id; each is computed once."""
+    """Statistics of many histories in one data set, distinguished by their cluster id; each is computed once."""
 
     def __init__(self, tables: Silver) -> None:
         self.tables = tables
@@ -61,7 +61,7 @@ class Answers:
         self, stat: str, cluster: str, *, start_ms: int = 0, end_ms: int = 60_000, step_ms: int | None = None,
         grouping: Grouping = Grouping.PARTITION,
     ) -> list[Row]:  # fmt: skip
-        """The rows of one history, over [start_ms, end_ms), in order of what tells them apart."""
+        """The rows of one history, over [start_ms, end_ms), ordered by their keys."""
         step_us = step_ms and step_ms * 1000
         scope = Scope(start_us=start_ms * 1000, end_us=end_ms * 1000, step_us=step_us, grouping=grouping)
         if (stat, scope) not in self._known:
@@ -110,7 +110,7 @@ def histories(spark: SparkSession) -> Answers:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever comes first waits for the session, the tables of all histories and a statistic of all of them."""
+    """The first test waits for the session, the tables of all histories and a statistic of all of them."""
     for item in items:
         if "histories" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(300))

@@ -1,7 +1,7 @@
-"""Histories of one partition that hypothesis makes up: what was decided, what leaders saw of it, and what was lost.
+"""Generated histories of one partition (hypothesis): decisions, samples of the leaders, and lost rows.
 
-Everything happens on a tick of the oracle. The same story is told twice: to Spark as rows of the export, and to the
-oracle as plain steps.
+Everything happens on a tick of the oracle. Each history is given to Spark as rows of the export, and to the oracle as
+plain steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WINDOW_TICKS = 1_200
 
 @dataclass
 class Decision:
-    """A row of the controller, as the oracle sees it: the whole state after it."""
+    """A row of the controller, in the oracle's form: the whole state after it."""
 
     tick: int
     partition_epoch: int
@@ -42,7 +42,7 @@ class Decision:
 
 @dataclass
 class Look:
-    """A leader's look at its replicas."""
+    """A leader's sample of its replicas."""
 
     tick: int
     epoch: int
@@ -56,7 +56,7 @@ class Look:
 
 @dataclass
 class Start:
-    """A leader took up its epoch."""
+    """A leader began its epoch."""
 
     tick: int
     epoch: int
@@ -65,7 +65,7 @@ class Start:
 
 @dataclass
 class History:
-    """One made-up partition."""
+    """One generated partition."""
 
     control: list[Decision]
     looks: list[Look]
@@ -76,7 +76,7 @@ _STEPS = st.lists(
     st.tuples(
         st.sampled_from(["move", "move", "move", "move", "lead", "lead_and_leave", "minimum", "snapshot"]),
         st.integers(0, 150),  # ticks since the step before
-        st.integers(0, 3),  # whom it is about; 0 is nobody
+        st.integers(0, 3),  # which node; 0 is none
         st.sampled_from(["fine", "fine", "fine", "lost", "back"]),  # the row is lost, or the clock goes back
     ),
     min_size=8,
@@ -98,7 +98,7 @@ _LOOKS = st.lists(
 
 @cache
 def generated(count: int) -> list[History]:
-    """``count`` histories, made once: hypothesis draws some values from the modules that are loaded by then."""
+    """``count`` histories, generated once: hypothesis draws some values from the modules that are loaded by then."""
     found: list[History] = []
 
     @settings(
@@ -156,10 +156,10 @@ def _after(now: Decision, kind: str, tick: int, whom: int) -> Decision | None:
 
 
 def _looks_of(control: list[Decision], looks: list[Any]) -> list[Look]:
-    """Looks by whoever led at that time, or had led before."""
+    """Samples by the leader of that time, or by an earlier leader."""
     found = []
     for tick, hw, ahead, acked, silence, luck in sorted(looks, key=lambda look: look[0]):
-        # Decisions happen in their order, however the clock went.
+        # Decisions happen in their order, regardless of the clock.
         so_far, latest = [], FIRST_TICK - 1
         for decision in control:
             latest = max(latest, decision.tick)

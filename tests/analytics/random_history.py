@@ -1,7 +1,8 @@
-"""Histories of one partition by a seed, as an exporter would tell them: what goes wrong in the field happens in them.
+"""Seeded random histories of one partition, in the form of an export, with the faults that occur in practice.
 
-Lost transitions, a controller whose clock goes back, leaders that sample on after they were deposed, silent leaders,
-advances that nobody told, copies of events, deleted topics. Times are in microseconds; a history lasts a few minutes.
+Lost transitions, a controller whose clock goes back, leaders that keep sampling after they were deposed, silent
+leaders, unreported advances, copies of events, deleted topics. Times are in microseconds; a history lasts a few
+minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def random_history(seed: int, *, cluster_id: str = "c", start_us: int = 1_795_27
 
 
 def story_text(row: dict[str, Any]) -> str:
-    """A row as the machine gets it."""
+    """A row in the state machine's input form."""
     return json.dumps({name: row[name] for name in FIELDS if row.get(name) is not None})
 
 

@@ -1,4 +1,4 @@
-"""An analytics server in this process over a small export, and what its tests ask it with."""
+"""An analytics server in this process over a small export, and the helpers its tests call it with."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Served:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE_S)
 
     def submit(self, work: Callable[[Job], Any]) -> Job:
-        """Put work of the test's own into the server's queue."""
+        """Put a job of the test's own into the server's queue."""
 
         async def put() -> Job:
             return self.server.queue.submit("of the test", work)
@@ -98,7 +98,7 @@ class Served:
         return job
 
     def outcome(self, job: Job) -> Future[Any]:
-        """How a job ends."""
+        """A job's outcome."""
 
         async def wait() -> Any:
             return await job.outcome
@@ -106,7 +106,7 @@ class Served:
         return asyncio.run_coroutine_threadsafe(wait(), self.loop)
 
     def cancel(self, job: Job) -> None:
-        """Give a job up, as a call does whose caller has gone."""
+        """Cancel a job, like a call whose caller has gone."""
         self.loop.call_soon_threadsafe(self.server.queue.cancel, job)
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class Served:
 
 
 def export_into(root: Path) -> None:
-    """Write the export of one hour: decisions of the controller, looks of node 1."""
+    """Write the export of one hour: decisions of the controller, samples of node 1."""
     decisions = [
         envelope(number, second, partition, meta_offset=number, **said)
         for number, (second, partition, said) in enumerate(_DECISIONS, start=1)
@@ -130,7 +130,7 @@ def export_into(root: Path) -> None:
 
 @contextmanager
 def serving(root: Path, results: Path, spark: SparkSession | None) -> Iterator[Served]:
-    """A server over the export in ``root``; without a session it answers whatever needs no Spark."""
+    """A server over the export in ``root``; without a session it answers every request that needs no Spark."""
     export_into(root)
     settings = AnalyticsSettings(inputs=(str(root),), results=results, queue_length=QUEUE_LENGTH, poll_s=0.1)
     server = Served(settings, cast(SparkSession, spark))

@@ -1,4 +1,4 @@
-"""How the options of `strandline analytics` are read, and how wrong ones end."""
+"""How the options of `strandline analytics` are parsed, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline_analytics.scope import Grouping
 
 
 def test_a_window_has_two_ends() -> None:
-    """Moments in any form, or none at either end; an end that is not after the start is refused."""
+    """Times in any form, or none at either end; an end that is not after the start is rejected."""
     assert window_us("2026-11-21T14:00", "1795269601000") == (1_795_269_600_000_000, 1_795_269_601_000_000)
     assert window_us(None, None) == (None, None)
     with pytest.raises(typer.BadParameter, match="after --from"):
@@ -26,7 +26,7 @@ def test_a_window_has_two_ends() -> None:
     [("topic,partition", Grouping.PARTITION), ("topic", Grouping.TOPIC), ("cluster", Grouping.CLUSTER)],
 )
 def test_the_groupings_are_named_by_their_keys(text: str, grouping: Grouping) -> None:
-    """The forms of `--group-by`."""
+    """`--group-by` accepts each of its forms."""
     assert grouping_of(text) is grouping
 
 
@@ -42,12 +42,12 @@ def test_the_groupings_are_named_by_their_keys(text: str, grouping: Grouping) ->
     ],
 )
 def test_a_wrong_question_ends_with_2(arguments: list[str]) -> None:
-    """Before Spark is started."""
+    """A wrong request ends with exit code 2 before Spark is started."""
     assert CliRunner().invoke(app, ["analytics", *arguments]).exit_code == 2
 
 
 def test_without_java_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The line names what to install."""
+    """Without Java one line names what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
 

@@ -1,4 +1,4 @@
-"""Input that is not as it must be: a message with file, rule and remedy, or a notice. No Spark is needed to see it."""
+"""Invalid input: an error with file, rule and remedy, or a notice. Spark is not needed to detect it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def put(
     root: Path, first: int, last: int, *, cluster: str = "c", content: bytes = _WHOLE, suffix: str = ".parquet",
     is_proven: bool = True, schema_version: int = 1, hour: int = 5,
 ) -> Path:  # fmt: skip
-    """Place a file of node 1 as the exporter does."""
+    """Place a file of node 1 like the exporter."""
     seqs = SeqRange(node_id=1, incarnation=1, first_seq=first, last_seq=last)
     path = layout.data_path("transitions", hour, seqs, suffix)
     manifest = Manifest(
@@ -50,7 +50,7 @@ def found(*roots: Path, cluster_id: str | None = None) -> list[ExportedFile]:
 
 @pytest.mark.parametrize(("is_proven", "rule"), [(True, "its manifest says"), (False, "no whole Parquet file")])
 def test_a_truncated_file_is_refused_by_name(tmp_path: Path, is_proven: bool, rule: str) -> None:
-    """By the size that its manifest tells, or by its ends."""
+    """A truncated file is detected by the size in its manifest, or by its first and last bytes."""
     path = put(tmp_path, 1, 9, is_proven=is_proven)
     path.write_bytes(_WHOLE[:-1])
 
@@ -61,7 +61,7 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, is_proven: bool, ru
 
 
 def test_a_copy_in_the_folder_of_another_hour_is_refused(tmp_path: Path) -> None:
-    """With its manifest: it says where the file belongs, and its events would be counted in two hours."""
+    """With its manifest: it shows where the file belongs, and its events would be counted in two hours."""
     path = put(tmp_path, 1, 9, hour=5)
     for name in [path, *(tmp_path / "c").rglob("*.json")]:
         copy = Path(str(name).replace("hr=05", "hr=06"))
@@ -73,7 +73,7 @@ def test_a_copy_in_the_folder_of_another_hour_is_refused(tmp_path: Path) -> None
 
 
 def test_a_manifest_whose_file_is_gone_is_told(tmp_path: Path) -> None:
-    """Its events are missing in whatever is answered; a file that a compacted one stands for is not missed."""
+    """A manifest without its file is reported, because its events are missing, unless a compacted file replaces it."""
     gone, told = put(tmp_path, 1, 9), list[str]()
     other = put(tmp_path, 10, 19)
     gone.unlink()
@@ -96,7 +96,7 @@ def test_an_empty_directory_is_told_with_what_to_give(tmp_path: Path) -> None:
 
 
 def test_a_wrong_cluster_id_is_told_with_those_that_are_there(tmp_path: Path) -> None:
-    """Whoever misspelt it sees how it is spelt."""
+    """For an unknown cluster id the message lists the existing ones."""
     put(tmp_path, 1, 9, cluster="north")
     put(tmp_path, 1, 9, cluster="south")
 
@@ -105,7 +105,7 @@ def test_a_wrong_cluster_id_is_told_with_those_that_are_there(tmp_path: Path) ->
 
 
 def test_two_clusters_in_one_directory_are_told_apart(tmp_path: Path) -> None:
-    """Both are read, or the one that is asked for."""
+    """Two clusters in one directory are both read, or only the requested one."""
     put(tmp_path, 1, 9, cluster="north")
     put(tmp_path, 1, 9, cluster="south")
 
@@ -114,7 +114,7 @@ def test_two_clusters_in_one_directory_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
-    """The same files, and the same hash of the input."""
+    """A directory that is named twice gives the same files and the same hash of the input as once."""
     put(tmp_path, 1, 9)
 
     assert input_hash(found(tmp_path, tmp_path)) == input_hash(found(tmp_path))
@@ -122,7 +122,7 @@ def test_a_directory_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
 
 
 def test_a_file_that_comes_late_changes_the_hash(tmp_path: Path) -> None:
-    """So results that do not know it are known."""
+    """A file that arrives late changes the hash of the input, so that results without it are recognised."""
     put(tmp_path, 1, 9)
     before = input_hash(found(tmp_path))
     put(tmp_path, 10, 19, content=_WHOLE + b"PAR1")
@@ -131,7 +131,7 @@ def test_a_file_that_comes_late_changes_the_hash(tmp_path: Path) -> None:
 
 
 def test_manifests_that_overlap_are_a_notice(tmp_path: Path) -> None:
-    """Both files are named; the doubles are removed later."""
+    """Manifests that overlap are a notice that names both files; the duplicates are removed later."""
     put(tmp_path, 1, 9)
     put(tmp_path, 5, 12, content=_WHOLE + b"PAR1")
 
@@ -141,7 +141,7 @@ def test_manifests_that_overlap_are_a_notice(tmp_path: Path) -> None:
 
 
 def test_a_duplicated_file_is_a_notice(tmp_path: Path) -> None:
-    """The same bytes under two names, and no talk of an overlap."""
+    """The same bytes under two names are a notice about a copy, not about an overlap."""
     put(tmp_path, 1, 9)
     put(tmp_path, 1, 10)
 
@@ -150,7 +150,7 @@ def test_a_duplicated_file_is_a_notice(tmp_path: Path) -> None:
 
 
 def test_a_newer_schema_is_a_notice(tmp_path: Path) -> None:
-    """Its new columns are not read, and that is said."""
+    """The new columns of a newer schema are not read, and a notice says so."""
     put(tmp_path, 1, 9, schema_version=7)
 
     (said,) = notices(found(tmp_path))
@@ -158,7 +158,7 @@ def test_a_newer_schema_is_a_notice(tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_cut_off_is_a_notice(tmp_path: Path) -> None:
-    """A file without manifest that ends within a line."""
+    """A file without manifest that ends within a line is a notice."""
     put(tmp_path, 1, 2, content=b'{"seq":1}\n{"se', suffix=".jsonl", is_proven=False)
 
     (file,) = found(tmp_path)
@@ -178,7 +178,7 @@ def test_a_manifest_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_more_windows_than_anybody_meant_are_refused_by_the_first_file(tmp_path: Path) -> None:
-    """A file of 1970 beside one of 2026: not half a million rows, but a word; without steps it is one window."""
+    """A file of 1970 beside one of 2026: a notice instead of half a million rows; without steps it is one window."""
     first = put(tmp_path, 1, 9, hour=0)
     put(tmp_path, 10, 19, hour=498_662)
     question = Question(inputs=(str(tmp_path),), statistics=(), step_us=HOUR_US)

@@ -1,6 +1,6 @@
-"""Rows that are not as they must be: what only has to be known is counted, what makes an answer wrong is refused.
+"""Invalid rows: harmless ones are counted, those that would make an answer wrong are rejected.
 
-Files are looked at before Spark reads them in `test_bad_input.py`; here Spark has read them.
+`test_bad_input.py` checks files before Spark reads them; here Spark has read them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STATE = {"partition_epoch": 1, "leader_epoch": 0, "new_leader": 1, "new_isr": [
 
 
 def decisions(cluster: str, count: int = 9) -> list[Row]:
-    """A partition whose replica 2 leaves and comes back, again and again, a second each."""
+    """A partition whose replica 2 leaves and returns, again and again, a second each."""
     tell = Emitter(cluster, -1)
     rows = [tell.of_partition(START_US, "STATE_SNAPSHOT", 0, meta_offset=1, **_STATE)]
     for number in range(1, count):
@@ -58,14 +58,14 @@ def decisions(cluster: str, count: int = 9) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Clusters that each have one fault."""
+    """Clusters with one fault each."""
     root = tmp_path_factory.mktemp("faulty")
     unknown = decisions("unknown")
     write_export(root, [*unknown[:4], unknown[4] | {"event_type": "TIDE_TURNED"}, *unknown[5:]])
     (newer,) = write_export(root, [row | {"schema_version": 7} for row in decisions("newer")])
     table = pq.ParquetFile(newer).read()
     pq.write_table(table.append_column("tide", pa.array([1] * len(table))), newer)
-    # Its manifest goes: it would tell that the file was changed.
+    # Its manifest is removed: it would show that the file was changed.
     (root / "newer/v1" / layout.manifest_path(newer.relative_to(root / "newer/v1").as_posix())).unlink()
     (twice,) = write_export(root, decisions("twice"))
     shutil.copyfile(twice, twice.with_name("n-1-i1-1-99.parquet"))
@@ -79,7 +79,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tallies(spark: SparkSession, root: Path) -> dict[str, list[Tally]]:
-    """What is counted of each cluster, by its hours."""
+    """The counts of each cluster, by its hours."""
     found: dict[str, list[Tally]] = {}
     for tally in census(spark, find_exports(spark, [str(root)])):
         found.setdefault(tally.cluster_id, []).append(tally)
@@ -88,14 +88,14 @@ def tallies(spark: SparkSession, root: Path) -> dict[str, list[Tally]]:
 
 @pytest.fixture(scope="module")
 def changes(spark: SparkSession, root: Path) -> dict[str, Row]:
-    """S8 of each cluster, over the hour before and the hour of the story."""
+    """S8 of each cluster, over the hour before and the hour of the history."""
     scope = Scope(start_us=START_US - HOUR_US, end_us=START_US + HOUR_US)
     rows = result(ALL["s08"], open_exports(spark, [str(root)], samples=False), scope).collect()
     return {row.cluster_id: row.asDict() for row in rows}
 
 
 def test_an_unknown_type_is_kept_and_counted(tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
-    """Its number is not missing, its name is told, and the hole it leaves in the partition epochs is one."""
+    """An event of unknown type is listed by name, its number is not missing, and the partition epochs have one hole."""
     (tally,) = tallies["unknown"]
 
     assert (tally.events, tally.unknown, tally.unknown_types) == (9, 1, ("TIDE_TURNED",))
@@ -104,7 +104,7 @@ def test_an_unknown_type_is_kept_and_counted(tallies: dict[str, list[Tally]], ch
 
 
 def test_a_newer_version_is_read_without_its_columns(tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
-    """All events count, and how many are of a newer version is told."""
+    """All events count, and the number of those from a newer version is shown."""
     (tally,) = tallies["newer"]
 
     assert (tally.events, tally.newer) == (9, 9)
@@ -113,7 +113,7 @@ def test_a_newer_version_is_read_without_its_columns(tallies: dict[str, list[Tal
 
 @pytest.mark.parametrize(("cluster", "copies"), [("twice", 9), ("overlapping", 3)])
 def test_copies_count_once(cluster: str, copies: int, tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
-    """A file that is there twice, or two that overlap: the same figures, and the number of copies beside them."""
+    """A duplicated file, or two that overlap: the same figures, and the number of copies beside them."""
     (tally,) = tallies[cluster]
 
     assert (tally.events, tally.copies) == (9, copies)
@@ -132,7 +132,7 @@ def test_a_clock_that_goes_back_is_corrected_and_counted(
 
 
 def refusal(spark: SparkSession, root: Path) -> str:
-    """What is said when the rows are read."""
+    """The error when the rows are read."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which of Spark's it is does not matter, what is said does
         census(spark, find_exports(spark, [str(root)]))
     told = explained(caught.value)
@@ -141,7 +141,7 @@ def refusal(spark: SparkSession, root: Path) -> str:
 
 
 def test_rows_of_another_cluster_are_refused_by_file(spark: SparkSession, tmp_path: Path) -> None:
-    """The message names the file, the cluster of its rows and the folder it lies in."""
+    """The message names the file, the cluster of its rows and its folder."""
     (path,) = write_export(tmp_path, decisions("south"))
     shutil.move(tmp_path / "south", tmp_path / "north")
 
@@ -152,7 +152,7 @@ def test_rows_of_another_cluster_are_refused_by_file(spark: SparkSession, tmp_pa
 
 
 def test_a_damaged_parquet_file_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
-    """As long as it was, with both its ends, and yet not what was written: only reading shows it."""
+    """The length and both ends are right, but the content is not what was written: only reading detects it."""
     (path,) = write_export(tmp_path, decisions("north"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : -12] = bytes(len(content) - 12 - len(content) // 2)
@@ -165,7 +165,7 @@ def test_a_damaged_parquet_file_is_refused_by_name(spark: SparkSession, tmp_path
 
 
 def test_a_column_of_another_type_is_refused_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
-    """A table of something else that lies among the files: what the column is, and what it must be."""
+    """A table of other data among the files: what the column is, and what it must be."""
     (path,) = write_export(tmp_path, decisions("north"))
     table = pq.ParquetFile(path).read()
     place = table.schema.get_field_index("seq")
@@ -179,7 +179,7 @@ def test_a_column_of_another_type_is_refused_by_its_name(spark: SparkSession, tm
 
 @pytest.mark.parametrize("name", ["executor.Executor", "scheduler.TaskSetManager"])
 def test_the_jvm_does_not_tell_of_a_task_that_failed(spark: SparkSession, name: str) -> None:
-    """Whoever asked is told in a sentence; dozens of lines of the JVM before it would hide that. Others are heard."""
+    """The caller gets one sentence; dozens of lines of the JVM before it would hide it. Other messages are kept."""
     logs: Any = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr]
 
     assert not logs.getLogger(f"org.apache.spark.{name}").isErrorEnabled()
@@ -187,7 +187,7 @@ def test_the_jvm_does_not_tell_of_a_task_that_failed(spark: SparkSession, name: 
 
 
 def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
-    """In the middle of a file, where no cut-off explains it."""
+    """A line in the middle of a file that is not an event is rejected, because no interrupted write explains it."""
     (path,) = write_export(tmp_path, decisions("north"), ExportFormat.JSONL)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:3], json.dumps({"tide": "high"}), *lines[4:]]) + "\n")
@@ -199,7 +199,7 @@ def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_pat
 
 
 def looked_at(cluster: str, count: int = 9) -> list[Row]:
-    """A leader's looks at itself, a second apart, 40 records above the HW in the fifth."""
+    """A leader's samples of itself, a second apart, 40 records above the HW in the fifth."""
     tell = Emitter(cluster, 1)
     look = {"replica_id": 1, "interval_ms": 1_000, "hw": 100, "in_isr": True, "in_maximal_isr": True,
             "expected_state": "member"}  # fmt: skip
@@ -213,7 +213,7 @@ def looked_at(cluster: str, count: int = 9) -> list[Row]:
 
 
 def of_lines(root: Path, cluster: str, dataset: str, number: int, line: str, end: str = "\n") -> Path:
-    """Export both datasets as lines; of one a line is another, and no manifest tells that it was changed."""
+    """Export both datasets as lines; in one a line is replaced, and no manifest shows that it was changed."""
     paths = write_export(root, [*decisions(cluster), *looked_at(cluster)], ExportFormat.JSONL)
     (path,) = (path for path in paths if dataset in path.parts)
     lines = path.read_text().splitlines()
@@ -229,7 +229,7 @@ def of_lines(root: Path, cluster: str, dataset: str, number: int, line: str, end
 def test_a_damaged_line_ends_a_statistic_by_the_files_name(
     spark: SparkSession, tmp_path: Path, stat: str, dataset: str
 ) -> None:
-    """A query reads rows of some types only, and a damaged row is of none: it is refused all the same."""
+    """A query reads rows of some types only, and a damaged row has no type: it is rejected all the same."""
     path = of_lines(tmp_path, "north", dataset, 4, '{"event_type":"REPLICA_SAMPLE","seq":')
     scope = Scope(start_us=START_US, end_us=START_US + 60 * SECOND)
 
@@ -244,7 +244,7 @@ def test_a_damaged_line_ends_a_statistic_by_the_files_name(
 @pytest.mark.parametrize("condition", ["event_type = 'REPLICA_SAMPLE'", "partition IS NOT NULL", "ts_wall_us > 0"])
 @pytest.mark.parametrize("kind", ["a damaged line", "a foreign table"])
 def test_no_filter_passes_over_what_is_no_event(spark: SparkSession, tmp_path: Path, kind: str, condition: str) -> None:
-    """Whichever column a query filters by; a table of others may even have columns of these names."""
+    """A row that is no event is rejected for any filter column; a foreign table may have columns of these names."""
     if kind == "a damaged line":
         path = of_lines(tmp_path, "north", "samples", 4, "tide: high")
     else:
@@ -262,7 +262,7 @@ def test_no_filter_passes_over_what_is_no_event(spark: SparkSession, tmp_path: P
 def test_two_contents_under_one_event_id_are_refused_by_their_files(
     spark: SparkSession, tmp_path: Path, event_type: str
 ) -> None:
-    """Of samples as of transitions: neither is chosen, and the message names the event and both files."""
+    """Of two contents under one event id neither is chosen, for samples too; the message names event and files."""
     paths = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
     others = [*decisions("north"), *looked_at("north")]
     (place,) = [at for at, row in enumerate(others) if row["seq"] == 5 and row["event_type"] == event_type]
@@ -277,7 +277,7 @@ def test_two_contents_under_one_event_id_are_refused_by_their_files(
 
 
 def test_equal_copies_of_samples_are_fine(spark: SparkSession, tmp_path: Path) -> None:
-    """A copy of a file under another name is counted as copies, and refused by nobody."""
+    """A copy of a file under another name is counted as copies, and not rejected."""
     *_, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
     shutil.copyfile(path, path.with_name("n1-i1-1-99.parquet"))
 
@@ -287,7 +287,7 @@ def test_equal_copies_of_samples_are_fine(spark: SparkSession, tmp_path: Path) -
 
 
 def test_a_copy_of_samples_in_another_hour_counts_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Without its manifest nobody sees whose copy it is: the numbers of rows are counted, in the hour of their time."""
+    """Without its manifest its origin is unknown: the numbers of rows are counted, in the hour of their time."""
     *_, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")])
     copy = Path(str(path).replace("hr=14", "hr=15"))
     copy.parent.mkdir(parents=True)
@@ -300,7 +300,7 @@ def test_a_copy_of_samples_in_another_hour_counts_once(spark: SparkSession, tmp_
 def test_changed_bytes_of_the_same_length_are_found_by_their_hash(
     analytics: Callable[..., Result], tmp_path: Path
 ) -> None:
-    """`coverage` believes the length, and `coverage --verify` names the file."""
+    """`coverage` trusts the length, and `coverage --verify` names the file."""
     *others, path = write_export(tmp_path, [*decisions("north"), *looked_at("north")], ExportFormat.JSONL)
     whole = analytics("coverage", "-i", tmp_path, "--verify")
     path.write_text(path.read_text().replace('"leo":140', '"leo":240', 1))
@@ -315,7 +315,7 @@ def test_changed_bytes_of_the_same_length_are_found_by_their_hash(
 
 
 def test_in_a_file_that_was_cut_off_only_its_last_line_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
-    """A cut explains nothing that stands before it; the cut itself, in the middle of a letter, is passed over."""
+    """A torn write explains no damage before it; the torn end itself, in the middle of a letter, is skipped."""
     path = of_lines(tmp_path, "north", "samples", 8, "", end='{"topic":"t')
     path.write_bytes(path.read_bytes() + "\N{LATIN SMALL LETTER E WITH ACUTE}".encode()[:1])
     is_cut.cache_clear()
@@ -328,7 +328,7 @@ def test_in_a_file_that_was_cut_off_only_its_last_line_is_passed_over(spark: Spa
 
 
 def test_a_clock_that_began_in_1970_leaves_no_interval_of_decades(spark: SparkSession) -> None:
-    """What was measured before the clock was set is believed for a week, and then nothing is."""
+    """A measurement from before the clock was set is trusted for a week, and then none is."""
     tell = Emitter("north", -1)
     measured = [
         tell.row(at_us, "CLOCK_SAMPLE", subject_node_id=1, offset_us=offset_us, err_us=9)

@@ -1,4 +1,4 @@
-"""The archive of classes: made by one process, used by others, and never in anybody's way."""
+"""The archive of classes: made by one process, used by others, and never blocking any."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def python(program: str, *arguments: str) -> tuple[str, str]:
-    """What a program of its own says on stdout and stderr."""
+    """The stdout and stderr of a separate program."""
     ran = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True, text=True, timeout=_LIMIT_S, check=False, env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
@@ -54,7 +54,7 @@ def python(program: str, *arguments: str) -> tuple[str, str]:
 
 @pytest.mark.timeout(2 * _LIMIT_S)
 def test_what_one_process_archived_another_one_reads(cache: Path, tmp_path: Path) -> None:
-    """Spark's classes come from the archive that the first process made, and neither process says a word about it."""
+    """Spark's classes come from the archive that the first process made, and neither process prints anything of it."""
     made, words = python(_MAKE)
     assert (Path(made), words) == (archive_path(), "")
     assert [path.name for path in archive_path().parent.iterdir()] == [archive_path().name]
@@ -67,7 +67,7 @@ def test_what_one_process_archived_another_one_reads(cache: Path, tmp_path: Path
 
 @pytest.mark.timeout(_LIMIT_S)
 def test_an_archive_that_does_not_fit_is_passed_over_in_silence(cache: Path, tmp_path: Path) -> None:
-    """With a file that the JVM cannot use it answers as without one, and says nothing."""
+    """With a file that the JVM cannot use the answer is the same as without one, and nothing is printed."""
     archive_path().parent.mkdir(parents=True)
     archive_path().write_bytes(b"of another Java" * 4_096)
 
@@ -77,14 +77,14 @@ def test_an_archive_that_does_not_fit_is_passed_over_in_silence(cache: Path, tmp
 
 
 def test_without_an_archive_the_jvm_is_told_nothing(cache: Path) -> None:
-    """Nothing is made by itself, and an option that names no file would be a warning."""
+    """Nothing is made automatically, and an option that names no file would be a warning."""
     assert jvm_options() == ()
     assert not cache.exists()
 
 
 @pytest.mark.parametrize(("home", "rule"), [("relative", "has no home"), ("/a b", "has a space in it")])
 def test_a_place_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch, home: str, rule: str) -> None:
-    """Making is refused before a session is opened, with what to set; sessions go without."""
+    """Making it is rejected before a session is opened, with the option to set; sessions run without it."""
     monkeypatch.setenv("XDG_CACHE_HOME", home)
 
     assert jvm_options() == ()
@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_each_java_and_each_pyspark_have_their_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of either never take each other's file."""
+    """Each Java version and each PySpark version has an archive file of its own."""
     found = [archive_path()]
     monkeypatch.setenv("JAVA_HOME", "/opt/another-java")
     found.append(archive_path())
@@ -105,7 +105,7 @@ def test_each_java_and_each_pyspark_have_their_own(cache: Path, monkeypatch: pyt
 
 
 def test_a_jvm_that_does_not_end_is_ended(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for an archive waits no longer than the limit, hears so, and leaves no process and no file."""
+    """A process waits for an archive no longer than the limit, prints a message, and leaves no process and no file."""
     monkeypatch.setattr(class_archive, "_EXIT_S", 0.1)
     jvm = subprocess.Popen(["sleep", str(_LIMIT_S)], stdin=subprocess.PIPE)
     gateway = SimpleNamespace(proc=jvm, shutdown=lambda: None)

@@ -1,4 +1,4 @@
-"""What the commands that answer at once tell of a simulated cluster."""
+"""The output of the interactive commands on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
 
-# Each question is planned from nothing, and the first one waits for the session.
+# Each query is planned from scratch, and the first one waits for the session.
 pytestmark = pytest.mark.timeout(300)
 
 SEED = 7
@@ -30,7 +30,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(export: Path) -> list[dict[str, Any]]:
-    """The transitions as they lie in the files."""
+    """The transitions in the files."""
     lines = [line for path in export.rglob("transitions/**/*.jsonl") for line in path.read_text().splitlines()]
     return [json.loads(line) for line in lines]
 
@@ -44,7 +44,7 @@ def answered(result: Result, code: int = 0) -> Any:
 def test_a_timeline_has_every_decision_of_the_files_in_the_order_of_partition_epochs(
     analytics: Ask, export: Path, exported: list[dict[str, Any]]
 ) -> None:
-    """The controller's changes of leaders, once each, with the sentence that tells them."""
+    """The controller's leader changes, once each, with its sentence."""
     found = answered(analytics("timeline", "-i", export, "--type", "LEADER_CHANGE", "-o", "json"))
     written = [row["partition_epoch"] for row in exported if row["event_type"] == "LEADER_CHANGE"]
 
@@ -55,7 +55,7 @@ def test_a_timeline_has_every_decision_of_the_files_in_the_order_of_partition_ep
 def test_explain_tells_one_change_and_lists_several(
     analytics: Ask, export: Path, exported: list[dict[str, Any]]
 ) -> None:
-    """With its epoch the chain of the last change of leader, as a table too; without one the candidates."""
+    """With an epoch, the chain of the last leader change, also as a table; without one the candidates."""
     change = max((r for r in exported if r["event_type"] == "LEADER_CHANGE"), key=lambda r: r["partition_epoch"])
     where = ("-i", export, "-t", change["topic"], "-p", change["partition"])
     chain = answered(analytics("explain", *where, "-e", change["partition_epoch"], "-o", "json"))
@@ -69,7 +69,7 @@ def test_explain_tells_one_change_and_lists_several(
 
 
 def test_explain_refuses_a_stall_with_an_epoch_and_a_partition_that_is_not_there(analytics: Ask, export: Path) -> None:
-    """Usage is 2, nothing found is 1; both say what to do."""
+    """Wrong usage is 2, nothing found is 1; both print the remedy."""
     both = analytics("explain", "-i", export, "-t", "t", "-p", 0, "--stall", "-e", 3)
     assert both.exit_code == 2
     assert "--from and --to" in both.output

@@ -1,4 +1,4 @@
-"""What has to add up adds up, in every history there is."""
+"""Sums that must agree do agree, in every history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _every_row(histories: Any, stat: str) -> list[Any]:
 
 
 def test_the_states_of_a_partition_fill_what_is_known(histories: Any) -> None:
-    """Leaderless, under, at and above the minimum exclude each other, and with the unknown they are the window."""
+    """Leaderless, under, at and above the minimum exclude each other, and with the unknown time fill the window."""
     rows = _every_row(histories, "s10")
     known = [row for row in rows if row.coverage > 0]
 
@@ -37,7 +37,7 @@ def test_the_states_of_a_partition_fill_what_is_known(histories: Any) -> None:
 
 
 def test_unavailability_is_made_of_states(histories: Any) -> None:
-    """Writes are refused under the minimum and without a leader, reads without a leader."""
+    """Writes are refused under the minimum and without a leader, reads only without a leader."""
     for states, outage in zip(_every_row(histories, "s10"), _every_row(histories, "s11"), strict=True):
         if states.coverage > 0:
             assert outage.write_unavailable_us == states.under_min_us + states.leaderless_us
@@ -45,13 +45,13 @@ def test_unavailability_is_made_of_states(histories: Any) -> None:
 
 
 def test_nothing_covers_more_than_the_window(histories: Any) -> None:
-    """Holds of looks never overlap: what is known is at most the window."""
+    """Holds of samples never overlap: the known time is at most the window."""
     for stat in ("s01", "s03", "s06", "s10"):
         assert all(0.0 <= row.coverage <= 1.0 for row in _every_row(histories, stat))
 
 
 def test_removals_are_the_same_to_everybody(histories: Any) -> None:
-    """Statistics that count removals in different ways count the same number."""
+    """Statistics that count removals in different ways get the same number."""
     total = {
         stat: sum(row.removals or 0 for row in _every_row(histories, stat)) for stat in ("s08", "s09", "s13", "s15")
     }
@@ -60,7 +60,7 @@ def test_removals_are_the_same_to_everybody(histories: Any) -> None:
 
 
 def test_a_member_is_never_below_the_hw(histories: Any) -> None:
-    """Only the history that breaks the rule on purpose, in each telling within this minute, shows a member below."""
+    """Only the history that breaks the rule on purpose, in each of its forms within this minute, has a member below."""
     wrong = {row.cluster_id for row in _every_row(histories, "s06") if row.n_below_hw}
 
     told = {"alone", *(f"{variant}:alone" for variant in VARIANTS if variant != "later")}

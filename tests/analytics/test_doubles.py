@@ -1,4 +1,4 @@
-"""Which files may hold an event that another one holds too."""
+"""Which files may hold an event that another file holds too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline_analytics.sources.doubles import apart_and_doubled
 
 
 def _file(name: str, *ranges: tuple[int, int, int], proven: bool = True, dataset: str = "transitions") -> ExportedFile:
-    """A file with ranges (node, first, last); unproven ones tell theirs by their name."""
+    """A file with ranges (node, first, last); unproven ones have theirs in their name."""
     seqs = tuple(SeqRange(node_id=n, incarnation=1, first_seq=first, last_seq=last) for n, first, last in ranges)
     path = f"{dataset}/dt=2026-11-21/hr=10/{name}"
     manifest = Manifest(
@@ -27,7 +27,7 @@ def _names(files: list[ExportedFile]) -> list[str]:
 
 
 def test_files_of_numbers_that_follow_each_other_share_nothing() -> None:
-    """Also where two nodes gave the same numbers, or one node the numbers of its two data sets in turn."""
+    """Files with consecutive numbers share no events, also of two nodes, or of one node's two data sets in turn."""
     files = [
         _file("a.parquet", (1, 1, 10)),
         _file("b.parquet", (1, 11, 20)),
@@ -54,7 +54,7 @@ def test_a_compaction_and_what_it_was_made_of_may_share_events() -> None:
 
 
 def test_lines_are_not_believed_to_hold_a_number_once() -> None:
-    """Their writer may have been restored from a copy, and their manifest does not count them."""
+    """Lines may repeat a number, because their writer may be a restored copy and their manifest does not count them."""
     files = [_file("n1-i1-1-5.jsonl", (1, 1, 5)), _file("b.parquet", (1, 6, 9))]
 
     apart, doubled = apart_and_doubled(files)
@@ -63,7 +63,7 @@ def test_lines_are_not_believed_to_hold_a_number_once() -> None:
 
 
 def test_where_one_file_tells_no_numbers_all_are_looked_at() -> None:
-    """Its events may be anybody's."""
+    """A file without numbers may hold events of any node, so that all files are checked."""
     files = [_file("unknown.parquet", proven=False), _file("b.parquet", (1, 6, 9))]
 
     assert apart_and_doubled(files) == ([], files)

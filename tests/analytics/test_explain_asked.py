@@ -1,4 +1,4 @@
-"""Which events Spark brings for an explanation, on worked histories."""
+"""Which events Spark selects for an explanation, on worked histories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ S = 1_000_000
 
 
 def test_of_two_stalls_the_window_chooses_one_and_its_chain_has_moves_and_looks(histories: Any) -> None:
-    """Without a window all are listed, the last as far as its look is believed; from 50 to 65 s it is the second."""
+    """Without a window all are listed, the last as long as its sample is valid; from 50 to 65 s it is the second."""
     every = ask.stall(histories.tables, ask.Asked(topic="t", partition=0, cluster_id="slow_disk"))
     assert isinstance(every, list)
     assert [(each.t0, each.t1) for each in every] == [(500_000, 3 * S), (50 * S, 65 * S), (65 * S, 95 * S)]
@@ -31,7 +31,7 @@ def test_of_two_stalls_the_window_chooses_one_and_its_chain_has_moves_and_looks(
 
 
 def test_one_decision_is_explained_and_several_are_listed(histories: Any) -> None:
-    """A partition epoch names one decision; without one all that fit are given, creations left out."""
+    """A partition epoch names one decision; without one all that match are returned, creations left out."""
     every = ask.decision(histories.tables, ask.Asked(topic="t", partition=0, cluster_id="failover"))
     assert isinstance(every, list)
     assert "created" not in {event.cause for event in every}

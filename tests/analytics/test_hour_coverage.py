@@ -1,4 +1,4 @@
-"""How much of an hour is there, and whether it is over."""
+"""How much of an hour is present, and whether it is over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATER_US = 100 * HOUR_US
 
 
 def tally(hour: int, first: int, last: int, **more: int | bool) -> Tally:
-    """A whole tally of node 1, heard from the first to the last second of the hour."""
+    """A complete tally of node 1, with events from the first to the last second of the hour."""
     made = Tally(
         cluster_id="c", node_id=1, incarnation=1, hour=hour, events=last - first + 1, copies=0, first_seq=first,
         last_seq=last, first_us=hour * HOUR_US, last_us=(hour + 1) * HOUR_US - 1,
@@ -24,7 +24,7 @@ def tally(hour: int, first: int, last: int, **more: int | bool) -> Tally:
 
 
 def test_an_hour_is_closed_when_its_numbers_go_on_after_it() -> None:
-    """Heard after the hour without a hole, and a told end: both hours are closed and whole."""
+    """With events after the hour without a hole, or a reported end, both hours are closed and complete."""
     hours = hours_of([tally(5, 1, 10), tally(6, 11, 20, is_final=True)], now_us=LATER_US)
 
     assert [(hour.state, hour.coverage) for hour in hours] == [(HourState.CLOSED, 1.0), (HourState.CLOSED, 1.0)]
@@ -32,14 +32,14 @@ def test_an_hour_is_closed_when_its_numbers_go_on_after_it() -> None:
 
 @pytest.mark.parametrize(("late_us", "state"), [(-1, HourState.OPEN), (0, HourState.CLOSED_INCOMPLETE)])
 def test_an_hour_is_open_until_its_grace_is_over(late_us: int, state: HourState) -> None:
-    """Who was not heard after the hour may still be late."""
+    """An hour stays open until its grace is over, because events of a silent emitter may still arrive."""
     hours = hours_of([tally(5, 1, 10)], now_us=6 * HOUR_US + GRACE_US + late_us)
 
     assert [hour.state for hour in hours] == [state]
 
 
 def test_a_hole_counts_in_the_hours_it_may_belong_to() -> None:
-    """A missing hour between two that are there has the numbers between them, as may its neighbours."""
+    """A missing hour between two existing ones has the numbers between them, as may its neighbours."""
     hours = hours_of([tally(5, 1, 10), tally(7, 31, 40, is_final=True)], now_us=LATER_US)
 
     assert [(hour.events, hour.missing) for hour in hours] == [(10, 20), (0, 20), (10, 20)]
@@ -49,28 +49,28 @@ def test_a_hole_counts_in_the_hours_it_may_belong_to() -> None:
 
 
 def test_hours_that_overlap_since_a_clock_went_back_have_no_hole() -> None:
-    """Numbers 8 to 12 stand in the wrong hour, and yet all are there."""
+    """Numbers 8 to 12 are in the wrong hour, but all are there."""
     hours = hours_of([tally(5, 1, 12, events=9), tally(6, 8, 20, events=11, is_final=True)], now_us=LATER_US)
 
     assert [hour.missing for hour in hours] == [0, 0]
 
 
 def test_numbers_that_two_hours_count_are_no_hole_of_less_than_nothing() -> None:
-    """The same ten events in two hours: nothing is missing, and no hour has more than all of its events."""
+    """When two hours contain the same ten events, nothing is missing, and no hour has more than all of its events."""
     hours = hours_of([tally(5, 1, 10), tally(6, 1, 10, is_final=True)], now_us=LATER_US)
 
     assert [(hour.missing, hour.coverage) for hour in hours] == [(0, 1.0), (0, 1.0)]
 
 
 def test_numbers_that_only_a_heartbeat_told_of_are_missing() -> None:
-    """The end of an incarnation that was lost is told by its last heartbeat."""
+    """The end of a lost incarnation is known from its last heartbeat."""
     (hour,) = hours_of([tally(5, 1, 10, told_last_seq=12, is_final=True)], now_us=LATER_US)
 
     assert (hour.missing, hour.state) == (2, HourState.CLOSED_INCOMPLETE)
 
 
 def test_an_hour_that_nobody_was_heard_in_is_empty() -> None:
-    """A window beyond what is there has hours, and they are not complete."""
+    """A window beyond the data has hours, and they are not complete."""
     hours = hours_of([tally(5, 1, 10, is_final=True)], now_us=LATER_US, start_us=5 * HOUR_US, end_us=7 * HOUR_US)
 
     assert [hour.state for hour in hours] == [HourState.CLOSED, HourState.EMPTY]
@@ -79,7 +79,7 @@ def test_an_hour_that_nobody_was_heard_in_is_empty() -> None:
 
 
 def test_an_event_of_1970_is_refused_with_who_told_it() -> None:
-    """It would make half a million hours; whoever knows better gives a window."""
+    """An event of 1970 is rejected with its origin: it would make half a million hours, unless a window is given."""
     early = tally(0, 1, 3)
     late = tally(498_662, 4, 9)
 

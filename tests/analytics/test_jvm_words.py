@@ -1,4 +1,4 @@
-"""What an embedded Spark says is heard, but for its greetings."""
+"""The output of an embedded Spark is passed on, except its start-up banner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import threading
 
 
 def test_lines_of_a_child_come_through_without_greetings() -> None:
-    """What is wrong is said, in order, and our own words afterwards go where they always went."""
+    """Errors are printed, in order, and the program's own later output goes where it always went."""
     told = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=True)
 
     assert sorted(told.stderr.splitlines()) == ["last", "ours", "spark: ERROR the disk is full"]

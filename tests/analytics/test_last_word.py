@@ -1,4 +1,4 @@
-"""What is known of partitions ends with the last word of the controller."""
+"""Knowledge of partitions ends with the controller's last event."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(cluster: str, *beats_s: int, final: bool = False, snapshots_s: tuple[in
 
 
 def newer() -> list[Row]:
-    """A controller of a newer version: a remark about an epoch that was told, and a change of a type not known here."""
+    """A controller of a newer version: a remark about a known epoch, and a change of a type not known here."""
     tell = Emitter("newer", -1)
     change: Row = {"old_isr": [1, 2], "new_isr": [1], "cause": "lag", "initiator": "leader", "removed": [], "added": []}
     return [
@@ -64,16 +64,16 @@ def answers(spark: SparkSession) -> Answers:
 @pytest.mark.parametrize(
     ("cluster", "known_s"),
     [
-        ("ended", 199),  # its told end
+        ("ended", 199),  # its reported end
         ("silent", 229),  # three heartbeats long
-        ("restarted", 299),  # the end that was told last
-        ("alive", 3_599),  # it beats on, and the snapshot of the next hour is missing
+        ("restarted", 299),  # the last reported end
+        ("alive", 3_599),  # it keeps sending heartbeats, and the snapshot of the next hour is missing
         ("snapshots", 7_129),  # the last snapshot is of that hour
-        ("unheard", 3_599),  # no heartbeat was exported: only the hour says it
+        ("unheard", 3_599),  # no heartbeat was exported: only the hour shows it
     ],
 )
 def test_a_state_is_known_to_the_last_word_of_the_controller(answers: Answers, cluster: str, known_s: int) -> None:
-    """And counted no further, however far the window goes."""
+    """A state is not counted beyond the controller's last event, however far the window goes."""
     row = answers.row("s10", cluster, end_ms=10 * HOUR_US // 1_000)
 
     assert row.under_replicated_us == known_s * SECOND
@@ -89,7 +89,7 @@ def test_what_is_not_understood_ends_what_is_known_until_the_state_is_told(answe
 
 
 def test_the_stream_ends_it_there_as_well() -> None:
-    """The same story live has the same windows."""
+    """The same history has the same windows in the stream."""
     stories = [story_text(row) for row in newer() if row["event_type"] != "EXPORT_HEARTBEAT"]
     timing = Timing(step_us=10 * SECOND, horizon_us=20 * SECOND)
     rows = settle(Carry(), stories, watermark_us=120 * SECOND, timing=timing).rows
@@ -100,7 +100,7 @@ def test_the_stream_ends_it_there_as_well() -> None:
 
 
 def test_what_is_not_understood_is_said(analytics: Callable[..., Result], tmp_path: Path) -> None:
-    """By its types, each with how many events there are."""
+    """Events of unknown types are reported by type, with their number."""
     write_export(tmp_path, newer())
 
     told = analytics("stats", "s10", "-i", tmp_path)
@@ -109,7 +109,7 @@ def test_what_is_not_understood_is_said(analytics: Callable[..., Result], tmp_pa
 
 
 def test_a_window_behind_the_last_word_knows_nothing(answers: Answers) -> None:
-    """Null, and coverage 0; a stay outside of the ISR is not in it either."""
+    """A window after the last event has null and coverage 0, and no stay outside of the ISR."""
     behind: dict[str, Any] = {"start_ms": 2 * HOUR_US // 1_000, "end_ms": 3 * HOUR_US // 1_000}
     row = answers.row("s10", "ended", **behind)
 
@@ -122,7 +122,7 @@ def test_a_window_behind_the_last_word_knows_nothing(answers: Answers) -> None:
 def test_files_without_manifests_have_the_window_that_their_rows_tell(
     analytics: Callable[..., Result], tmp_path: Path
 ) -> None:
-    """Without --from and --to: from the first event to the last, and not the hours of their folders."""
+    """Without --from and --to the window of files without manifests is from the first event to the last."""
     write_export(tmp_path, told("north", 100, 200, final=True))
     shutil.rmtree(tmp_path / "north/v1" / layout.MANIFEST_FOLDER)
 
@@ -135,7 +135,7 @@ def test_files_without_manifests_have_the_window_that_their_rows_tell(
 def test_an_export_without_an_event_is_refused(
     analytics: Callable[..., Result], tmp_path: Path, is_proven: bool
 ) -> None:
-    """As an empty directory is: a threshold that nothing could meet has not been kept."""
+    """An export without an event is rejected like an empty directory, because no data could meet a threshold."""
     (path,) = write_export(tmp_path, told("north"))
     pq.write_table(pq.read_table(path).slice(0, 0), path)
     (manifest,) = (tmp_path / "north/v1" / layout.MANIFEST_FOLDER).rglob("*.json")

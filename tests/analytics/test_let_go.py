@@ -1,4 +1,4 @@
-"""Tables that were let go of take no memory: a server, or a run over many hours, opens thousands of them."""
+"""Released tables take no memory: a server, or a run over many hours, opens thousands of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _held(spark: Any) -> set[int]:
 @pytest.mark.timeout(300)  # May be the first to wait for the session.
 @pytest.mark.parametrize("copies", [1, 2])
 def test_nothing_stays_of_an_export(spark: SparkSession, tmp_path: Path, copies: int) -> None:
-    """Of lines, which may tell an event twice, and of some that do: neither tables nor identities."""
+    """After the release of an export neither its tables nor its identities remain."""
     before = _held(spark)
     write_export(tmp_path, history_rows(_STORY) * copies, ExportFormat.JSONL)
     silver = open_exports(spark, [str(tmp_path)])

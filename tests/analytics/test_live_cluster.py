@@ -1,4 +1,4 @@
-"""The figures against real processes: a follower that hangs, and a leader that is killed, by those who watched."""
+"""The figures against real processes: a follower that hangs and a leader that is killed, compared with the test."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def _now_us() -> int:
 def watched(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """One run: a follower hangs for longer than the lag limit, then the leader is killed; and its statistics."""
     directory = tmp_path_factory.mktemp("live")
-    # Files end soon, because a process that is killed takes its open file with it.
+    # Files end soon, because a process that is killed loses its open file.
     export = directory / "export"
     rules = {"export_dir": str(export), "export_roll_s": "1", "export_format": "jsonl"}
     what = plan(directory / "cluster", rules=rules)
-    # The session outlasts the pause: then it is the leader who must notice, and nobody else.
+    # The session outlasts the pause: then only the leader can detect it.
     what = replace(
         what,
         controller_settings={**what.controller_settings, "session_timeout_ms": "60000"},
@@ -93,9 +93,9 @@ async def _accidents(cluster: LocalCluster, export: Path) -> dict[str, Any]:
 
 
 async def _pause(probe: Probe, leader: int, follower: int) -> tuple[int, int]:
-    """Holds a follower until it is out of the ISR and the pause is long enough; lets it come back.
+    """Pauses a follower until it is out of the ISR and the pause is long enough; then resumes it.
 
-    The leader appends something meanwhile: a follower that has all there is counts as caught up, however silent.
+    The leader appends something meanwhile: a follower that has all records counts as caught up, however silent.
     """
     paused_us = _now_us()
     probe.pause(follower)
@@ -116,7 +116,7 @@ async def _pause(probe: Probe, leader: int, follower: int) -> tuple[int, int]:
 
 
 def _told(export: Path, leader: int) -> bool:
-    """Whether a file has what the leader alone knows of the removal: how far the follower had come."""
+    """Whether a file has what only the leader knows of the removal: the follower's position."""
     lines = (line for path in export.rglob(f"n{leader}-*.jsonl") for line in path.read_text().splitlines())
     return any('"ISR_CHANGE"' in line and '"initiator":"leader"' in line.replace(": ", ":") for line in lines)
 
@@ -133,7 +133,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_hanging_follower_is_the_one_stuck_replica(watched: Watched) -> None:
-    """S9 blames exactly the follower that hung, for fetching nothing; S8 counts both accidents and both returns."""
+    """S9 names exactly the follower that hung, as not fetching; S8 counts both faults and both returns."""
     stuck = [row for row in watched.figures["s09"] if row.removal_cause == "lag_stuck"]
 
     assert [(row.replica_id, row.leader_id, row.removals) for row in stuck] == [(watched.follower, watched.killed, 1)]
@@ -141,7 +141,7 @@ def test_the_hanging_follower_is_the_one_stuck_replica(watched: Watched) -> None
 
 
 def test_detection_takes_between_one_and_one_and_a_half_limits(watched: Watched) -> None:
-    """S13 lies in [T, 1.5 T and what the machine adds], counted from the last time the follower was caught up."""
+    """S13 lies in [T, 1.5 T plus the machine's delay], counted from the last time the follower was caught up."""
     (row,) = [row for row in watched.figures["s13"] if row.removed_by == "leader"]
 
     assert LAG_US <= row.max_us <= LAG_US * 3 // 2 + SLACK_US
@@ -149,7 +149,7 @@ def test_detection_takes_between_one_and_one_and_a_half_limits(watched: Watched)
 
 
 def test_the_rejoin_is_no_shorter_than_the_rest_of_the_pause(watched: Watched) -> None:
-    """S12 counts from the commit of the removal: at least the pause without the time until it was noticed."""
+    """S12 counts from the commit of the removal: at least the pause without the time until it was detected."""
     (row,) = [row for row in watched.figures["s12"] if row.replica_id == watched.follower]
     (noticed,) = [row for row in watched.figures["s13"] if row.removed_by == "leader"]
 
@@ -159,7 +159,7 @@ def test_the_rejoin_is_no_shorter_than_the_rest_of_the_pause(watched: Watched) -
 
 
 def test_the_killed_leader_is_one_failover_and_one_simultaneous_shrink(watched: Watched) -> None:
-    """S16 and S19: the controller replaced the leader and took it out of the ISR in one step."""
+    """S16 and S19: the controller replaced the leader and removed it from the ISR in one step."""
     (paired,) = watched.figures["s16"]
     (failover,) = watched.figures["s19"]
 
@@ -169,7 +169,7 @@ def test_the_killed_leader_is_one_failover_and_one_simultaneous_shrink(watched: 
 
 
 def test_nothing_committed_was_cut(watched: Watched) -> None:
-    """S7: no new leader lacked anything committed, and that is known of both; a cut below an own HW is not known of."""
+    """S7: no new leader lacked a committed record, and that is known of both; a cut below an own HW is not known."""
     (row,) = watched.figures["s07"]
 
     assert (row.epochs, row.epochs_unknown, row.committed_lost_records) == (2, 0, 0)

@@ -1,4 +1,4 @@
-"""What must not change a statistic does not change it (`variants.py` says how the histories are told differently)."""
+"""Changes that must not affect a statistic do not (`variants.py` lists how the histories are varied)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _original(histories: Any, stat: str, story: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("stat", ALL)
 def test_the_order_of_rows_does_not_matter(histories: Any, stat: str) -> None:
-    """Whatever order files are read in, the result is the same."""
+    """The result does not depend on the order in which files are read."""
     told = {story: [_plain(row) for row in histories.rows(stat, f"shuffled:{story}")] for story in STORIES}
 
     assert told == {story: _original(histories, stat, story) for story in STORIES}
@@ -35,7 +35,7 @@ def test_the_order_of_rows_does_not_matter(histories: Any, stat: str) -> None:
 
 @pytest.mark.parametrize("stat", ALL)
 def test_a_row_that_came_twice_counts_once(histories: Any, stat: str) -> None:
-    """Only the count of duplicates tells of it."""
+    """A row that occurs twice changes only the count of duplicates."""
     told = {story: [_plain(row) for row in histories.rows(stat, f"doubled:{story}")] for story in STORIES}
 
     assert told == {story: _original(histories, stat, story) for story in STORIES}
@@ -59,7 +59,7 @@ def test_the_numbers_of_nodes_do_not_matter(histories: Any, stat: str) -> None:
 
 @pytest.mark.parametrize("stat", [stat for stat, statistic in ALL.items() if not statistic.only_cluster])
 def test_another_partition_does_not_matter(histories: Any, stat: str) -> None:
-    """What happens to one partition is no part of another's result."""
+    """Events of one partition are not part of another's result."""
     told = {
         story: [_plain(row) for row in histories.rows(stat, f"beside:{story}") if row.partition != BESIDE]
         for story in STORIES
@@ -70,7 +70,7 @@ def test_another_partition_does_not_matter(histories: Any, stat: str) -> None:
 
 @pytest.mark.parametrize("stat", ALL)
 def test_a_measured_skew_of_a_nodes_clock_does_not_matter(histories: Any, stat: str) -> None:
-    """The controller knows by how much node 1's clock is off, so no figure tells whether it is."""
+    """The controller has measured the offset of node 1's clock, so no figure depends on it."""
     told = {
         (skew_s, story): [_plain(row) for row in histories.rows(stat, f"measured {skew_s} s:{story}")]
         for skew_s in (0, *MEASURED_SKEWS_S)
@@ -97,14 +97,14 @@ def test_a_nodes_clock_does_not_matter_to_its_own_durations(histories: Any) -> N
 
 @pytest.mark.parametrize("stat", TRANSITIONS_ONLY)
 def test_missing_samples_do_not_matter_to_transitions(histories: Any, stat: str) -> None:
-    """Half of the looks are missing, and nothing that comes from transitions changes."""
+    """Half of the samples are missing, and nothing that is computed from transitions changes."""
     told = {story: [_plain(row) for row in histories.rows(stat, f"thinned:{story}")] for story in STORIES}
 
     assert told == {story: _original(histories, stat, story) for story in STORIES}
 
 
 def test_missing_samples_cost_coverage(histories: Any) -> None:
-    """Fewer looks cover less time, never more, and somewhere it shows."""
+    """Fewer samples cover less time, never more, and some statistic shows it."""
     pairs = [
         (thin.coverage, full.coverage)
         for story in STORIES
@@ -117,7 +117,7 @@ def test_missing_samples_cost_coverage(histories: Any) -> None:
 
 @pytest.mark.parametrize("stat", ["s01", "s10", "s12", "s14", "s18"])
 def test_the_time_of_day_does_not_matter(histories: Any, stat: str) -> None:
-    """All clocks and the window an hour later: the same figures."""
+    """All clocks and the window an hour later give the same figures."""
     hour_ms = LATER_US // 1_000
     moved = {"window_start": LATER_US, "window_end": 60_000_000 + LATER_US}
     told = {
@@ -132,7 +132,7 @@ def test_the_time_of_day_does_not_matter(histories: Any, stat: str) -> None:
 
 @pytest.mark.parametrize("stat", ["s08", "s11", "s16"])
 def test_windows_side_by_side_add_up(histories: Any, stat: str) -> None:
-    """The sum over four windows is the value of the whole, for whatever is a count or a time."""
+    """The sum over four windows is the value of the whole, for every count and every time."""
     names = [value.name for value in ALL[stat].values]
     for story in STORIES:
         parts: dict[tuple[str, int], dict[str, int]] = {}

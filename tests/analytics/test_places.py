@@ -1,4 +1,4 @@
-"""Partitions that are told apart by a number: two of one number are refused, and names come back at the end."""
+"""Partitions identified by a number: two with the same number are rejected, and names are restored at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOK = (
 
 
 def test_two_partitions_of_one_number_are_refused(spark: SparkSession) -> None:
-    """Where a hash would stand for two partitions nothing is answered, and the message says what to do."""
+    """If two partitions have the same hash nothing is answered, and the message says what to do."""
     partitions = spark.createDataFrame([("c", "T", 0), ("c", "T", 1)], "cluster_id STRING, topic_id STRING, n INT")
 
     with pytest.raises(PySparkException, match=r"Rule: a hash names one\. Ask about one cluster"):

@@ -1,4 +1,4 @@
-"""A report is about what was known at the end of its window."""
+"""A report contains only what was known at the end of its window."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SKEW_S = 12
 
 
 def test_a_chain_ends_with_the_window(histories: Any) -> None:
-    """Of two shrinks of one chain, the second comes after the window: the report tells of the first alone."""
+    """Of two shrinks of one chain, the second comes after the window: the report has only the first."""
     whole = histories.rows("s17", "incidents")[-1]
     end_us = whole.began_us + 1
     rows = result(ALL["s17"], as_of(histories.tables, end_us), Scope(start_us=0, end_us=end_us)).collect()
@@ -25,7 +25,7 @@ def test_a_chain_ends_with_the_window(histories: Any) -> None:
 
 
 def test_a_window_ends_by_the_controllers_clock(histories: Any) -> None:
-    """Node 1's clock is 12 s ahead, and measured: what it told before the end is not taken for what came later."""
+    """Node 1's clock is 12 s ahead, and measured: events from before the end are not taken for later ones."""
     scope = Scope(start_us=0, end_us=45_000_001)
     tables = as_of(histories.tables, scope.end_us)
     told = {row.cluster_id: row for stat in ("s07",) for row in result(ALL[stat], tables, scope).collect()}
@@ -36,7 +36,7 @@ def test_a_window_ends_by_the_controllers_clock(histories: Any) -> None:
 
 
 def test_a_copy_is_counted_in_the_window_in_which_it_was_told(histories: Any) -> None:
-    """A copy of what node 1 told at 45 s, whose measured clock is 12 s ahead, is of the window up to 50 s."""
+    """A copy of node 1's event at 45 s, whose measured clock is 12 s ahead, belongs to the window up to 50 s."""
     rows = histories.rows("s08", "measured twice:unclean", step_ms=10_000)
 
     assert [row.n_duplicate for row in rows] == [0, 0, 0, 0, 1, 0]

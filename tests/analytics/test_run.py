@@ -1,7 +1,7 @@
-"""What a run writes, and what it leaves alone: closed hours, each from its own files, each whole.
+"""The output of a run: closed hours, each from its own files, each whole, and nothing else is changed.
 
-One story over one output, told once: an hour that was open, the same run again, a part of it elsewhere, a file that
-came late, a run that is interrupted. The tests look at what was there after each step.
+One history over one output, played once: an hour that was open, the same run again, a part of it elsewhere, a file that
+came late, a run that is interrupted. The tests check the state after each step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strandline_analytics.jobs.ledger import FOLDER
 from strandline_analytics.jobs.placing import UNFINISHED, HadoopMover
 from strandline_analytics.jobs.run import Written
 
-# Some dozens of queries, each of which takes a second where many share two cores.
+# Some dozens of queries, each of which takes a second on a loaded two-core machine.
 pytestmark = pytest.mark.timeout(600)
 
 HOUR = 498_662
@@ -39,12 +39,12 @@ _STATE = {"leader_epoch": 0, "new_leader": 1, "new_isr": [1, 2, 3], "replicas": 
 
 
 def at(minute: float) -> int:
-    """So many minutes after 14:00."""
+    """This many minutes after 14:00."""
     return START_US + round(minute * MINUTE_US)
 
 
 def told_by_controller() -> list[Row]:
-    """Three hours, the last still going on: p0 loses a replica within 14, p1 one over the end of 14."""
+    """Three hours, the last still in progress: p0 loses a replica within 14, p1 one over the end of 14."""
     tell, meta, rows = Emitter("north", -1), 0, []
 
     def decide(minute: float, kind: str, partition: int, **said: Any) -> None:
@@ -70,25 +70,25 @@ def told_by_controller() -> list[Row]:
         if hour == 60:
             change(70, 1, 3, [1, 2, 3], [1, 2])
         rows.append(tell.beat(at(hour + 30)))
-    # A partition that is made in the first minute of 15 is none of 14.
+    # A partition that is created in the first minute of 15 does not belong to 14.
     decide(120.5, "STATE_SNAPSHOT", 2, partition_epoch=1, **_STATE)
     return rows
 
 
 def told_by_node() -> list[Row]:
-    """Heard in both hours and after them."""
+    """Events in both hours and after them."""
     tell = Emitter("north", 1, 5)
     return [tell.beat(at(minute)) for minute in (5, 90, 125)]
 
 
 def is_late(row: Row) -> bool:
-    """What p0 lost and got back within 14 stands in a file that comes after all others."""
+    """The change that p0 lost and regained within 14 is in a file that arrives after all others."""
     return row["event_type"] == "ISR_CHANGE" and row["partition"] == 0
 
 
 @dataclass
 class Step:
-    """What was there after a run: its answer, and every file with its content and when it was placed."""
+    """The state after a run: its answer, and every file with its content and when it was placed."""
 
     written: Written
     files: dict[str, bytes]
@@ -110,7 +110,7 @@ class Runner:
         self.output = root / "output"
 
     def run(self, *, output: Path | None = None, hours: tuple[int, int] = (0, 2), anew: bool = False) -> Step:
-        """Shortly before an hour would be closed for nothing but its age."""
+        """Run shortly before an hour would be closed merely for its age."""
         output = output or self.output
         question = Question(
             inputs=(str(self.export),), statistics=chosen(STATS), start_us=at(60 * hours[0]), end_us=at(60 * hours[1])
@@ -120,7 +120,7 @@ class Runner:
         return self.look(job.run(self.spark, whole, found, str(output), anew=anew), output)
 
     def look(self, written: Written, output: Path | None = None) -> Step:
-        """What is there."""
+        """The current state."""
         root = (output or self.output) / "results"
         paths = {path.relative_to(root).as_posix(): path for path in sorted(root.glob("stat=*/**/*.parquet"))}
         return Step(
@@ -131,12 +131,12 @@ class Runner:
 
 
 class Interrupted(Exception):
-    """Power fails."""
+    """A simulated power failure."""
 
 
 @pytest.fixture(scope="module")
 def steps(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Step]:
-    """The story."""
+    """The steps of the history."""
     root = tmp_path_factory.mktemp("run")
     runner = Runner(spark, root)
     rows = [*told_by_controller(), *told_by_node()]
@@ -155,7 +155,7 @@ def steps(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def _interrupted(runner: Runner, before: Written) -> Step:
-    """A run that ends within its second table, as it was about to be moved to its place, and the first one was."""
+    """A run that ends in its second table, before it is moved to its place and after the first one was."""
     with pytest.MonkeyPatch.context() as patched:
         place, first_is_placed = job.place_rows, threading.Event()
 
@@ -178,12 +178,12 @@ def _interrupted(runner: Runner, before: Written) -> Step:
 
 
 def without_hash(rows: list[Row]) -> list[Row]:
-    """What rows say, whatever files they come from."""
+    """The content of rows, regardless of their files."""
     return [{name: value for name, value in row.items() if name != "input_manifest_hash"} for row in rows]
 
 
 def test_an_open_hour_is_not_written(steps: dict[str, Step]) -> None:
-    """15 is not over, for nobody was heard after it; 14 is, with a hole."""
+    """15 is not over, because no emitter was heard after it; 14 is, with a hole."""
     step = steps["open"]
 
     assert [hour.state for hour in step.written.hours] == [HourState.CLOSED_INCOMPLETE, HourState.OPEN]
@@ -192,7 +192,7 @@ def test_an_open_hour_is_not_written(steps: dict[str, Step]) -> None:
 
 
 def test_an_hour_is_closed_by_what_is_heard_after_the_window(steps: dict[str, Step]) -> None:
-    """The window ends with 15, and yet the heartbeats of 16 prove it complete; 14 is left as it was."""
+    """The window ends with 15, but the heartbeats of 16 prove it complete; 14 is left as it was."""
     step = steps["closed"]
 
     assert step.written.left_out == ()
@@ -201,7 +201,7 @@ def test_an_hour_is_closed_by_what_is_heard_after_the_window(steps: dict[str, St
 
 
 def test_a_second_run_touches_nothing(steps: dict[str, Step]) -> None:
-    """The files are the very same, and the run tells how many rows they have."""
+    """The files are unchanged, and the run returns how many rows they have."""
     before, step = steps["closed"], steps["again"]
 
     assert len(step.written.unchanged) == 2
@@ -210,7 +210,7 @@ def test_a_second_run_touches_nothing(steps: dict[str, Step]) -> None:
 
 
 def test_computing_anew_gives_the_same_bytes(steps: dict[str, Step]) -> None:
-    """Every file was placed again, and none differs."""
+    """A second computation places every file again, and none differs."""
     before, step = steps["again"], steps["anew"]
 
     assert step.written.unchanged == ()
@@ -219,14 +219,14 @@ def test_computing_anew_gives_the_same_bytes(steps: dict[str, Step]) -> None:
 
 
 def test_an_hour_does_not_depend_on_the_range_of_the_run(steps: dict[str, Step]) -> None:
-    """15 alone, in another output, is the 15 of the run over both hours."""
+    """15 alone, in another output, equals the 15 of the run over both hours."""
     of_15 = {name: content for name, content in steps["anew"].files.items() if "hr=15" in name}
 
     assert steps["elsewhere"].files == of_15
 
 
 def test_rows_are_of_partitions_that_there_were(steps: dict[str, Step]) -> None:
-    """Partition 2 was made in the minute after 15, which is read for its end."""
+    """Partition 2 was created in the minute after 15, which is read for its end."""
     assert {row["partition"] for row in steps["closed"].rows("s10", 1)} == {0, 1}
 
 
@@ -242,7 +242,7 @@ def test_a_change_over_the_end_of_an_hour_counts_in_both(steps: dict[str, Step])
 
 
 def test_a_run_that_is_interrupted_leaves_whole_files(steps: dict[str, Step]) -> None:
-    """Each table is the one of before or the one that a whole run writes; the ledger still tells of before."""
+    """Each table is the previous one or the one that a whole run writes; the ledger still has the previous state."""
     before, step, after = steps["anew"], steps["interrupted"], steps["late"]
 
     fresh = {name for name in step.files if step.files[name] != before.files[name]}
@@ -261,7 +261,7 @@ def test_the_run_after_an_interruption_ends_it(
 
 
 def test_a_late_file_is_told_in_the_results(steps: dict[str, Step]) -> None:
-    """Without it p0 was unknown in 14; with it the hour is complete, and what it does not tell of stays as it was."""
+    """Without it p0 was unknown in 14; with it the hour is complete, and unaffected hours stay as they were."""
     before, after = (
         {row["partition"]: row for row in without_hash(steps[step].rows("s08", 0))} for step in ("anew", "late")
     )
@@ -286,7 +286,7 @@ def test_the_page_beside_the_results_names_every_column(steps: dict[str, Step]) 
 
 
 def test_the_ledger_tells_what_an_hour_was_written_from(steps: dict[str, Step]) -> None:
-    """The same hash as every row has, and as many rows as there are."""
+    """The ledger has the same hash as every row, and the actual number of rows."""
     step = steps["late"]
     path = Path(step.written.folder) / FOLDER / layout.hour_folder(HOUR) / "cluster=north.json"
     told = json.loads(path.read_text())
@@ -299,7 +299,7 @@ def test_the_ledger_tells_what_an_hour_was_written_from(steps: dict[str, Step]) 
 
 
 def test_a_file_system_of_hadoop_replaces_as_this_machine_does(spark: SparkSession, tmp_path: Path) -> None:
-    """Twice the same place, then nothing for it: the second file, then none."""
+    """Twice the same location, then no place for it: the second file, then none."""
     mover, place = HadoopMover(spark), tmp_path / "there" / "rows.parquet"
     for content in (b"first", b"second"):
         fresh = tmp_path / content.decode()

@@ -1,4 +1,4 @@
-"""`strandline analytics run` from a simulated cluster to its figures, embedded and by spark-submit; its refusals."""
+"""`strandline analytics run` from a simulated cluster to its figures, embedded and by spark-submit; its errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SUBMIT_S = 400
 
 
 class _Cuts(Trace):
-    """Counts the records that leave a log because it is cut, at the disk."""
+    """Counts the records that truncations remove from a log, at the disk."""
 
     records = 0
 
@@ -47,7 +47,7 @@ class _Cuts(Trace):
 
 @pytest.fixture(scope="module")
 def counted() -> Counter[str]:
-    """What the simulator itself counts in the seed: from decisions and disks, not from what is exported of them."""
+    """The simulator's own counts in the seed: from decisions and disks, not from the exported events."""
     cuts = _Cuts()
     world = World(draw_shape(SEED, PROFILES["swarm"]), recorder=cuts)
     cuts.watch(world)
@@ -108,7 +108,7 @@ def submitted(told: Path, *words: object) -> subprocess.CompletedProcess[str]:
     """Run a command by the spark-submit that comes with pyspark, on loopback.
 
     Args:
-        told: where the settings are written, as JSON: of the session that was opened, and of those for four sizes.
+        told: the file for the settings, as JSON: of the session that was opened, and of those for four sizes.
     """
     script = told.with_suffix(".py")
     script.write_text(_TELLING.format(told=str(told), script=submit.__file__))
@@ -127,9 +127,9 @@ def submitted(told: Path, *words: object) -> subprocess.CompletedProcess[str]:
 def test_a_simulated_cluster_has_the_simulators_own_counts(
     analytics: Callable[..., Result], export: Path, counted: Counter[str], tmp_path: Path
 ) -> None:
-    """Elections, shrinks, expands and cut records; and spark-submit writes the rows of the embedded run.
+    """Elections, shrinks, expands and truncated records; and spark-submit writes the rows of the embedded run.
 
-    What was set by `--conf` holds there for every size of input.
+    Settings from `--conf` hold there for every size of input.
     """
     told = analytics("run", "--input", export, "--out", tmp_path / "own", "--stat", STATS)
     assert told.exit_code == 0, told.output
@@ -147,7 +147,7 @@ def test_a_simulated_cluster_has_the_simulators_own_counts(
     told_settings = tmp_path / "settings.json"
     by_spark = submitted(told_settings, "run", "--input", export, "--out", tmp_path / "submitted", "--stat", "s8")
     assert by_spark.returncode == 0, by_spark.stderr[-3000:]
-    # Rows, not bytes: parquet-mr lists a column's encodings in an order that differs from one JVM to the next.
+    # Rows, not bytes: parquet-mr lists a column's encodings in an order that differs between JVMs.
     own, others = (rows(tmp_path / name / "results", "s08") for name in ("own", "submitted"))
     assert own == others
     assert own
@@ -171,7 +171,7 @@ def test_missing_hours_end_a_run_with_code_4(analytics: Callable[..., Result], t
 
 
 def test_an_empty_directory_ends_a_run_with_one_line(analytics: Callable[..., Result], tmp_path: Path) -> None:
-    """It says what is missing there, and how an export is made."""
+    """The message says what is missing there, and how an export is made."""
     told = analytics("run", "--input", tmp_path, "--out", tmp_path / "out")
 
     assert told.exit_code == 1

@@ -8,7 +8,7 @@ import pytest
 
 
 def test_each_value_weighs_as_long_as_it_held(histories: Any) -> None:
-    """Mean, percentiles and maximum are over time, and time without a look is unknown, not 0."""
+    """Mean, percentiles and maximum are over time, and time without a sample is unknown, not 0."""
     row = histories.row("s01", "lag")
 
     assert row.mean_records == pytest.approx(700 / 45, rel=1e-12)
@@ -18,7 +18,7 @@ def test_each_value_weighs_as_long_as_it_held(histories: Any) -> None:
 
 
 def test_a_deposed_leader_is_not_believed(histories: Any) -> None:
-    """A look ends with its term, looks of a zombie are counted and count nothing, the gap at the change is unknown."""
+    """A sample ends with its term, a zombie's samples are counted without effect, the gap at the change is unknown."""
     row = histories.row("s01", "zombies")
 
     assert row.mean_records == pytest.approx(110 / 59, rel=1e-12)
@@ -28,14 +28,14 @@ def test_a_deposed_leader_is_not_believed(histories: Any) -> None:
 
 
 def test_without_a_look_nothing_is_said(histories: Any) -> None:
-    """No data is null, and not a lag of 0."""
+    """Without data the value is null, not a lag of 0."""
     row = histories.row("s01", "w1_clipping")
 
     assert (row.mean_records, row.max_records, row.n_negative, row.coverage) == (None, None, None, 0.0)
 
 
 def test_one_leader_is_believed_at_a_time(histories: Any) -> None:
-    """The first sign of a later leader ends what an earlier one looked at, also if nobody told of the change."""
+    """The first event of a later leader ends the samples of an earlier one, also if the change was not exported."""
     lost, restarted = histories.rows("s01", "lost_change")
 
     assert (lost.coverage, restarted.coverage) == (pytest.approx(59 / 60, rel=1e-12), 1.0)

@@ -12,7 +12,7 @@ def _by_replica(rows: list[Any]) -> dict[tuple[int, str], Any]:
 
 
 def test_each_replica_has_its_own_lag(histories: Any) -> None:
-    """The lag is the leader's log end less the replica's, and the leader is no replica of its own."""
+    """The lag is the leader's log end minus the replica's, and the leader is not a replica of its own."""
     rows = _by_replica(histories.rows("s02", "lag"))
 
     assert set(rows) == {(2, "member"), (3, "member")}
@@ -22,7 +22,7 @@ def test_each_replica_has_its_own_lag(histories: Any) -> None:
 
 
 def test_who_is_down_is_a_row_of_its_own(histories: Any) -> None:
-    """A replica is told apart by what is expected of it, and time in which its position was unknown counts nowhere."""
+    """A replica is distinguished by its expected role, and time in which its position was unknown is not counted."""
     rows = _by_replica(histories.rows("s02", "alone"))
 
     assert {key: (row.max_records, row.coverage) for key, row in rows.items()} == {

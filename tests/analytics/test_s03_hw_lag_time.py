@@ -21,10 +21,10 @@ def test_the_age_rises_until_the_record_is_committed(histories: Any) -> None:
 
 
 def test_an_idle_partition_has_no_lag(histories: Any) -> None:
-    """Nothing uncommitted is an age of 0, not an undefined one: 31 of 35 s were idle."""
+    """Without uncommitted records the age is 0, not undefined: 31 of 35 s were idle."""
     row = histories.row("s03", "coalesced")
 
-    # Looks from 1,000 to 4,080 and from there to 5,000 show something uncommitted, both without an append time.
+    # Samples from 1,000 to 4,080 and from there to 5,000 have uncommitted records, both without an append time.
     assert row.waiting_us == row.estimated_us == (3_080 + 920) * MS
     assert row.max_us == 3_080 * MS
     assert row.coverage == pytest.approx(35 / 60, rel=1e-12)

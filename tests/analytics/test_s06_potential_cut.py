@@ -1,4 +1,4 @@
-"""S6: what a failover would have cut."""
+"""S6: what a failover would have truncated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S7: what was cut."""
+"""S7: what was truncated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def test_zombies_widen_the_tail(histories: Any) -> None:
-    """What a deposed leader appended is told apart from what was there when the epoch ended."""
+    """Records that a deposed leader appended are distinguished from those that existed when the epoch ended."""
     row = histories.row("s07", "zombies")
 
     assert (row.epochs, row.tail_cut_records, row.tail_cut_with_zombies_records) == (1, 3, 28)
@@ -29,7 +29,7 @@ def test_what_is_lost_is_lost_once(histories: Any) -> None:
 
 
 def test_an_epoch_before_which_nothing_was_seen_has_no_tail(histories: Any) -> None:
-    """Epochs are counted where no look tells what was before them; their tails are null, not 0."""
+    """Epochs are counted where no sample shows what was before them; their tails are null, not 0."""
     row = histories.row("s07", "failover")
 
     assert (row.epochs, row.truncations) == (3, 0)
@@ -37,7 +37,7 @@ def test_an_epoch_before_which_nothing_was_seen_has_no_tail(histories: Any) -> N
 
 
 def test_a_loss_that_is_not_known_is_not_made_zero_by_one_that_is(histories: Any) -> None:
-    """An unknown loss and a loss of none are an unknown loss, for new leaders and for cuts alike."""
+    """An unknown loss and a loss of none are an unknown loss, for new leaders and for truncations alike."""
     row = histories.rows("s07", "unknown_losses")[0]
 
     assert (row.epochs, row.epochs_unknown, row.committed_lost_records, row.tail_cut_records) == (2, 1, None, None)
@@ -45,7 +45,7 @@ def test_a_loss_that_is_not_known_is_not_made_zero_by_one_that_is(histories: Any
 
 
 def test_a_known_loss_beside_an_unknown_one_is_a_lower_bound(histories: Any) -> None:
-    """What is known is told, with how many epochs and cuts it leaves out."""
+    """The known part is shown, with how many epochs and truncations it leaves out."""
     row = histories.rows("s07", "unknown_losses")[1]
 
     assert (row.epochs, row.epochs_unknown, row.committed_lost_records, row.tail_cut_records) == (2, 1, 20, 30)
@@ -53,7 +53,7 @@ def test_a_known_loss_beside_an_unknown_one_is_a_lower_bound(histories: Any) -> 
 
 
 def test_the_first_epoch_of_a_new_topic_loses_nothing(histories: Any) -> None:
-    """Nothing was there before it: 0, and not unknown."""
+    """There was nothing before it: 0, and not unknown."""
     row = histories.rows("s07", "unknown_losses")[2]
 
     assert (row.epochs, row.epochs_unknown, row.committed_lost_records, row.tail_cut_records) == (1, 0, 0, 0)

@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.parametrize(("end_ms", "expands"), [(60_000, 1), (70_000, 1), (70_001, 2), (80_000, 2)])
 def test_w1_counts_what_lies_in_the_window(histories: Any, end_ms: int, expands: int) -> None:
-    """A transition at the start of a window is in, one at its end is out."""
+    """A transition at the start of a window is inside, one at its end is outside."""
     row = histories.row("s08", "w1_clipping", end_ms=end_ms)
 
     assert (row.shrinks, row.removals) == (2, 2)
@@ -18,7 +18,7 @@ def test_w1_counts_what_lies_in_the_window(histories: Any, end_ms: int, expands:
 
 
 def test_w2_counts_over_a_change_of_leader(histories: Any) -> None:
-    """The change of leader in between is neither a shrink nor an expand."""
+    """The leader change in between is neither a shrink nor an expand."""
     row = histories.row("s08", "w2_rejoin", end_ms=1_200_000)
 
     assert (row.shrinks, row.removals, row.expands, row.adds) == (3, 3, 2, 2)
@@ -26,7 +26,7 @@ def test_w2_counts_over_a_change_of_leader(histories: Any) -> None:
 
 @pytest.mark.parametrize("history", ["controller_failover", "clock_back", "recreated", "lost"])
 def test_what_is_no_transition_is_not_counted(histories: Any, history: str) -> None:
-    """Snapshots, creations and what a clock going back seems to show count nothing; what was lost is told as a gap."""
+    """Snapshots, creations and apparent changes of a clock going back do not count; lost events count as a gap."""
     counts = [(row.shrinks, row.expands, row.n_gap, row.clock_regressions) for row in histories.rows("s08", history)]
 
     assert (

@@ -10,7 +10,7 @@ def _counts(rows: list[Any]) -> dict[tuple[int, int | None, str], tuple[int, int
 
 
 def test_a_lag_is_stuck_slow_or_unknown(histories: Any) -> None:
-    """The last fetch against the limit of that leader decides; who tells nothing is in a bucket of his own."""
+    """The last fetch against that leader's limit decides; a removal without progress is in a bucket of its own."""
     assert _counts(histories.rows("s09", "causes")) == {
         (3, 1, "lag_stuck"): (1, 0),
         (3, 1, "lag_slow"): (1, 0),

@@ -17,7 +17,7 @@ def _ms(row: Any) -> tuple[int, ...]:
 
 
 def test_w1_is_clipped_at_the_end_of_the_window(histories: Any) -> None:
-    """What runs past the window counts up to its end (not 45 s at min), and what began before it from its start."""
+    """A state that runs past the window counts up to its end (not 45 s at min), and an earlier one from its start."""
     row = histories.row("s10", "w1_clipping")
 
     assert _ms(row) == (10_000, 35_000, 15_000, 0, 50_000)
@@ -37,7 +37,7 @@ def test_w1_is_clipped_at_the_end_of_the_window(histories: Any) -> None:
     ],
 )
 def test_states_of_a_history(histories: Any, history: str, expected: tuple[int, ...], coverage: float) -> None:
-    """The effective minimum, a time without a leader, a clock going back, lost transitions: as worked out by hand."""
+    """The effective minimum, a time without a leader, a clock going back, lost transitions: as computed by hand."""
     row = histories.row("s10", history)
 
     assert _ms(row) == expected
@@ -45,12 +45,12 @@ def test_states_of_a_history(histories: Any, history: str, expected: tuple[int, 
 
 
 def test_kafkas_gauge_does_not_see_a_partition_without_a_leader(histories: Any) -> None:
-    """Under-replicated for 60 s, of which a leader could tell for 40 s."""
+    """Under-replicated for 60 s, of which 40 s were reported by a leader."""
     assert histories.row("s10", "unclean").under_replicated_led_us == 40_000 * MS
 
 
 def test_a_topic_made_again_is_another_key(histories: Any) -> None:
-    """The deleted topic is not known after its deletion, its successor not before its creation; both bear the name."""
+    """The deleted topic is not known after its deletion, its successor not before its creation; both have the name."""
     old, new = histories.rows("s10", "recreated")
 
     assert (old.topic, new.topic) == ("t", "t")

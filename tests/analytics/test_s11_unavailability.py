@@ -26,7 +26,7 @@ def test_the_gap_of_an_activation_is_in_the_controllers_time(histories: Any) -> 
 
 
 def test_w1_refuses_writes_below_the_minimum(histories: Any) -> None:
-    """15 s under the minimum, and nobody missed a leader."""
+    """15 s under the minimum, and never without a leader."""
     row = histories.row("s11", "w1_clipping")
 
     assert (row.write_unavailable_us, row.read_unavailable_us, row.activation_gap_us) == (15_000 * MS, 0, 0)

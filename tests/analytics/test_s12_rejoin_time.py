@@ -24,7 +24,7 @@ def test_w1_a_stay_that_the_window_cuts_is_censored(histories: Any) -> None:
 
 @pytest.mark.parametrize(("end_ms", "rejoins"), [(70_000, 0), (80_000, 1)])
 def test_w1_a_return_at_the_end_of_the_window_is_out(histories: Any, end_ms: int, rejoins: int) -> None:
-    """The return at 70 s belongs to a window that goes on after it."""
+    """The return at 70 s belongs to a window that continues after it."""
     row = _by_replica(histories.rows("s12", "w1_clipping", end_ms=end_ms))[3]
 
     assert (row.rejoins, row.censored) == (rejoins, 1 - rejoins)
@@ -33,7 +33,7 @@ def test_w1_a_return_at_the_end_of_the_window_is_out(histories: Any, end_ms: int
 
 
 def test_w2_a_stay_outlives_a_change_of_leader(histories: Any) -> None:
-    """40 s, 120 s, and 200 s censored; not 30 s, which a change of leader would make of the first."""
+    """40 s, 120 s, and 200 s censored; not 30 s, which counting a leader change would give for the first."""
     (row,) = histories.rows("s12", "w2_rejoin", end_ms=1_200_000)
 
     assert (row.replica_id, row.rejoins, row.censored) == (3, 2, 1)
@@ -51,7 +51,7 @@ def test_the_phases_of_a_stay_add_up(histories: Any) -> None:
 
 
 def test_a_replica_placed_elsewhere_does_not_rejoin(histories: Any) -> None:
-    """Its stay ends as reassigned; the newcomer's first entry is no rejoin, for nobody saw it leave."""
+    """Its stay ends as reassigned; the newcomer's first entry is not a rejoin, because it never left."""
     rows = _by_replica(histories.rows("s12", "reassignment"))
 
     assert (rows[3].rejoins, rows[3].reassigned, rows[3].censored, rows[3].out_us) == (0, 1, 0, 10_000 * MS)

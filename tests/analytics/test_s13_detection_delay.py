@@ -17,7 +17,7 @@ def test_delays_are_measured_from_the_last_caught_up_time(histories: Any) -> Non
 
 
 def test_removals_by_the_controller_are_told_apart(histories: Any) -> None:
-    """Nobody told how far the removed replicas were: counted as unknown, without a delay."""
+    """The progress of the removed replicas was not reported: counted as unknown, without a delay."""
     (row,) = histories.rows("s13", "failover")
 
     assert (row.removed_by, row.removals, row.unknown, row.p50_us) == ("controller", 2, 2, None)

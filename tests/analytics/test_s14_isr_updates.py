@@ -8,7 +8,7 @@ MS = 1_000
 
 
 def test_every_proposal_ends_in_one_way(histories: Any) -> None:
-    """Committed, refused, given up, abandoned with the term, or open at the end of the window."""
+    """Committed, rejected, given up, abandoned with the term, or open at the end of the window."""
     row = histories.row("s14", "alter_partition")
 
     assert row.proposals == 6
@@ -25,7 +25,7 @@ def test_only_answers_have_a_latency(histories: Any) -> None:
 
 
 def test_no_proposals_are_0_proposals(histories: Any) -> None:
-    """Where the state was known and nobody proposed anything, that is a fact."""
+    """Where the state was known and there was no proposal, the count is 0."""
     row = histories.row("s14", "w1_clipping")
 
     assert (row.proposals, row.open, row.p50_us) == (0, 0, None)

@@ -1,4 +1,4 @@
-"""S16: shrinks and changes of leader."""
+"""S16: shrinks and leader changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_one_decision_is_simultaneous(histories: Any) -> None:
 
 
 def test_ten_seconds_are_the_border(histories: Any) -> None:
-    """A shrink exactly 10 s before the change precedes it; one 20 s away has nothing to do with it."""
+    """A shrink exactly 10 s before the change precedes it; one 20 s away is unrelated."""
     near = histories.row("s16", "w2_rejoin", end_ms=60_000)
     far = histories.row("s16", "unclean")
 
@@ -35,5 +35,5 @@ def test_the_nearest_shrink_counts_and_of_two_the_earlier(histories: Any) -> Non
 
 
 def test_creating_a_topic_changes_no_leader(histories: Any) -> None:
-    """The first leader of a new topic takes over from nobody."""
+    """The first leader of a new topic has no predecessor."""
     assert [row.leader_changes for row in histories.rows("s16", "recreated")] == [0, 0]

@@ -28,7 +28,7 @@ def test_shrinks_chain_and_are_labelled(histories: Any) -> None:
 
 
 def test_a_rack_is_seen_where_no_node_and_no_leader_is(histories: Any) -> None:
-    """Four removals on two nodes of one rack under two leaders; then three of all sorts."""
+    """Four removals on two nodes of one rack under two leaders; then three of different kinds."""
     rows = histories.rows("s17", "racks")
 
     assert [_told(row) for row in rows] == [
@@ -40,7 +40,7 @@ def test_a_rack_is_seen_where_no_node_and_no_leader_is(histories: Any) -> None:
 
 
 def test_what_somebody_asked_for_is_no_part_of_a_failure(histories: Any) -> None:
-    """A planned stop in the midst of a failure is an incident of its own, and neither goes on with the other."""
+    """A planned stop in the middle of a failure is a separate incident, and neither extends the other."""
     rows = histories.rows("s17", "planned")
 
     assert [(row.kind, *_told(row)) for row in rows] == [
@@ -51,7 +51,7 @@ def test_what_somebody_asked_for_is_no_part_of_a_failure(histories: Any) -> None
 
 
 def test_a_calm_cluster_has_a_row_without_an_incident(histories: Any) -> None:
-    """The window is there, and nothing began in it."""
+    """The window has a row, and nothing began in it."""
     (row,) = histories.rows("s17", "lag")
 
     assert (row.began_us, row.shrinks, row.label) == (None, None, None)

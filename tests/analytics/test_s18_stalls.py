@@ -8,7 +8,7 @@ MS = 1_000
 
 
 def test_a_slow_follower_blocks(histories: Any) -> None:
-    """3 s up to the first of the joined advances, held up by the one that stood at the HW to the end."""
+    """3 s up to the first of the joined advances, blocked by the replica that was at the HW until the end."""
     row = histories.row("s18", "coalesced")
 
     assert (row.episodes, row.total_us, row.longest_us) == (1, 3_000 * MS, 3_000 * MS)
@@ -17,7 +17,7 @@ def test_a_slow_follower_blocks(histories: Any) -> None:
 
 
 def test_the_leaders_own_disk_blocks_and_the_window_cuts(histories: Any) -> None:
-    """2,500 ms by the leader itself; 10 s of a stall that goes on after the window."""
+    """2,500 ms by the leader itself; 10 s of a stall that continues after the window."""
     row = histories.row("s18", "slow_disk")
 
     assert (row.episodes, row.total_us, row.longest_us, row.censored) == (2, 12_500 * MS, 10_000 * MS, 1)
@@ -33,6 +33,6 @@ def test_below_the_minimum_nobody_blocks(histories: Any) -> None:
 
 
 def test_known_and_calm_is_0(histories: Any) -> None:
-    """Looks without a stall are no stall; no looks are nothing at all."""
+    """Samples without a stall count as 0 stalls; without samples the value is null."""
     assert histories.row("s18", "w1_clipping").episodes is None
     assert histories.row("s18", "w1_clipping").coverage == 0.0

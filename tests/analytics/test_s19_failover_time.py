@@ -8,7 +8,7 @@ MS = 1_000
 
 
 def test_the_phases_of_failovers(histories: Any) -> None:
-    """A death has three phases, an orderly end has nothing to detect, a restart is no failover."""
+    """A death has three phases, a clean stop has nothing to detect, a restart is not a failover."""
     row = histories.row("s19", "failover")
 
     assert (row.leader_changes, row.failovers) == (3, 2)
@@ -19,7 +19,7 @@ def test_the_phases_of_failovers(histories: Any) -> None:
 
 
 def test_a_time_without_a_leader_is_part_of_the_election(histories: Any) -> None:
-    """From the fence of the last leader to the commit of the next: 20,002 ms."""
+    """The election lasts from the fence of the last leader to the commit of the next: 20,002 ms."""
     row = histories.row("s19", "unclean")
 
     assert (row.leader_changes, row.failovers) == (2, 1)
@@ -28,7 +28,7 @@ def test_a_time_without_a_leader_is_part_of_the_election(histories: Any) -> None
 
 
 def test_a_preferred_election_is_no_failover(histories: Any) -> None:
-    """A change of leader without a fence has neither a detection nor an election to wait for."""
+    """A leader change without a fence has neither a detection nor an election to wait for."""
     row = histories.row("s19", "zombies")
 
     assert (row.leader_changes, row.failovers, row.detect_max_us, row.elect_max_us) == (1, 0, None, None)

@@ -12,7 +12,7 @@ def _told(rows: list[Any]) -> dict[int, tuple[Any, ...]]:
 
 
 def test_each_new_hw_is_measured_once(histories: Any) -> None:
-    """From the leader's first HW of at least so much to the follower's first look at it."""
+    """A new HW is measured from the leader's first HW of at least this value to the follower's first sample of it."""
     rows = histories.rows("s20", "coalesced")
 
     assert _told(rows) == {2: (2, 120 * MS, 200 * MS, 0), 3: (2, 220 * MS, 700 * MS, 15)}
@@ -20,7 +20,7 @@ def test_each_new_hw_is_measured_once(histories: Any) -> None:
 
 
 def test_nobody_is_less_than_nothing_behind(histories: Any) -> None:
-    """A follower above all that was told of its leader is counted, and how far behind it was is not known."""
+    """A follower above every reported HW of its leader is counted, and its delay is not known."""
     rows = histories.rows("s20", "skewed")
 
     assert {row.replica_id: (row.behind_max_records, row.behind_mean_records, row.n_ahead) for row in rows} == {

@@ -1,4 +1,4 @@
-"""AnalyticsService where no Spark is needed: bad questions, the queue, those who leave, watches, reflection, health."""
+"""AnalyticsService without Spark: bad requests, the queue, callers that leave, watches, reflection, health."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def busy(served: Served) -> Iterator[threading.Event]:
 
 
 def test_statistics_are_listed_by_pages(served: Served) -> None:
-    """All of them come, in order, each with the columns that its rows have and their units."""
+    """All of them are returned, in order, each with the columns that its rows have and their units."""
     told, token = [], ""
     while not told or token:
         page = served.stub.ListStats(pb.ListStatsRequest(page_size=7, page_token=token), timeout=DEADLINE_S)
@@ -83,7 +83,7 @@ def test_a_question_that_cannot_be_meant_is_refused(served: Served, field: str, 
 
 
 def test_a_watcher_is_told_the_state_and_then_its_changes(served: Served) -> None:
-    """First both partitions, with what the leader saw; when a file arrives, only the partition that it changes."""
+    """First both partitions, with the leader's sample; when a file arrives, only the partition that it changes."""
     call = served.stub.WatchPartitions(pb.WatchPartitionsRequest(topics=["tides"]), timeout=DEADLINE_S)
 
     first = next(call)
@@ -105,7 +105,7 @@ def test_a_watcher_is_told_the_state_and_then_its_changes(served: Served) -> Non
 
 @pytest.mark.usefixtures("busy")
 def test_a_full_queue_refuses_and_a_cancelled_run_makes_room(served: Served) -> None:
-    """RESOURCE_EXHAUSTED with ErrorInfo beyond the bound; a run that waits can be given up, and tells so."""
+    """RESOURCE_EXHAUSTED with ErrorInfo beyond the bound; a waiting run can be cancelled, and reports that."""
     asked = pb.SubmitRunRequest(stats=["s8"], range=hour_of_the_export())
     runs = [served.stub.SubmitRun(asked, timeout=DEADLINE_S).run for _ in range(QUEUE_LENGTH)]
 
@@ -125,7 +125,7 @@ def test_a_full_queue_refuses_and_a_cancelled_run_makes_room(served: Served) -> 
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("leaving", ["deadline", "cancel"])
 def test_whoever_leaves_takes_his_question_with_him(served: Served, leaving: str) -> None:
-    """A deadline that passes, or a client that cancels, takes the Query out of the queue: others find room again."""
+    """A deadline that passes, or a client that cancels, removes the Query from the queue and frees its slot."""
     asked = pb.QueryRequest(stat="s16", range=hour_of_the_export())
     calls = [
         served.stub.Query(asked, timeout=0.5 if leaving == "deadline" else DEADLINE_S) for _ in range(QUEUE_LENGTH)
@@ -144,7 +144,7 @@ def test_whoever_leaves_takes_his_question_with_him(served: Served, leaving: str
 
 
 def test_reflection_and_health_tell_of_the_service(served: Served) -> None:
-    """grpcurl finds it without files, and a load balancer finds it serving."""
+    """grpcurl finds it without files, and a load balancer sees it as serving."""
     reflecting = reflection_pb2_grpc.ServerReflectionStub(served.channel)
     asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
     (listed,) = reflecting.ServerReflectionInfo(asked, timeout=DEADLINE_S)

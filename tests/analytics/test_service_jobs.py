@@ -1,4 +1,4 @@
-"""The queue of the analytics: one job at a time, a bounded number behind it, and every end told to whoever waits."""
+"""The queue of the analytics: one job at a time, a bounded number behind it, and every end reported to its caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEADLINE_S = 20
 
 
 class Gate:
-    """Work that stands still until it is let go or interrupted."""
+    """Work that blocks until it is released or interrupted."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -25,14 +25,14 @@ class Gate:
         self.interrupted: list[str] = []
 
     def work(self, job: Job) -> str:
-        """Wait, then go on unless nobody wants it."""
+        """Wait, then continue unless the job was cancelled."""
         self.begun.set()
         assert self.let_go.wait(_DEADLINE_S), "nobody let the work go"
         job.check()
         return f"did {job.title}"
 
     def interrupt(self, job_id: str) -> None:
-        """What a cancelled Spark job would feel."""
+        """The effect of a cancelled Spark job."""
         self.interrupted.append(job_id)
         self.let_go.set()
 
@@ -51,7 +51,7 @@ async def _queue(capacity: int, interrupt: Callable[[str], None] = lambda _: Non
 
 
 async def test_jobs_are_done_in_order_of_arrival() -> None:
-    """Each begins after the one before it has ended."""
+    """Each job begins after the one before it has ended."""
     done: list[str] = []
     async with _queue(3) as queue:
         jobs = [queue.submit(title, lambda job: done.append(job.title)) for title in ("first", "second", "third")]
@@ -64,7 +64,7 @@ async def test_jobs_are_done_in_order_of_arrival() -> None:
 
 
 async def test_a_full_queue_refuses_with_what_to_do() -> None:
-    """The job that runs does not count; as many as the capacity wait behind it, and no more."""
+    """The running job does not count; as many as the capacity wait behind it, and no more."""
     gate = Gate()
     async with _queue(2) as queue:
         running = queue.submit("running", gate.work)
@@ -85,7 +85,7 @@ async def test_a_full_queue_refuses_with_what_to_do() -> None:
 
 
 async def test_a_job_that_waits_is_cancelled_without_a_trace() -> None:
-    """It never begins, whoever waits for it is told at once, and the next one moves up."""
+    """A cancelled waiting job never begins, its caller is notified at once, and the next one moves up."""
     gate, begun = Gate(), []
     async with _queue(2) as queue:
         queue.submit("running", gate.work)
@@ -106,7 +106,7 @@ async def test_a_job_that_waits_is_cancelled_without_a_trace() -> None:
 
 
 async def test_work_under_way_is_interrupted() -> None:
-    """A running job's caller is told at once; its work is interrupted by its id, and then the next job begins."""
+    """A running job's caller is notified at once; its work is interrupted by its id, and then the next job begins."""
     gate = Gate()
     async with _queue(2, gate.interrupt) as queue:
         running = queue.submit("running", gate.work)
@@ -124,7 +124,7 @@ async def test_work_under_way_is_interrupted() -> None:
 
 
 async def test_a_failure_is_the_jobs_own() -> None:
-    """Whoever waits gets the exception; the queue goes on."""
+    """The caller gets the exception; the queue continues."""
 
     def fail(job: Job) -> None:
         raise ValueError("no such file")
@@ -140,7 +140,7 @@ async def test_a_failure_is_the_jobs_own() -> None:
 
 
 async def test_cancelling_what_has_ended_changes_nothing() -> None:
-    """A job that is done stays done."""
+    """Cancelling a job that has ended does not change its result."""
     async with _queue(1) as queue:
         job = queue.submit("quick", lambda job: "result")
         await job.outcome

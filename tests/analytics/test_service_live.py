@@ -1,4 +1,4 @@
-"""What a watch tells: the newest state of each partition, in whatever order files arrive, and only what has changed."""
+"""The events of a watch: the newest state of each partition, in any order of files, and only what has changed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _state(*rows: dict[str, Any]) -> Partition:
 
 
 def test_decisions_and_looks_make_the_state() -> None:
-    """Leader, ISR and minimum are the controller's; HW, LEO and the replicas' progress the leader's."""
+    """Leader, ISR and minimum are the controller's; HW, LEO and the replicas' progress are the leader's."""
     one = _state(_snapshot(), _row("ISR_CHANGE", partition_epoch=2, leader_epoch=3, new_isr=[1, 2]), _look(3, 4))
 
     assert (one.leader, one.isr, one.out_of_sync, one.min_isr) == (1, (1, 2), (3,), 2)
@@ -55,7 +55,7 @@ def test_decisions_and_looks_make_the_state() -> None:
 
 
 def test_without_a_leader_a_partition_is_in_trouble() -> None:
-    """-1 in an event means that nobody leads, and no replica has to be out of sync for that."""
+    """-1 in an event means that there is no leader, and no replica has to be out of sync for that."""
     one = _state(_snapshot(), _row("LEADER_CHANGE", partition_epoch=2, new_leader=-1, new_leader_epoch=4))
 
     assert (one.leader, one.leader_epoch, one.out_of_sync) == (None, 4, ())
@@ -63,7 +63,7 @@ def test_without_a_leader_a_partition_is_in_trouble() -> None:
 
 
 def test_what_a_deposed_leader_saw_is_forgotten() -> None:
-    """Looks of an older leader epoch count no more once a newer one is known, whenever they arrive."""
+    """Samples of an older leader epoch are ignored once a newer one is known, whenever they arrive."""
     change = _row("LEADER_CHANGE", partition_epoch=2, new_leader=2, new_leader_epoch=4)
 
     one = _state(_snapshot(), _look(2, 9), change, _look(3, 5))
@@ -73,7 +73,7 @@ def test_what_a_deposed_leader_saw_is_forgotten() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_order_of_files_does_not_matter(seed: int) -> None:
-    """The same rows in any division and order, read twice, end in the same state."""
+    """The same rows in any division and order, even read twice, give the same state."""
     rows = [
         _snapshot(),
         _look(2, 4, hw=4),
@@ -94,7 +94,7 @@ def test_the_order_of_files_does_not_matter(seed: int) -> None:
 
 
 def test_a_watcher_hears_of_changes_only() -> None:
-    """First everything, then nothing until something differs; a newer time alone is no difference."""
+    """First everything, then nothing until something differs; a newer time alone is not a difference."""
     told: dict[Any, Partition] = {}
     first = _state(_snapshot(), _look(2, 4))
     same_later = _state(_snapshot(), _look(2, 4))
@@ -107,7 +107,7 @@ def test_a_watcher_hears_of_changes_only() -> None:
 
 
 def test_whoever_heard_of_trouble_hears_of_its_end() -> None:
-    """With a filter, a partition is told when it begins to match, while it does, and once when it ends."""
+    """With a filter, a partition is sent when it begins to match, while it does, and once when it ends."""
     told: dict[Any, Partition] = {}
     well, shrunk = _state(_snapshot()), _state(_snapshot(new_isr=[1]))
     moved_on = _state(_snapshot(), _look(2, 4))
@@ -124,7 +124,7 @@ def _write(root: Path, hour: int, name: str, rows: list[dict[str, Any]]) -> None
 
 
 def test_every_file_is_read_once_when_it_arrives(tmp_path: Path) -> None:
-    """The first look reads the newest hours; later ones read what is new, and tell a damaged file once."""
+    """The first read covers the newest hours; later ones read what is new, and report a damaged file once."""
     damaged: list[str] = []
     for hour in (9, 10, 11):
         _write(tmp_path, hour, f"n-1-i1-{hour}-{hour}.jsonl", [_snapshot(partition_epoch=hour)])
@@ -143,7 +143,7 @@ def test_every_file_is_read_once_when_it_arrives(tmp_path: Path) -> None:
 
 
 async def test_one_look_serves_all_watchers() -> None:
-    """Two watchers within one interval cost one look at the input, and both are told everything first."""
+    """Two watchers within one interval cost one read of the input, and both get everything first."""
     looks = []
 
     def source(state: LiveState) -> None:

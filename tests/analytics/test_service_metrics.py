@@ -1,4 +1,4 @@
-"""What the analytics server tells Prometheus of its queue."""
+"""The queue metrics that the analytics server exposes to Prometheus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _told(queue: JobQueue) -> dict[tuple[str, ...], float]:
 
 
 async def test_every_end_of_a_question_is_counted() -> None:
-    """Done, failed, given up while it ran, given up while it waited; and how many wait now."""
+    """Done, failed, cancelled while running, cancelled while waiting; and how many wait now."""
     queue = JobQueue(5, interrupt=lambda _: None)
     running = asyncio.create_task(queue.run_forever())
     begun, let_go = threading.Event(), threading.Event()
@@ -55,7 +55,7 @@ async def test_every_end_of_a_question_is_counted() -> None:
 
 
 def test_every_metric_of_the_server_is_told() -> None:
-    """No name of the table is missing, and none is beyond it."""
+    """Every name of the table is exposed, and no other."""
     told = {figure.family for figure in queue_figures(JobQueue(1, interrupt=lambda _: None))}
 
     assert told | {f for f in FAMILIES if f.name == "build_info"} == {f for f in FAMILIES if Role.ANALYTICS in f.roles}

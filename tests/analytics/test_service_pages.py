@@ -1,4 +1,4 @@
-"""Pages of an answer: a token is good for its own question and its own input, and kept answers stay within a bound."""
+"""Pages of an answer: a token is valid for its own query and input, and stored answers stay within a bound."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _question(**fields: object) -> str:
 
 
 def test_a_token_leads_to_the_next_row() -> None:
-    """It names the input and the row at which the next page begins; after the last row there is none."""
+    """A token names the input and the row at which the next page begins; after the last row there is none."""
     token = pages.next_token(_question(), _ROWS, 4)
 
     assert pages.read_token(token, _question()) == pages.Place("0123456789abcdef", 4)
@@ -25,7 +25,7 @@ def test_a_token_leads_to_the_next_row() -> None:
 
 
 def test_paging_is_no_part_of_the_question() -> None:
-    """A page may be larger than the one before; whatever else differs makes another question."""
+    """A page may be larger than the one before; any other difference makes another query."""
     token = pages.next_token(_question(), _ROWS, 4)
 
     assert _question(page_size=3, page_token=token) == _question()
@@ -39,7 +39,7 @@ def test_paging_is_no_part_of_the_question() -> None:
     ids=["no base64", "no JSON", "no ASCII", "too short", "too deep", "of another question"],
 )
 def test_a_token_that_is_not_of_this_question_is_refused(token: str) -> None:
-    """The refusal names the field, the rule and what to do."""
+    """The error names the field, the rule and the remedy."""
     with pytest.raises(Refused) as caught:
         pages.read_token(token, _question())
 
@@ -57,7 +57,7 @@ def test_another_input_ends_an_answer() -> None:
 
 
 def test_the_oldest_answers_are_let_go_of() -> None:
-    """All kept answers together have no more rows than the bound; the newest stays in any case."""
+    """All stored answers together have no more rows than the bound; the newest stays in any case."""
     kept = pages.KeptAnswers(25)
     for question in ("a", "b", "c"):
         kept.keep(question, _ROWS)

@@ -26,7 +26,7 @@ def served(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def test_a_statistic_is_told_row_by_row_and_page_by_page(served: Served) -> None:
-    """One row for each partition, of the declared columns and kinds; two pages of one row are the same two rows."""
+    """One row for each partition, of the declared columns and types; two pages of one row are the same two rows."""
     header, rows, end = query(served)
 
     declared = [column.name for column in header.columns]
@@ -45,7 +45,7 @@ def test_a_statistic_is_told_row_by_row_and_page_by_page(served: Served) -> None
 
 
 def test_what_is_not_there_is_not_found(served: Served) -> None:
-    """An unknown cluster and an unknown run are NOT_FOUND, with what there is instead."""
+    """An unknown cluster and an unknown run are NOT_FOUND, with the existing ones."""
     of_cluster = refused(lambda: query(served, cluster_id="ebb"))
     of_run = refused(lambda: served.stub.GetRun(pb.GetRunRequest(run_id="nobody"), timeout=DEADLINE_S))
 
@@ -54,7 +54,7 @@ def test_what_is_not_there_is_not_found(served: Served) -> None:
 
 
 def test_events_come_in_order_and_by_pages(served: Served) -> None:
-    """Each as it was exported, with its time, place and a sentence; the pages continue one another."""
+    """Each as it was exported, with its time, location and a sentence; the pages continue one another."""
     events, end = timeline(served)
 
     changes = [(one.event.partition, one.event.partition_epoch) for one in events]
@@ -71,7 +71,7 @@ def test_events_come_in_order_and_by_pages(served: Served) -> None:
 
 
 def test_a_replay_takes_the_time_that_was_asked_for_and_a_deadline_ends_it(served: Served) -> None:
-    """At the speed of life ten minutes lie between the first two events: only the first one comes in time."""
+    """In real time ten minutes lie between the first two events: only the first one arrives in time."""
     timeline(served)
     call = served.stub.GetTimeline(pb.GetTimelineRequest(range=hour_of_the_export(), speed=1.0), timeout=3)
 
@@ -85,10 +85,10 @@ def test_a_replay_takes_the_time_that_was_asked_for_and_a_deadline_ends_it(serve
 
 
 def test_a_run_writes_tables_and_tells_how_it_stands(served: Served) -> None:
-    """It waits, runs and is done; then its Parquet table is below the results directory, with the rows it tells."""
+    """A run waits, runs and is done; then its Parquet table is in the results directory, with the reported rows."""
     asked = pb.SubmitRunRequest(stats=["isr_time"], range=hour_of_the_export())
     run = served.stub.SubmitRun(asked, timeout=DEADLINE_S).run
-    # Whatever comes after it in the queue ends after it.
+    # Any later job in the queue ends after it.
     served.outcome(served.submit(lambda job: None)).result(DEADLINE_S)
 
     run = served.stub.GetRun(pb.GetRunRequest(run_id=run.run_id), timeout=DEADLINE_S).run
@@ -101,7 +101,7 @@ def test_a_run_writes_tables_and_tells_how_it_stands(served: Served) -> None:
 
 
 def test_coverage_is_told_by_the_hour(served: Served) -> None:
-    """Every event of the hour is there; its emitters never told their end, which is said by their ids."""
+    """Every event of the hour is there; its emitters, listed by their ids, never reported their end."""
     answer = served.stub.GetCoverage(pb.GetCoverageRequest(range=hour_of_the_export()), timeout=DEADLINE_S)
 
     (hour,) = answer.hours
@@ -111,7 +111,7 @@ def test_coverage_is_told_by_the_hour(served: Served) -> None:
 
 
 def test_cancelling_ends_spark_work_under_way(served: Served) -> None:
-    """A Spark job of hours ends when its question is given up, and the worker takes the next one."""
+    """A Spark job of hours ends when its request is cancelled, and the worker takes the next one."""
 
     @interruptible
     def endless(engine: Engine, job: Job) -> int:

@@ -1,4 +1,4 @@
-"""How a query is carried out by the size of its input, and that nobody else's settings change for it."""
+"""How a query is executed by the size of its input, and that no other query's settings change for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from strandline_analytics.stats.definition import result
 
 
 def settings(spark: SparkSession) -> dict[str, str | None]:
-    """The settings that a size may decide about."""
+    """The settings that may depend on a size."""
     return {name: spark.conf.get(name) for name in SMALL | MIDDLE}
 
 
@@ -43,7 +43,7 @@ def settings(spark: SparkSession) -> dict[str, str | None]:
 def test_a_size_has_its_settings_and_changes_no_others(
     spark: SparkSession, size_bytes: int, decided: dict[str, str]
 ) -> None:
-    """Each size has the settings written down for it; the session that was given keeps its own."""
+    """Each size has the settings listed for it; the given session keeps its own."""
     before = settings(spark)
 
     fitted = session_for(spark, size_bytes)
@@ -54,7 +54,7 @@ def test_a_size_has_its_settings_and_changes_no_others(
 
 
 def test_what_was_set_holds_for_every_size(spark: SparkSession) -> None:
-    """A setting that no size decides about is that of the session that was given, whenever it was set."""
+    """A setting that depends on no size is that of the given session, whenever it was set."""
     name = "spark.sql.session.timeZone"
     session_for(spark, SMALL_BYTES)
     spark.conf.set(name, "+09:00")
@@ -71,7 +71,7 @@ def test_what_was_set_holds_for_every_size(spark: SparkSession) -> None:
     [(MIDDLE_BYTES + 1, 16), (100 << 30, 1_024), (1 << 40, MOST_PARTS), (1 << 50, MOST_PARTS)],
 )
 def test_large_input_has_parts_by_its_bytes(spark: SparkSession, size_bytes: int, parts: int) -> None:
-    """A part of a shuffle is of some `PART_BYTES`, as many as there are at most, and whoever asked keeps theirs."""
+    """A shuffle partition has about `PART_BYTES`, up to the maximum number, and an explicit setting is kept."""
     before = settings(spark)
 
     assert session_for(spark, size_bytes).conf.get("spark.sql.shuffle.partitions") == str(parts)
@@ -79,7 +79,7 @@ def test_large_input_has_parts_by_its_bytes(spark: SparkSession, size_bytes: int
 
 
 def test_what_others_had_set_holds_for_every_size(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a session that was prepared elsewhere, a size decides only what was not set there."""
+    """In a session that was prepared elsewhere, a size changes only what was not set there."""
     theirs = {"spark.sql.shuffle.partitions": "200", "spark.sql.adaptive.enabled": "false"}
     prepared = spark.newSession()
     monkeypatch.setattr("strandline_analytics.session._GIVEN", {})
@@ -94,7 +94,7 @@ def test_what_others_had_set_holds_for_every_size(spark: SparkSession, monkeypat
 
 
 def test_a_query_is_planned_with_the_settings_of_its_session(spark: SparkSession) -> None:
-    """A query of one session, carried out in another, has that one's number of parts, and the same rows."""
+    """A query of one session, executed in another, has that one's number of shuffle partitions, and the same rows."""
     small, other = session_for(spark, SMALL_BYTES), spark.newSession()
     other.conf.set("spark.sql.adaptive.enabled", "false")
     other.conf.set("spark.sql.shuffle.partitions", "3")
@@ -109,7 +109,7 @@ def test_a_query_is_planned_with_the_settings_of_its_session(spark: SparkSession
 
 @pytest.mark.parametrize("name", ["s01", "s08", "s18", "s20"])
 def test_a_statistic_is_carried_out_for_the_size_of_what_it_reads(spark: SparkSession, silver: Any, name: str) -> None:
-    """One that reads samples is planned for the size of samples, though its groups come of transitions."""
+    """A query that reads samples is planned for the size of samples, though its groups come from transitions."""
     alone, both = session_for(spark, SMALL_BYTES), session_for(spark, MIDDLE_BYTES)
     tables = replace(
         silver('{"t": 0, "event_type": "LEADER_CHANGE", "new_leader": 1, "leader_epoch": 0, "partition_epoch": 0}'),

@@ -1,4 +1,4 @@
-"""Which rows are events: each identity once, and one story under each."""
+"""Which rows are events: each identity once, with one content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_one_identity_with_two_stories_is_an_error(silver: Callable[[str], Silve
 
 @pytest.mark.timeout(300)  # May be the first to wait for the session.
 def test_copies_of_a_row_are_one_event(silver: Callable[[str], Silver]) -> None:
-    """A row that came three times is one event, which knows how often it came."""
+    """A row that occurs three times is one event, which carries the number of copies."""
     (row,) = silver("\n".join([_SAID % 1] * 3)).transitions.collect()
 
     assert (row.seq, row.n_copies, row.n_stories) == (7, 3, 1)

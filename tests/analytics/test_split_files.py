@@ -1,4 +1,4 @@
-"""The same events in other files: the figures do not know how they came."""
+"""The same events in other files: the figures do not depend on the division."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABOUT_FILES = ("cluster_id", "input_manifest_hash")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each story twice: as few files as can be, and as small ones, half of them Parquet and half JSON lines."""
+    """Each history twice: in as few files as possible, and in small ones, half of them Parquet and half JSON lines."""
     root = tmp_path_factory.mktemp("split")
     for story in STORIES:
         rows = history_rows((HISTORIES / f"{story}.jsonl").read_text(encoding="utf-8"))
@@ -36,10 +36,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-# Two questions, each planned from nothing; the first waits for the session.
+# Two queries, each planned from scratch; the first waits for the session.
 @pytest.mark.timeout(300)
 def test_splitting_files_changes_no_figure(spark: SparkSession, root: Path) -> None:
-    """Of one statistic of samples and one of transitions: every value, coverage and flaws included."""
+    """Split files change no value of a statistic of samples or of transitions, coverage and flaws included."""
     silver = open_exports(spark, [str(root)])
     scope = Scope(start_us=0, end_us=60_000_000, grouping=Grouping.PARTITION)
     for stat in ("s18", "s19"):

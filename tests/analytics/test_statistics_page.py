@@ -1,4 +1,4 @@
-"""docs/STATISTICS.md and the declarations of the statistics say the same."""
+"""docs/STATISTICS.md and the declarations of the statistics agree."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SECTIONS = {
 
 
 def test_the_page_has_every_statistic_and_no_other() -> None:
-    """Twenty sections in the order of the statistics."""
+    """The page has twenty sections, in the order of the statistics."""
     assert list(SECTIONS) == list(ALL)
 
 
 @pytest.mark.parametrize("statistic", ALL.values(), ids=list(ALL))
 def test_a_section_has_the_columns_that_are_declared(statistic: Statistic) -> None:
-    """Name, type, unit and meaning of each column, in order, and none besides."""
+    """Name, type, unit and meaning of each column, in order, and no others."""
     title, body = SECTIONS[statistic.id]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines() if line.startswith("|")]
 
@@ -48,7 +48,7 @@ def test_the_example_of_a_section_is_tested(statistic: Statistic) -> None:
 
 
 def test_the_page_names_the_columns_of_every_row() -> None:
-    """What stands in every result is explained once."""
+    """The page explains the columns of every result once."""
     shared = PAGE.partition("## Columns of every row")[2].partition("\n## ")[0]
 
     for name in ("stat", "coverage", "n_zombie", "n_duplicate", "n_gap", "clock_regressions", "code_version"):

@@ -1,8 +1,8 @@
-"""Live rows are those of Spark's batch once their windows are closed, to the last bit, through a restart.
+"""Live rows equal those of Spark's batch once their windows are closed, to the last bit, through a restart.
 
-One stream and one batch over many histories at once, told apart by their clusters. The stream ends in the middle of
-windows, of stalls and of flaps, and goes on from its checkpoint over files that came since. `test_stream_oracle.py`
-holds many more histories to the same definitions without Spark.
+One stream and one batch over many histories at once, distinguished by their clusters. The stream ends in the middle of
+windows, of stalls and of flaps, and continues from its checkpoint over files that arrived since.
+`test_stream_oracle.py` checks many more histories against the same definitions without Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from strandline_analytics.stream.job import StreamJob, start
 from strandline_analytics.stream.machine import Timing
 from strandline_analytics.stream.results import live_rows, writer
 
-# Two streaming queries with state and the batch of five statistics, on a machine that may have other things to do.
+# Two streaming queries with state and the batch of five statistics, on a machine that may be loaded.
 pytestmark = pytest.mark.timeout(600)
 
 HISTORIES = 8
@@ -47,7 +47,7 @@ Found = dict[tuple[Any, ...], dict[str, Any]]
 
 
 def write_file(root: Path, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """A file as an exporter places it, as new as its last event."""
+    """Place a file like an exporter, as new as its last event."""
     told = [{key: value for key, value in row.items() if key != "told_us"} for row in rows]
     path = root / "all" / "v1" / "transitions" / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def write_file(root: Path, name: str, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def heartbeat(cluster_id: str, at_us: int) -> dict[str, Any]:
-    """What moves the watermark when nothing happens."""
+    """Heartbeats move the watermark when nothing happens."""
     return {
         "schema_version": 1, "cluster_id": cluster_id, "event_type": "EXPORT_HEARTBEAT", "node_id": 9,
         "incarnation": 1, "seq": at_us // SECOND, "ts_wall_us": at_us, "ts_mono_us": at_us, "last_seq": 1,
@@ -71,7 +71,7 @@ def heartbeat(cluster_id: str, at_us: int) -> dict[str, Any]:
 
 
 def run(spark: SparkSession, root: Path) -> None:
-    """The stream over what is there now, from where it was."""
+    """Run the stream over the current files, from where it stopped."""
     job = StreamJob(
         inputs=(str(root),), out=f"{root}-out", checkpoint=f"{root}-checkpoint", delay_s=DELAY_S, timing=TIMING
     )
@@ -79,7 +79,7 @@ def run(spark: SparkSession, root: Path) -> None:
 
 
 def tables(rows: DataFrame) -> Silver:
-    """What the batch makes of the same files."""
+    """The batch results of the same files."""
     is_sample = F.col("event_type").isin(*(name for name, kind in EVENT_TYPES.items() if kind.dataset == SAMPLES))
     events, beside = distinct_events(rows.where(~is_sample))
     events = events.cache()
@@ -88,7 +88,7 @@ def tables(rows: DataFrame) -> Silver:
 
 
 def by_window(rows: DataFrame) -> Found:
-    """Rows by what they are about."""
+    """Rows by their keys."""
     names = ("cluster_id", "topic_id", "partition", "window_start", "replica_id")
     found: Found = {}
     for row in rows.collect():
@@ -100,12 +100,12 @@ def by_window(rows: DataFrame) -> Found:
 
 
 def differing(live: dict[str, Any], batch: dict[str, Any] | None) -> Any:
-    """The values that are not equal, beside each other."""
+    """The values that are not equal, side by side."""
     return batch and {name: (value, batch[name]) for name, value in live.items() if value != batch[name]}
 
 
 def test_final_rows_are_those_of_the_batch(spark: SparkSession, tmp_path: Path) -> None:
-    """Each row of S1, S8, S10, S15 and S18, and no row of the batch about which anything is known is missing."""
+    """Each row of S1, S8, S10, S15 and S18 is equal, and no row of the batch with known values is missing."""
     root = tmp_path / "export"
     rows = [row for n in range(HISTORIES) for row in random_history(n, cluster_id=f"c{n}", start_us=START_US)]
     end_us = max(row["ts_wall_us"] for row in rows)
@@ -116,7 +116,7 @@ def test_final_rows_are_those_of_the_batch(spark: SparkSession, tmp_path: Path) 
     write_file(root, "n9-i1-1-1.jsonl", [heartbeat("c0", end_us + 400 * SECOND)])
     run(spark, root)
 
-    # The cut went through a window that some histories had told of, behind windows that were closed for good.
+    # The cut was in a window that some histories had events in, after windows that were closed for good.
     assert {start for start, is_final in before.items() if not is_final} >= {START_US + 60 * SECOND}
     assert any(before.values())
     files = str(root / "all" / "v1" / "transitions")

@@ -1,4 +1,4 @@
-"""`strandline analytics stream` ends between two micro-batches when it is asked to."""
+"""`strandline analytics stream` ends between two micro-batches on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.cli.analytics_stream import _await
 
 
 class Query:
-    """A streaming query that does at each look what the test says."""
+    """A streaming query that does at each poll what the test says."""
 
     def __init__(self, look: Callable[[Query, int], None]) -> None:
         self._look = look
@@ -24,7 +24,7 @@ class Query:
         self.ends = False
 
     def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - as Spark names it
-        """Look once."""
+        """Poll once."""
         self.looks += 1
         assert self.looks < 20, "it never ended"
         self._look(self, self.looks)
@@ -46,7 +46,7 @@ def awaited(look: Callable[[Query, int], None]) -> Query:
 
 
 def test_an_interrupt_waits_for_the_end_of_the_micro_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    """Asked at the second look; the batch ends at the fifth."""
+    """Stopped at the second poll; the batch ends at the fifth."""
 
     def look(query: Query, number: int) -> None:
         if number == 2:
@@ -58,7 +58,7 @@ def test_an_interrupt_waits_for_the_end_of_the_micro_batch(capsys: pytest.Captur
 
 
 def test_a_stream_that_never_rests_ends_when_the_next_batch_has_begun() -> None:
-    """Batches follow each other without a pause: the number of the last one that ended tells."""
+    """Batches follow each other without a pause: the number of the last one that ended shows it."""
 
     def look(query: Query, number: int) -> None:
         if number == 1:
@@ -69,7 +69,7 @@ def test_a_stream_that_never_rests_ends_when_the_next_batch_has_begun() -> None:
 
 
 def test_a_second_interrupt_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever does not want to wait need not."""
+    """A second signal ends it without waiting."""
     monkeypatch.setattr(analytics_stream, "_SAME_S", 0.0)
 
     def look(query: Query, number: int) -> None:
@@ -80,7 +80,7 @@ def test_a_second_interrupt_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_interrupt_that_is_told_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`timeout` tells the process and its group; the micro-batch is waited for all the same."""
+    """`timeout` signals the process and its group; the micro-batch is still waited for."""
     monkeypatch.setattr(analytics_stream, "_SAME_S", 600.0)
 
     def look(query: Query, number: int) -> None:
@@ -91,7 +91,7 @@ def test_an_interrupt_that_is_told_twice_is_one(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_an_interrupt_it_ends_with_its_input() -> None:
-    """What is there now, and the end."""
+    """Without an interrupt the stream reads the current input and ends."""
 
     def look(query: Query, number: int) -> None:
         query.ends = number == 3

@@ -1,4 +1,4 @@
-"""The state machine of the live statistics, without Spark: worked histories, and any cut into calls is the same."""
+"""The state machine of the live statistics, without Spark: worked histories, with the same result for any split."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def run(calls: list[tuple[list[str], int]], timing: Timing = TIMING) -> list[Row]:
-    """The rows of all calls, each with its new events and its watermark; what is kept goes through its text."""
+    """The rows of all calls, each with its new events and its watermark; kept state goes through its text form."""
     carry, rest, rows = Carry(), list[str](), list[Row]()
     for texts, watermark in calls:
         done = settle(carry, rest + texts, watermark_us=watermark, timing=timing)
@@ -44,12 +44,12 @@ def run(calls: list[tuple[list[str], int]], timing: Timing = TIMING) -> list[Row
 
 
 def final(rows: list[Row]) -> list[str]:
-    """The final rows, comparable."""
+    """The final rows, in comparable form."""
     return sorted(json.dumps(row, sort_keys=True) for row in rows if row["final"])
 
 
 def cut(rows: list[dict[str, Any]], borders: list[int], end_us: int) -> list[tuple[list[str], int]]:
-    """A history in calls, each with the latest watermark that nothing to come is behind."""
+    """A history split into calls, each with the latest watermark that no later event is behind."""
     calls, places = [], sorted({min(border, len(rows)) for border in borders} | {len(rows)})
     for first, last in zip([0, *places], places, strict=False):
         to_come = [row["ts_wall_us"] for row in rows[last:]]
@@ -74,7 +74,7 @@ def test_w1_is_what_the_history_says() -> None:
 
 @pytest.mark.parametrize("borders", [[], [3], [1, 2, 3, 4, 5, 6]])
 def test_w2_is_what_the_history_says(borders: list[int]) -> None:
-    """Three removals, one flap, two sessions, one of them flapping; however the history is cut."""
+    """Three removals, one flap, two sessions, one of them flapping; for any split of the history."""
     timing = Timing(step_us=1_200 * SECOND, horizon_us=3_600 * SECOND)
     calls = cut(lines("w2_rejoin.jsonl"), borders, 6_000 * SECOND)
     (row,) = (row for row in run(calls, timing) if row["stat"] == "s15" and row["window_start"] == 0 and row["final"])
@@ -109,7 +109,7 @@ def test_a_window_closes_with_the_watermark(watermark_s: int, is_final: bool) ->
 
 
 def test_a_lost_transition_that_shows_later_is_waited_for() -> None:
-    """A window is not closed while the next row of the controller may tell that something is missing in it."""
+    """A window is not closed while the controller's next row may show that something is missing in it."""
     first, _, third, *_ = lines("w1_clipping.jsonl")
     early, late = story_text(first), story_text(third)
     timing = Timing(step_us=10 * SECOND, horizon_us=100 * SECOND)
@@ -122,7 +122,7 @@ def test_a_lost_transition_that_shows_later_is_waited_for() -> None:
 
 
 def test_a_silent_controller_is_waited_for_no_longer_than_the_horizon() -> None:
-    """Then what is known counts."""
+    """After the horizon a silent controller is no longer waited for, and the known part counts."""
     texts = [story_text(lines("w1_clipping.jsonl")[0])]
     timing = Timing(step_us=10 * SECOND, horizon_us=100 * SECOND)
     rows = run([(texts, 110 * SECOND)], timing)
@@ -146,7 +146,7 @@ def test_a_state_that_is_not_told_again_is_known_to_the_end_of_its_hour() -> Non
 
 
 def test_two_stories_of_one_event_are_an_error() -> None:
-    """An id names one event."""
+    """Two contents under one event id are an error."""
     text = story_text(lines("w1_clipping.jsonl")[0])
     other = json.dumps(json.loads(text) | {"digest": 1})
 
@@ -155,7 +155,7 @@ def test_two_stories_of_one_event_are_an_error() -> None:
 
 
 def test_a_checkpoint_of_another_format_is_refused() -> None:
-    """It is said what to do."""
+    """A checkpoint of another format is rejected with a message that says what to do."""
     with pytest.raises(UnknownFormat, match="begin with a new checkpoint"):
         Carry.from_json('{"format": 0}')
 
@@ -163,7 +163,7 @@ def test_a_checkpoint_of_another_format_is_refused() -> None:
 @settings(max_examples=150)
 @given(st.integers(0, 10**9), st.lists(st.integers(0, 400), max_size=12), st.randoms(use_true_random=False))
 def test_any_cut_into_calls_is_the_same(seed: int, borders: list[int], dice: Any) -> None:
-    """Final rows do not depend on when events came, in which order within a call, or how often was restarted."""
+    """Final rows do not depend on when events arrive, in which order within a call, or on the number of restarts."""
     rows = random_history(seed)
     end = rows[-1]["told_us"] + 600 * SECOND
     calls = [(dice.sample(texts, len(texts)), watermark) for texts, watermark in cut(rows, borders, end)]
@@ -189,7 +189,7 @@ def test_what_is_kept_does_not_grow(seed: int) -> None:
 
 
 def test_an_event_of_1970_ends_the_stream_with_a_word() -> None:
-    """Not a row for each of millions of windows: the folders of both times are named, and what to do."""
+    """An event of 1970 ends the stream with a message that names the folders of both times, and the remedy."""
     rows = lines("w1_clipping.jsonl")
     moved = {"ts_wall_us": 1_795_183_200 * SECOND, "seq": 100, "meta_offset": 100, "partition_epoch": 100}
     later = [row | {name: row[name] + by for name, by in moved.items()} for row in rows]

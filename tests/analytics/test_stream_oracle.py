@@ -1,4 +1,4 @@
-"""The state machine against the statistics in DuckDB: two ways that share no code, over histories that go wrong."""
+"""The state machine against the statistics in DuckDB, without common code, over histories with faults."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export(root: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def live_rows(
     parts: Mapping[tuple[str, str, int], Sequence[Mapping[str, Any]]], timing: Timing
 ) -> list[dict[str, Any]]:
-    """Final rows of every partition, its events told in three calls, what is kept going through its text."""
+    """Final rows of every partition, its events given in three calls, with kept state going through its text form."""
     found = []
     for key, rows in parts.items():
         ordered = sorted(rows, key=lambda row: row["ts_wall_us"])
@@ -67,7 +67,7 @@ def live_rows(
 
 
 def compare(root: Path, scope: Scope, live: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Live rows are those of the oracle, and where there are none nothing is known. How many, by statistic."""
+    """Live rows equal the oracle's, and where there are none nothing is known. Returns how many, by statistic."""
     oracle = Oracle(root, scope)
     oracle.make_tables()
     found: list[str] = []
@@ -90,7 +90,7 @@ def _window(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def test_final_rows_are_those_of_the_oracle(tmp_path: Path) -> None:
-    """Of every window of thirty histories."""
+    """Final rows equal the oracle's for every window of thirty histories."""
     histories = {f"c{n}": random_history(n, cluster_id=f"c{n}", start_us=START_US) for n in range(30)}
     every = [row for rows in histories.values() for row in rows]
     export(tmp_path, every)
@@ -103,7 +103,7 @@ def test_final_rows_are_those_of_the_oracle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [11])
 def test_a_simulated_cluster(seed: int, tmp_path: Path) -> None:
-    """What a cluster under faults exported gives the same rows by both ways, second by second."""
+    """The export of a cluster under faults gives the same rows in both ways, second by second."""
     command = [sys.executable, "-m", "strandline.cli", "sim", "replay", str(seed), "--export", str(tmp_path)]
     subprocess.run([*command, "--export-format", "parquet"], check=True, capture_output=True, timeout=100)
     rows = [row for path in tmp_path.rglob("*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]

@@ -1,4 +1,4 @@
-"""The processor around the machine, with PySpark's own tester: state, timers and late rows as a query has them."""
+"""The processor around the machine, with PySpark's own tester: state, timers and late rows as in a query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = ("c", "T", 0)
 
 
 class Unwrapped(LivePartition):
-    """The tester hands a key of one column over; ours has three."""
+    """The tester passes a key of one column; this processor has three."""
 
     def _settle(self, key: Any, news: list[str], timers: TimerValues) -> Iterator[Row]:
         return super()._settle(key[0], news, timers)
@@ -36,7 +36,7 @@ def in_memory(*, provisional: bool) -> TwsTester:
 
 
 def drive(history: list[dict[str, Any]], *, provisional: bool) -> tuple[list[Row], TwsTester]:
-    """Every row of a history told by steps of 7 s, each with the watermark that Spark would have."""
+    """Every row of a history given in steps of 7 s, each with the watermark that Spark would have."""
     one, told, rows = in_memory(provisional=provisional), list[Row](), list(history)
     newest = 0
     while rows:
@@ -47,20 +47,20 @@ def drive(history: list[dict[str, Any]], *, provisional: bool) -> tuple[list[Row
         told += one.test(KEY, inputs)
         newest = max([newest, *(row["ts_wall_us"] for row in part)])
         told += one.setWatermark((newest - 5 * SECOND) // 1_000)
-    # Each timer that fires leaves the next one for what the watermark has passed by then.
+    # Each timer that fires registers the next one for what the watermark has passed by then.
     told += one.setWatermark((newest + 10_000 * SECOND) // 1_000)
     return told, one
 
 
 def plain(rows: list[Any]) -> list[str]:
-    """Rows, comparable."""
+    """Rows, in comparable form."""
     return sorted(json.dumps(row if isinstance(row, dict) else row.asDict(), sort_keys=True) for row in rows)
 
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("provisional", [True, False])
 def test_final_rows_are_those_of_the_machine(seed: int, provisional: bool) -> None:
-    """With every column, each once, whether provisional rows are told or not."""
+    """With every column, each once, with or without provisional rows."""
     history = random_history(seed)
     rows, _ = drive(history, provisional=provisional)
     texts = [story_text(row) for row in history]
@@ -76,7 +76,7 @@ def test_final_rows_are_those_of_the_machine(seed: int, provisional: bool) -> No
 
 
 def test_a_partition_that_is_deleted_leaves_one_line() -> None:
-    """No event and no timer of it is kept."""
+    """After a partition is deleted, no event and no timer of it is kept."""
     deleted = next(rows for seed in range(99) if (rows := random_history(seed))[-1].get("topic_deleted"))
     _, one = drive(deleted, provisional=True)
     kept = one.peekValueState("carry", KEY)
@@ -88,7 +88,7 @@ def test_a_partition_that_is_deleted_leaves_one_line() -> None:
 
 
 def test_what_is_of_no_partition_keeps_nothing() -> None:
-    """A heartbeat comes under a key without a partition, without a story."""
+    """A heartbeat comes under a key without a partition, and has no history."""
     one = in_memory(provisional=True)
 
     assert one.test(("c", None, None), [Row(at_ms=1, story=None)]) == []

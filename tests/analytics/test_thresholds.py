@@ -1,4 +1,4 @@
-"""Conditions on the rows of statistics: units, and what is not known."""
+"""Conditions on the rows of statistics: units, and unknown values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from strandline_analytics.jobs.thresholds import Threshold
     ],
 )
 def test_a_condition_is_asked_in_the_unit_of_its_name(text: str, row: dict[str, int | None], holds: bool) -> None:
-    """`_ms` and `_s` name the same column as `_us`; what is not known fulfils nothing."""
+    """`_ms` and `_s` name the same column as `_us`; an unknown value fulfils no condition."""
     assert Threshold.parse(text).holds(row) is holds
 
 
 @pytest.mark.parametrize("text", ["", "under_min", "under min > 0", "x>y"])
 def test_what_is_no_condition_is_refused_with_an_example(text: str) -> None:
-    """The message shows what could be written."""
+    """An invalid condition is rejected with a message that shows the valid forms."""
     with pytest.raises(ValueError, match="under_min_ms>0"):
         Threshold.parse(text)
 
 
 def test_a_condition_may_name_its_statistic() -> None:
-    """`s8.` and `s08.` are one statistic."""
+    """`s8.` and `s08.` mean the same statistic."""
     assert Threshold.parse("s8.removals>0").stat == Threshold.parse("s08.removals>0").stat == "s08"

@@ -1,4 +1,4 @@
-"""Spark and a simulator that counts ticks agree on made-up histories, to the last microsecond."""
+"""Spark and a simulator that counts ticks agree on generated histories, to the last microsecond."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tick_oracle import TICK_US, Buckets, Oracle, nearest_rank
 
 @pytest.fixture(scope="module")
 def oracles() -> list[Buckets]:
-    """What the oracle counted of each generated history."""
+    """The oracle's counts of each generated history."""
     return [Oracle(h.control, h.looks, h.starts, WINDOW_TICKS).run(FIRST_TICK) for h in generated(GENERATED)]
 
 
@@ -39,7 +39,7 @@ def _weighted(row: Any) -> tuple[Any, ...]:
 
 
 def test_the_histories_are_worth_comparing(oracles: list[Buckets]) -> None:
-    """Rejoins, flaps, zombies, times without a leader and unknown times happen in them."""
+    """The histories contain rejoins, flaps, zombies, times without a leader and unknown times."""
     assert sum(len(lengths) for b in oracles for lengths in b.rejoins.values()) > 10
     assert sum(sum(b.flaps.values()) for b in oracles) > 10
     assert sum(b.zombies for b in oracles) > 3
@@ -49,12 +49,12 @@ def test_the_histories_are_worth_comparing(oracles: list[Buckets]) -> None:
 
 
 def test_s01(histories: Any, oracles: list[Buckets]) -> None:
-    """Lag of the HW: integral, percentiles, maximum, coverage, zombies."""
+    """The HW lag agrees: integral, percentiles, maximum, coverage, zombies."""
     _compare(histories, oracles, "s01", lambda b: [_shares(b.lags)], lambda rows: [_weighted(row) for row in rows])
 
 
 def test_s02(histories: Any, oracles: list[Buckets]) -> None:
-    """Lag of each replica by what was expected of it."""
+    """The lag of each replica agrees by its expected role."""
     _compare(
         histories,
         oracles,
@@ -67,7 +67,7 @@ def test_s02(histories: Any, oracles: list[Buckets]) -> None:
 
 
 def test_s05(histories: Any, oracles: list[Buckets]) -> None:
-    """Acknowledged above the HW, and for how long there was any."""
+    """The records acknowledged above the HW agree, and for how long there were any."""
     _compare(
         histories,
         oracles,
@@ -78,7 +78,7 @@ def test_s05(histories: Any, oracles: list[Buckets]) -> None:
 
 
 def test_s08(histories: Any, oracles: list[Buckets]) -> None:
-    """Shrinks, expands, removals and adds; null where nothing at all was known."""
+    """Shrinks, expands, removals and adds agree; null where nothing at all was known."""
 
     def expected(b: Buckets) -> list[int | None]:
         told = [b.changes[name] for name in ("shrinks", "expands", "removals", "adds")]
@@ -94,7 +94,7 @@ def test_s08(histories: Any, oracles: list[Buckets]) -> None:
 
 
 def test_s10(histories: Any, oracles: list[Buckets]) -> None:
-    """Time in each state, and for how long the state was known."""
+    """The time in each state agrees, and for how long the state was known."""
     names = ("full", "above_min", "at_min", "under_min", "leaderless")
     _compare(
         histories,
@@ -110,7 +110,7 @@ def test_s10(histories: Any, oracles: list[Buckets]) -> None:
 
 
 def test_s11(histories: Any, oracles: list[Buckets]) -> None:
-    """Time without writes and without reads, and the gaps of activations."""
+    """The time without writes and without reads agrees, and the gaps of activations."""
     _compare(
         histories,
         oracles,
@@ -125,7 +125,7 @@ def test_s11(histories: Any, oracles: list[Buckets]) -> None:
 
 
 def test_s12(histories: Any, oracles: list[Buckets]) -> None:
-    """Rejoins, what was censored, time outside, and the lengths of rejoins."""
+    """Rejoins agree, censored ones, time outside, and their lengths."""
 
     def expected(b: Buckets) -> dict[int, tuple[Any, ...]]:
         lengths = {replica: [ticks * TICK_US for ticks in b.rejoins.get(replica, [])] for replica in b.out}
@@ -154,7 +154,7 @@ def test_s12(histories: Any, oracles: list[Buckets]) -> None:
 
 
 def test_s15(histories: Any, oracles: list[Buckets]) -> None:
-    """Removals and flaps of each replica."""
+    """Removals and flaps of each replica agree."""
     _compare(
         histories,
         oracles,

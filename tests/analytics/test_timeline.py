@@ -1,4 +1,4 @@
-"""The order and the times of events that several clocks wrote."""
+"""The order and the times of events written with several clocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = 1_000_000
 
 @pytest.fixture
 def events(silver: Callable[[str], Silver]) -> Callable[[Selection], list[Event]]:
-    """Asks the history of three clocks."""
+    """Queries the history of three clocks."""
     tables = silver("timeline_clocks.jsonl")
 
     def ask(selection: Selection) -> list[Event]:
@@ -26,10 +26,10 @@ def events(silver: Callable[[str], Silver]) -> Callable[[Selection], list[Event]
     return ask
 
 
-# One session start and few queries, but each is planned from nothing on a machine that others use too.
+# One session start and few queries, but each is planned from scratch on a machine that may be loaded.
 @pytest.mark.timeout(300)
 def test_order_is_that_of_decisions_and_not_of_clocks(events: Callable[[Selection], list[Event]]) -> None:
-    """Wrong clocks, absent epochs and a controller whose time went back: the order is told by epochs and seqs."""
+    """Wrong clocks, absent epochs and a controller whose time went back: epochs and seqs determine the order."""
     found = events(Selection())
     of_partition = [event for event in found if event.partition is not None]
 
@@ -37,7 +37,7 @@ def test_order_is_that_of_decisions_and_not_of_clocks(events: Callable[[Selectio
         ("CONFIG_CHANGE", 0),
         ("LEADER_CHANGE", 0),
         ("ISR_CHANGE", 1),
-        # Three rows that know the same, at the same corrected time: the writer's number decides, and its seq.
+        # Three rows with the same knowledge, at the same corrected time: the writer's number decides, and its seq.
         ("ALTER_PARTITION", 1),
         ("EPOCH_START", 1),
         ("TRUNCATION", 1),
@@ -46,7 +46,7 @@ def test_order_is_that_of_decisions_and_not_of_clocks(events: Callable[[Selectio
     assert [event.ordinal for event in of_partition] == [1, 2, 3, 4, 5, 6, 7]
     assert "CLOCK_SAMPLE" not in {event.event_type for event in found}
     at_ms = {(e.event_type, e.partition_epoch): e.t_us / 1000 for e in of_partition}
-    # Corrected by the measured second, not before the decision it knows of, and never back along its seq.
+    # Corrected by the measured second, not before the decision it refers to, and never back along its seq.
     assert at_ms["ALTER_PARTITION", 1] == 100
     assert at_ms["EPOCH_START", 1] == 100
     assert at_ms["TRUNCATION", 1] == 100
@@ -61,7 +61,7 @@ def test_order_is_that_of_decisions_and_not_of_clocks(events: Callable[[Selectio
 
 @pytest.mark.timeout(300)
 def test_a_filter_takes_away_and_never_turns_around(events: Callable[[Selection], list[Event]]) -> None:
-    """Events of a node are those that it wrote and those about it, each with the place that it has among all."""
+    """Events of a node are those that it wrote and those about it, each with its position among all."""
     of_three = events(Selection(nodes=(3,)))
 
     assert [(e.event_type, e.ordinal) for e in of_three if e.partition is not None] == [
@@ -74,7 +74,7 @@ def test_a_filter_takes_away_and_never_turns_around(events: Callable[[Selection]
 
 @pytest.mark.timeout(300)
 def test_events_that_are_not_understood_end_a_state_at_their_place(silver: Callable[[str], Silver]) -> None:
-    """A lane knows what `silver.control` knows: up to the newer version's change, and from the next one on."""
+    """A lane shows what `silver.control` has: up to the newer version's change, and from the next one on."""
     asked = Selection(types=("STATE_SNAPSHOT", "ISR_CHANGE"), unknown_types=True)
     rows = timeline(silver("newer_types.jsonl"), asked).collect()
     found = events_from([row.asDict(recursive=True) for row in rows])

@@ -1,4 +1,4 @@
-"""Several statistics asked for at once: in order, under the name of whoever asks, from tables that are made once."""
+"""Several statistics requested at once: in order, under the caller's job tag, from tables that are made once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tables(silver: Callable[[str], Silver]) -> Silver:
 
 
 def test_answers_come_in_the_order_of_the_questions(tables: Silver) -> None:
-    """Whoever ends first, each answer stands in the place of its question."""
+    """In any order of completion, each answer is in the position of its request."""
     others_began = threading.Barrier(AT_ONCE)
     first = [_NAMES[place] for place in range(AT_ONCE)]
 
@@ -36,7 +36,7 @@ def test_answers_come_in_the_order_of_the_questions(tables: Silver) -> None:
         names = tuple(frame.columns)
         assert names == statistic.columns(_ASKED[0][1])
         if names in first:
-            # So many are asked for at once; a single thread would wait here for ever.
+            # This many are requested at once; a single thread would wait here for ever.
             others_began.wait(timeout=60)
         return names
 
@@ -44,7 +44,7 @@ def test_answers_come_in_the_order_of_the_questions(tables: Silver) -> None:
 
 
 def test_queries_bear_the_tags_of_whoever_asks(spark: SparkSession, tables: Silver) -> None:
-    """A job tag that was set before stands on the queries of every thread."""
+    """A job tag that was set before is on the queries of every thread."""
     context = spark.sparkContext
     context.addJobTag("a-job")
     try:
@@ -56,7 +56,7 @@ def test_queries_bear_the_tags_of_whoever_asks(spark: SparkSession, tables: Silv
 
 
 def test_a_failure_is_raised_in_its_place(tables: Silver) -> None:
-    """What comes before a question that fails is answered, and the failure is the asker's to handle."""
+    """Requests before one that fails are answered, and the caller handles the failure."""
 
     def take(statistic: Statistic, _: DataFrame) -> str:
         if statistic is _ASKED[1][0]:
@@ -71,7 +71,7 @@ def test_a_failure_is_raised_in_its_place(tables: Silver) -> None:
 
 
 def test_a_table_that_all_ask_for_is_made_once(tables: Silver) -> None:
-    """However many threads ask for a kept table first, its maker is called once, and all get what it made."""
+    """Any number of threads may request a cached table first: its maker is called once, and all get its result."""
     began, made = threading.Barrier(AT_ONCE), []
 
     def make() -> DataFrame:

@@ -1,4 +1,4 @@
-"""What a Spark task says when its topic is deleted while it reads."""
+"""The error of a Spark task when its topic is deleted while it reads."""
 
 from __future__ import annotations
 

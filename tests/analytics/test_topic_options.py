@@ -1,4 +1,4 @@
-"""The options of the topic source: Kafka's spelling, and a refusal that names the option and the remedy."""
+"""The options of the topic source: Kafka's spelling, and an error that names the option and the remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_names_count_in_any_case() -> None:
-    """Spark hands options over in lower case."""
+    """Names of options count in any case, because Spark passes them in lower case."""
     given = NEEDED | {"startingoffsets": '{"t": {"0": 5, "1": -2}}', "MAXOFFSETSPERTRIGGER": "7"}
     options = read_options(given, streaming=True)
 
@@ -29,7 +29,7 @@ def test_names_count_in_any_case() -> None:
 
 
 def test_an_end_may_be_given_by_partition() -> None:
-    """-1 stands for latest in the JSON of offsets."""
+    """-1 means latest in the JSON of offsets."""
     options = read_options(NEEDED | {"endingOffsets": '{"t": {"0": 5, "1": -1}}'}, streaming=False)
 
     assert options.ending == {0: 5, 1: LATEST}
@@ -59,7 +59,7 @@ def test_an_end_may_be_given_by_partition() -> None:
     ],
 )
 def test_a_wrong_option_is_named_with_its_remedy(changed: dict[str, str], streaming: bool, told: str) -> None:
-    """The message begins with the option and ends with what to do."""
+    """The message begins with the option and ends with the remedy."""
     with pytest.raises(TopicReadFailed) as caught:
         read_options(NEEDED | changed, streaming=streaming)
 

@@ -1,4 +1,4 @@
-"""What is read of each partition, planned without a cluster."""
+"""The offset ranges read of each partition, planned without a cluster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LOGS = {0: Extent(0, 10), 1: Extent(5, 8), 2: Extent(3, 3)}
 
 
 def test_a_batch_reads_what_is_committed() -> None:
-    """From log start to HW; an empty partition has no range."""
+    """A batch reads from log start to HW; an empty partition has no range."""
     ranges = batch_ranges("earliest", "latest", LOGS, fail_on_data_loss=True)
 
     assert ranges == [OffsetRange(0, 0, 10), OffsetRange(1, 5, 8)]
 
 
 def test_offsets_may_be_given_for_each_partition() -> None:
-    """-2 and -1 stand for the ends of the log, numbers for themselves."""
+    """-2 and -1 mean the ends of the log, other numbers are offsets."""
     ranges = batch_ranges({0: 4, 1: -2, 2: -2}, {0: 6, 1: -1, 2: -1}, LOGS, fail_on_data_loss=True)
 
     assert ranges == [OffsetRange(0, 4, 6), OffsetRange(1, 5, 8)]
@@ -36,20 +36,20 @@ def test_offsets_may_be_given_for_each_partition() -> None:
     ],
 )
 def test_offsets_outside_of_the_log_are_refused(starting: object, ending: object, told: str) -> None:
-    """Nothing is read that is not there, and nothing is left out without a word."""
+    """Nothing is read that does not exist, and nothing is left out without an error."""
     with pytest.raises(TopicReadFailed, match=told):
         batch_ranges(starting, ending, LOGS, fail_on_data_loss=True)  # type: ignore[arg-type]
 
 
 def test_lost_records_are_skipped_if_asked() -> None:
-    """With failOnDataLoss false reading begins with what is left."""
+    """With failOnDataLoss false reading begins at the first remaining record."""
     ranges = batch_ranges({0: 10, 1: 0, 2: 0}, "latest", LOGS, fail_on_data_loss=False)
 
     assert ranges == [OffsetRange(1, 5, 8)]
 
 
 def test_a_new_partition_is_read_from_its_beginning() -> None:
-    """A partition that the offset before did not name is not skipped."""
+    """A partition that the previous offset did not name is not skipped."""
     assert stream_ranges({0: 9}, {0: 10, 1: 8}, LOGS, fail_on_data_loss=True) == [
         OffsetRange(0, 9, 10),
         OffsetRange(1, 5, 8),
@@ -57,7 +57,7 @@ def test_a_new_partition_is_read_from_its_beginning() -> None:
 
 
 def test_a_limit_is_shared_out() -> None:
-    """By what is waiting, at least one record of each partition that has some."""
+    """A limit is divided in proportion to the waiting records, with at least one record for each that has some."""
     logs = {0: Extent(0, 1_000), 1: Extent(0, 10), 2: Extent(0, 0)}
 
     assert next_end({}, logs, 101, fail_on_data_loss=True) == {0: 100, 1: 1, 2: 0}
@@ -65,14 +65,14 @@ def test_a_limit_is_shared_out() -> None:
 
 
 def test_a_target_is_not_passed() -> None:
-    """A run over what is there now reads neither later records nor later partitions, and never goes back."""
+    """A run over the existing records reads neither later records nor later partitions, and never goes back."""
     logs = {0: Extent(0, 20), 1: Extent(0, 20), 2: Extent(0, 20)}
 
     assert next_end({0: 3, 1: 15}, logs, None, target={0: 10, 1: 12}, fail_on_data_loss=True) == {0: 10, 1: 15}
 
 
 def test_a_log_that_ends_before_what_was_read_is_loss() -> None:
-    """An unclean election cut it: told, or with failOnDataLoss false waited out at the same offset."""
+    """An unclean election truncated it: reported, or with failOnDataLoss false waited out at the same offset."""
     with pytest.raises(TopicReadFailed, match="failOnDataLoss: partition 0 ends at 10, but was read up to 12"):
         next_end({0: 12}, {0: Extent(0, 10)}, None, fail_on_data_loss=True)
 
@@ -84,7 +84,7 @@ def test_a_log_that_ends_before_what_was_read_is_loss() -> None:
     st.integers(1, 20),
 )
 def test_pieces_are_the_whole(sizes: list[tuple[int, int]], pieces: int) -> None:
-    """However a batch is split, the pieces of a partition lie side by side and cover its range."""
+    """For any split of a batch, the pieces of a partition are adjacent and cover its range."""
     ranges = [OffsetRange(p, start, start + size) for p, (start, size) in enumerate(sizes)]
     found = split(ranges, pieces)
 

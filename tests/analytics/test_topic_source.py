@@ -1,4 +1,4 @@
-"""The topic source against a real cluster: what Spark reads is what the client reads, once, across failures."""
+"""The topic source against a real cluster: Spark reads the same records as the client, once, across failures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def write(
 
 
 async def consumed(cluster: LocalCluster, topic: str) -> list[tuple[Any, ...]]:
-    """What the client reads, in the columns of the source but the epoch."""
+    """The client's records, in the columns of the source except the epoch."""
     async with Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         await consumer.assign([topic])
         return sorted(
@@ -74,7 +74,7 @@ async def consumed(cluster: LocalCluster, topic: str) -> list[tuple[Any, ...]]:
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """The same of what Spark read."""
+    """The same for Spark's records."""
     found = frame.selectExpr("*", "unix_millis(timestamp) ms").collect()
     return sorted(
         (r.partition, r.offset, r.ms, _bytes(r.key), _bytes(r.value), [(h.key, _bytes(h.value)) for h in r.headers])
@@ -87,7 +87,7 @@ def _bytes(value: bytearray | None) -> bytes | None:
 
 
 def test_a_batch_is_what_the_client_consumes(spark: SparkSession, cluster: LocalCluster) -> None:
-    """Every record once with key, value, headers, time and epoch; ranges and offsets choose among them."""
+    """Every record once with key, value, headers, time and epoch; ranges and offsets select among them."""
     asyncio.run(create(cluster, "batch"))
     asyncio.run(write(cluster, "batch", 0, COUNT))
     register(spark)
@@ -132,7 +132,7 @@ def test_a_stream_gives_every_record_once(spark: SparkSession, cluster: LocalClu
 
 
 def test_a_leader_that_dies_during_a_read_is_followed(cluster: LocalCluster) -> None:
-    """The rest of the range comes from the next leader, in the old epoch for what was written in it."""
+    """The rest of the range comes from the next leader, in the old epoch for records written in it."""
     count = 6_000
     asyncio.run(create(cluster, "moved", 1))
     asyncio.run(write(cluster, "moved", 0, count, size=1_000, partitions=1))
@@ -152,7 +152,7 @@ def test_a_leader_that_dies_during_a_read_is_followed(cluster: LocalCluster) -> 
 
 
 def test_what_is_wrong_is_told_by_option(spark: SparkSession, cluster: LocalCluster) -> None:
-    """A wrong topic and a wrong address are told with the option that says so, and with what to do."""
+    """A wrong topic and a wrong address are reported with the option that sets it, and with the remedy."""
     register(spark)
 
     def failure(**options: str) -> str:
@@ -165,7 +165,7 @@ def test_what_is_wrong_is_told_by_option(spark: SparkSession, cluster: LocalClus
 
 
 def test_a_topic_made_anew_is_not_continued(cluster: LocalCluster) -> None:
-    """An offset of a deleted topic is refused, although a topic of the same name is there."""
+    """An offset of a deleted topic is rejected, although a topic of the same name exists."""
     options = {"bootstrap": cluster.bootstrap, "topic": "again", "startingOffsets": "earliest"}
     reader = TopicStreamReader(read_options(options, streaming=True))
 

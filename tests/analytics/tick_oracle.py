@@ -1,7 +1,7 @@
-"""The statistics of one partition by the simplest means: time passes tick by tick, and every tick is put into a bucket.
+"""The statistics of one partition by the simplest means: time passes tick by tick, and every tick goes into a bucket.
 
-It shares no idea with the Spark code: no intervals, no joins, no windows. A queue of what happened, in the order in
-which it was decided; a state; counters. One tick is `TICK_US` microseconds; everything happens on a tick.
+It has no concept in common with the Spark code: no intervals, no joins, no windows. It has a queue of events, in the
+order in which they were decided; a state; counters. One tick is `TICK_US` microseconds; everything happens on a tick.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Stay:
 
 @dataclass
 class Buckets:
-    """What was counted in the window, in ticks and events."""
+    """The counts in the window, in ticks and events."""
 
     known: int = 0
     states: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Oracle:
         self.went: dict[int, int] = {}
 
     def run(self, first_tick: int) -> Buckets:
-        """Let time pass from ``first_tick`` to the end of the window, which begins at tick 0."""
+        """Advance time from ``first_tick`` to the end of the window, which begins at tick 0."""
         for now in range(first_tick, self.last_tick):
             self.now = now
             while self.queue and self.queue[0].tick <= self.now:
@@ -113,7 +113,7 @@ class Oracle:
             self.waits_for = None
 
     def _moved(self, gone: set[int], new: set[int]) -> None:
-        """Flaps: what each replica did, and when it did it last."""
+        """Flaps: each replica's changes, and the time of its last one."""
         for replica in gone:
             if self._in_window:
                 self.buckets.removals[replica] += 1
@@ -149,7 +149,7 @@ class Oracle:
 
     def _tick(self) -> None:
         if not self.queue and self.now >= self.hour_ends:
-            # The hour that follows the last word begins with a snapshot, and there is none.
+            # The hour after the last event begins with a snapshot, and there is none.
             self.known = False
             self._place_replicas()
         for stay in self.stays.values():

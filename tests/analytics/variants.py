@@ -1,4 +1,4 @@
-"""The same history told differently: changes of the rows that must not change the statistics, or in a known way."""
+"""Variants of the same history: changes of the rows that must not change the statistics, or in a known way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _members(row: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, A
 
 
 def _renamed(rows: Rows) -> Rows:
-    """Every node has another number; the order of the numbers is kept, for it breaks ties."""
+    """Every node has another id; the order of the ids is kept, because it breaks ties."""
 
     def other(node: int) -> int:
         return node + RENAMED_BY if node >= 0 else node
@@ -39,7 +39,7 @@ def _renamed(rows: Rows) -> Rows:
 
 
 def _with_another_partition(rows: Rows) -> Rows:
-    """A partition of the same topic has a history of its own."""
+    """A partition of the same topic with a history of its own."""
     topic = next(row for row in rows if row.get("topic"))
     shared = {name: topic[name] for name in ("schema_version", "cluster_id", "topic", "topic_id")} | {
         "partition": BESIDE, "node_id": -1, "incarnation": 77, "leader_epoch": 0, "ts_mono_us": 0,
@@ -80,7 +80,7 @@ def _with_a_measured_node(rows: Rows, skew_us: int) -> Rows:
 
 
 def with_a_copy(rows: Rows) -> Rows:
-    """Node 1's clock is ahead by the largest measured skew, and the cut that it told of is there twice."""
+    """Node 1's clock is ahead by the largest measured skew, and its truncation event is there twice."""
     told = _with_a_measured_node(rows, max(MEASURED_SKEWS_S) * 1_000_000)
     return [*told, *(row for row in told if row["event_type"] == "TRUNCATION" and row["node_id"] == 1)]
 
@@ -96,7 +96,7 @@ def _later(rows: Rows) -> Rows:
 
 
 def _thinned(rows: Rows) -> Rows:
-    """Every second look is missing."""
+    """Every second sample is missing."""
     looks = sorted({row["sample_id"] for row in rows if row["event_type"] == "REPLICA_SAMPLE"})
     missing = set(looks[1::2])
     return [row for row in rows if row.get("sample_id") not in missing]

@@ -1,4 +1,4 @@
-"""Histories written by hand, as JSON lines in `histories` or in a test: which rows of events they stand for."""
+"""Hand-written histories, as JSON lines in `histories` or in a test: the event rows they expand to."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _DEFAULTS = {"schema_version": 1, "cluster_id": "c", "topic": "t", "topic_id": "
 
 
 def history_rows(text: str) -> list[dict[str, Any]]:
-    """The events of a history: JSON lines; blank lines and lines that begin with # are for the reader.
+    """The events of a history: JSON lines; blank lines and lines that begin with # are comments.
 
-    What a line leaves out is filled in: one cluster, one topic, one partition, the controller as emitter, seq and
-    meta_offset counted. ``t`` is the time in milliseconds. ``look`` stands for a REPLICA_SAMPLE of each replica.
+    Fields that a line leaves out are filled in: one cluster, one topic, one partition, the controller as emitter, seq
+    and meta_offset counted. ``t`` is the time in milliseconds. ``look`` expands to a REPLICA_SAMPLE of each replica.
     """
     rows: list[dict[str, Any]] = []
     names = {column.name for column in COLUMNS}

@@ -1,4 +1,4 @@
-"""Writes rows as an exporter does: files of one emitter, dataset and hour, each with its manifest."""
+"""Writes rows like an exporter: files of one emitter, dataset and hour, each with its manifest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR_US = 3_600_000_000
 
 
 def write_export(root: Path, rows: Iterable[Row], kind: ExportFormat = ExportFormat.PARQUET) -> list[Path]:
-    """Place files of rows that have every column of the envelope; the paths of the data files."""
+    """Place files of rows that have every column of the envelope; returns the paths of the data files."""
     parts: dict[tuple[str, str, int, int, int], list[Row]] = defaultdict(list)
     for row in rows:
         key = (row["cluster_id"], dataset_of(row["event_type"]), row["node_id"], row["incarnation"])
@@ -45,7 +45,7 @@ def _place(root: Path, cluster: str, dataset: str, hour: int, rows: list[Row], k
 
 
 class Emitter:
-    """Numbers what one incarnation tells."""
+    """Numbers the events of one incarnation."""
 
     def __init__(self, cluster_id: str, node_id: int, incarnation: int = 1) -> None:
         self._own = {"cluster_id": cluster_id, "node_id": node_id, "incarnation": incarnation}
@@ -63,6 +63,6 @@ class Emitter:
         return self.row(at_us, event_type, **(place | columns))
 
     def beat(self, at_us: int, *, final: bool = False) -> Row:
-        """A heartbeat; a final one tells its end."""
+        """A heartbeat; a final one reports the incarnation's end."""
         more: Row = {"ext": {"final": "true"}} if final else {}
         return self.row(at_us, "EXPORT_HEARTBEAT", last_seq=self._last, **more)

@@ -1,8 +1,8 @@
-"""What the twenty statistics cost, in Spark and in DuckDB, on the same generated day.
+"""The cost of the twenty statistics, in Spark and in DuckDB, on the same generated day.
 
-Run by `make bench-analytics`. Each size and engine is a process of its own, so that memory is that of one run; sizes
-grow so that the growth of the cost with the rows is seen. Writes its block of docs/BENCHMARKS.md at the end.
-Figures of a busy machine say little by the clock: the load average stands beside them.
+Run by `make bench-analytics`. Each size and engine is a process of its own, so that memory is that of one run; the
+sizes increase, to show how the cost grows with the rows. Writes its block of docs/BENCHMARKS.md at the end. Wall-clock
+figures of a busy machine say little: the load average is printed beside them.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def compare(root: Path, size: int, rows: int, asked: argparse.Namespace) -> dict
 
 
 def as_a_report_asks(root: Path, rows: int, asked: argparse.Namespace, expected: dict[str, str]) -> dict[str, Any]:
-    """All statistics as a report asks for them: together, with the start of the JVM and an archive of classes.
+    """All statistics as a report requests them: together, with the start of the JVM and an archive of classes.
 
-    The archive is made before, in a cache of this benchmark's own; how long that took is told. One timing says little:
-    the whole is done `ROUNDS` times, and told is the run in the middle.
+    The archive is made before, in a cache of this benchmark's own; the time for that is reported. One timing says
+    little: the whole is done `ROUNDS` times, and the median run is reported.
     """
     with tempfile.TemporaryDirectory(prefix="strandline-classes-") as cache:
         own = {"XDG_CACHE_HOME": cache}
@@ -103,7 +103,7 @@ def main() -> None:
             results.append(compare(Path(folder), events, rows, asked))
             print(json.dumps(results[-1]), flush=True)
             if events == sizes[-1]:
-                # How it was done is looked at in a run of its own, whose looking costs time.
+                # The details come from a separate run, because collecting them costs time.
                 seen = measured("spark", Path(folder), rows, asked, "--inspect")
                 results[-1]["spark"] |= {name: seen[name] for name in _SEEN}
     write_block(asked.page, "analytics", "make bench-analytics", text_of(results, vars(asked)))

@@ -1,7 +1,7 @@
-"""Tells what the statistics cost: a text for docs/BENCHMARKS.md from what `analytics.py` measured, and nothing else.
+"""The cost of the statistics as text for docs/BENCHMARKS.md, from the measurements of `analytics.py` alone.
 
-Targets: all twenty over 10 million events below 6 GiB and within 5 times DuckDB's time, without Spark's start; over
-1 million in less than 60 s on two cores, with it; the time grows with the rows to a power of at most 1.15.
+Targets: all twenty over 10 million events below 6 GiB and within 5 times DuckDB's time, without Spark's start; over 1
+million in less than 60 s on two cores, with it; the time grows with the rows to a power of at most 1.15.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def total_s(of_engine: Measured) -> float:
 
 
 def total_cpu_s(of_engine: Measured) -> float:
-    """The same in processor time, which says more than the clock where others work too."""
+    """The same in processor time, which is more reliable than wall-clock time on a busy machine."""
     return float(sum(s for name, s in of_engine["cpu"].items() if name != "start"))
 
 
 def slope(results: Sequence[Measured], name: str | None = None) -> float:
-    """By which power of the rows the processor time grows, of all or of one: a line through the logarithms."""
+    """The power of the rows by which the processor time grows, of all or of one: a line through the logarithms."""
     points = [
         (math.log(r["rows"]), math.log(max(1e-2, r["spark"]["cpu"][name] if name else total_cpu_s(r["spark"]))))
         for r in results
@@ -68,7 +68,7 @@ def text_of(results: Sequence[Measured], asked: Measured) -> str:
 
 
 def memory_mib(of_engine: Measured) -> int:
-    """The most that JVM and Python had resident, added up."""
+    """The highest resident memory of JVM and Python, added up."""
     return int(of_engine.get("jvm_mib", 0)) + int(of_engine["python_mib"])
 
 
@@ -117,7 +117,7 @@ def _told(target: str, wrong: Sequence[str], how: str) -> str:
 
 
 def _facts(results: Sequence[Measured]) -> list[str]:
-    """What the targets do not ask for but explains them: processor time, growth of each, spill, skew, Python."""
+    """Figures beyond the targets that explain them: processor time, growth of each, spill, skew, Python."""
     said = [
         f"- {r['rows']:,} rows: {total_s(r['spark']) / total_s(r['duckdb']):.1f} times DuckDB's time, "
         f"{total_cpu_s(r['spark']) / total_cpu_s(r['duckdb']):.1f} times its processor time."

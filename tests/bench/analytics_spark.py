@@ -1,10 +1,9 @@
 """All twenty statistics by Spark over one export, in this process: prints times, memory and digests as one JSON line.
 
-What statistics share is made first, each table by itself, so that a time beside a statistic's name is its own. With
-``--together`` they are asked for as a report asks, several at once, and told is how long all took. With ``--archive``
-an archive of classes is made meanwhile. With ``--inspect`` nothing of time is to be believed, for Spark writes its
-event log meanwhile, and plans are read: how many stages there were, whether they spilled or were skewed, and what they
-read.
+Shared tables are made first, each by itself, so that a time beside a statistic's name is its own. With ``--together``
+they are requested like in a report, several at once, and the total time is reported. With ``--archive`` an archive of
+classes is made meanwhile. With ``--inspect`` the times are meaningless, because Spark writes its event log meanwhile,
+and plans are read: how many stages there were, whether they spilled or were skewed, and what they read.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def cpu_s(pid: int) -> float:
 
 
 class Laps:
-    """Times of one thing after the other, in seconds, by the clock and of the processor; ``pids`` are who works."""
+    """Times of consecutive steps, in seconds, by the clock and of the processor; ``pids`` are the working processes."""
 
     def __init__(self) -> None:
         self.times: dict[str, float] = {}
@@ -57,7 +56,7 @@ class Laps:
         self._since = (time.perf_counter(), 0.0)
 
     def lap(self, name: str) -> None:
-        """What was done since the lap before has this name; without a name it counts nowhere."""
+        """Give the time since the lap before this name; without a name it is not counted."""
         now = (time.perf_counter(), sum(map(cpu_s, self.pids)))
         if name:
             self.times[name], self.cpu[name] = (round(b - a, 3) for a, b in zip(self._since, now, strict=True))
@@ -94,7 +93,7 @@ def all_at_once(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def answered(session: SparkSession, asked: argparse.Namespace) -> dict[str, str]:
-    """The digests of all statistics, asked for together."""
+    """The digests of all statistics, requested together."""
     from oracle import digest
 
     scope = Scope(start_us=START_US, end_us=START_US + asked.hours * HOUR)

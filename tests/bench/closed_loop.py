@@ -52,7 +52,7 @@ def _steal() -> tuple[float, float]:
 async def measure(
     send: Send, *, size_bytes: int, window: int, warm_s: float, run_s: float, pids: Mapping[str, int]
 ) -> Figures:
-    """Run ``window`` slots for ``warm_s`` unmeasured and ``run_s`` measured seconds; ``pids`` names who is charged."""
+    """Run ``window`` slots for ``warm_s`` unmeasured and ``run_s`` measured seconds; CPU is charged to ``pids``."""
     loop = asyncio.get_running_loop()
     begin = loop.time() + warm_s
     end = begin + run_s

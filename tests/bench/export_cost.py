@@ -1,4 +1,4 @@
-"""Measures what the export of state events costs: CPU of its thread, and the p99 of produce beside a cluster without.
+"""The cost of exporting state events: CPU of its thread, and the p99 of produce beside a cluster without it.
 
 Run as `make bench-export`, which writes its block of `docs/BENCHMARKS.md`. It reports and asserts nothing: figures of
 one machine at one time. Two clusters of three nodes run side by side, one that exports and one that does not; only one
@@ -40,7 +40,7 @@ WARM_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the clusters are asked to do, and how closely one of them looks at itself."""
+    """The load on the clusters, and the sampling detail of the exporting one."""
 
     rounds: int
     run_s: float
@@ -60,7 +60,7 @@ class Used:
 
 
 def process_ns(pid: int) -> int:
-    """CPU time of a process so far, all threads: its CPU clock, as clock_getcpuclockid names it (Linux)."""
+    """CPU time of a process so far, all threads: its CPU clock, in the encoding of clock_getcpuclockid (Linux)."""
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
@@ -77,7 +77,7 @@ def export_thread_ns(pid: int) -> int:
 
 
 def machine_s() -> tuple[float, float]:
-    """Seconds of CPU that the machine spent on anything, and that it had."""
+    """Seconds of CPU that the machine spent on anything, and its total."""
     spent = psutil.cpu_times()
     # Time of guests is part of user and nice already.
     total = sum(spent) - spent.guest - spent.guest_nice
@@ -111,7 +111,7 @@ async def one_round(producer: Producer, cluster: LocalCluster, load: Load) -> Fi
 
 
 class Comparison:
-    """Both clusters, in turn, and what was measured so far."""
+    """Both clusters, in turn, and the measurements so far."""
 
     def __init__(self, on: LocalCluster, off: LocalCluster, load: Load) -> None:
         self._on, self._off, self._load = on, off, load
@@ -149,7 +149,7 @@ class Comparison:
         return {name: Used(process_ns(pid), export_thread_ns(pid)) for name, pid in pids(self._on).items()}
 
     def _spent(self) -> tuple[float, float]:
-        """CPU seconds of the whole machine, and of what belongs to this measurement."""
+        """CPU seconds of the whole machine, and of the processes of this measurement."""
         ours = [os.getpid(), *pids(self._on).values(), *pids(self._off).values()]
         ours += [service.pid for service in (self._on.controller, self._off.controller) if service.pid is not None]
         return machine_s()[0], sum(process_ns(pid) for pid in ours) / 1e9
@@ -197,7 +197,7 @@ def _nodes(exported: Path, comparison: Comparison) -> dict[str, NodeCost]:
 
 
 def _events(exported: Path, node_id: int, busy: list[tuple[int, int]]) -> int:
-    """How many events of a node's own lie in the busy stretches."""
+    """How many of a node's own events lie in the busy periods."""
     destination = LocalDirectory(exported)
     (cluster_id,) = clusters(destination)
     count = 0

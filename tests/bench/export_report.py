@@ -1,4 +1,4 @@
-"""Says what `export_cost.py` measured, as text for `docs/BENCHMARKS.md`: medians and ranges, as obtained."""
+"""The measurements of `export_cost.py` as text for `docs/BENCHMARKS.md`: medians and ranges, as measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE_OF_A_REQUEST = 1024
 
 
 class Pair(NamedTuple):
-    """Two rounds, one after the other, and what the rest of the machine used of the CPU meanwhile."""
+    """Two rounds, one after the other, and the CPU that the rest of the machine used meanwhile."""
 
     on: Figures
     off: Figures

@@ -1,9 +1,9 @@
-"""Measures what a leader's death costs: the silence that a producer sees per `kill -9`.
+"""The cost of a leader's death: the time without acknowledgements that a producer sees per `kill -9`.
 
-One producer, acks=all, small records, one partition, one record under way at a time. The gap is from the last
-acknowledgement before the kill to the first of a record that was sent after it, which only the next leader can give:
-an answer that was on its way when the leader died ends no gap. It is too long by one round trip at most. Then the node
-is started again, and the next kill waits until all three replicas are in the ISR.
+One producer, acks=all, small records, one partition, one record in flight at a time. The gap is from the last
+acknowledgement before the kill to the first of a record that was sent after it, which only the next leader can give: an
+answer that was in flight when the leader died does not end the gap. It is too long by one round trip at most. Then the
+node is started again, and the next kill waits until all three replicas are in the ISR.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MEASURE = "sent-after-kill"
 
 
 class Acknowledgement(NamedTuple):
-    """One record's way."""
+    """One record's acknowledgement."""
 
     sent_s: float
     acked_s: float
 
 
 def gap_ms(acked: Sequence[Acknowledgement], killed_s: float) -> float:
-    """The silence around a kill, once a record that was sent after it is acknowledged."""
+    """The gap around a kill, once a record that was sent after it is acknowledged."""
     last = max(each.acked_s for each in acked if each.acked_s <= killed_s)
     first = min(each.acked_s for each in acked if each.sent_s > killed_s)
     return 1e3 * (first - last)
@@ -52,14 +52,14 @@ async def _until_in_sync(admin: Admin) -> int:
 
 
 class Acknowledgements:
-    """What was acknowledged and when; somebody may wait for the first record that was sent after a moment."""
+    """The acknowledgements and their times; a caller may wait for the first record that was sent after a moment."""
 
     def __init__(self) -> None:
         self.all: list[Acknowledgement] = []
         self._arrived = asyncio.Condition()
 
     async def note(self, sent_s: float) -> None:
-        """A record that was sent then is acknowledged now."""
+        """Note the acknowledgement of a record with its send time."""
         async with self._arrived:
             self.all.append(Acknowledgement(sent_s, time.monotonic()))
             self._arrived.notify_all()

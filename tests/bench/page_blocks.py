@@ -1,6 +1,6 @@
 """Blocks of a page that a run writes: between two marks, each by the tool that its first mark names.
 
-Invariant: writing a block leaves the rest of the page as it was; writing the page anew keeps the blocks.
+Invariant: writing a block leaves the rest of the page unchanged; writing the page again keeps the blocks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ def write_block(page: Path, name: str, tool: str, text: str) -> None:
 
 
 def blocks_of(page: Path) -> str:
-    """All blocks of a page, for whoever writes the page anew."""
+    """All blocks of a page, for a tool that writes the page again."""
     found = _BLOCK.finditer(page.read_text()) if page.exists() else ()
     return "\n".join(block[0] for block in found)

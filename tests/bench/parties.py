@@ -1,7 +1,7 @@
-"""Who is measured beside whom: starts each party's servers once, and measures one shape at a time.
+"""The systems that are compared: starts each one's servers once, and measures one shape at a time.
 
-Invariant: a measurement is a process of its own (grpc.aio allows one loop per process), and every server
-this file starts is stopped by its pid.
+Invariant: a measurement is a process of its own (grpc.aio allows one loop per process), and every server this file
+starts is stopped by its pid.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Echo:
 
 
 class Nats:
-    """JetStream R3 on file, as by its defaults (page cache)."""
+    """JetStream R3 on file, with its defaults (page cache)."""
 
     name = "NATS JetStream R3"
 
@@ -106,7 +106,7 @@ class Nats:
 
 
 class Strandline:
-    """One of our paths against one of our clusters."""
+    """One Strandline path against one Strandline cluster."""
 
     def __init__(self, cluster: LocalCluster, path: str, durability: str) -> None:
         self.name = f"Strandline {path}, {durability}"
@@ -135,7 +135,7 @@ class Strandline:
 
 
 def strandline(bootstrap: str, *arguments: str) -> None:
-    """Run our own command line; it must succeed."""
+    """Run the project's own command line; it must succeed."""
     command = [sys.executable, "-m", "strandline.cli", *arguments, "--bootstrap", bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_GRACE_S, check=False)
     if done.returncode:
@@ -170,7 +170,7 @@ def nats_servers(directory: Path) -> Iterator[Nats]:
 
 @contextmanager
 def cluster(directory: Path, durability: str, **node_settings: str) -> Iterator[LocalCluster]:
-    """A controller and three nodes of our own."""
+    """A Strandline cluster: a controller and three nodes."""
     rules = {"durability": durability}
     plan = Plan(directory=directory, controller_settings=rules, node_settings={**rules, **node_settings})
     running = LocalCluster(plan)

@@ -1,4 +1,4 @@
-"""The bare bidi gRPC echo: what this machine's gRPC can do with nothing of a product in it.
+"""The bare bidi gRPC echo: the limit of this machine's gRPC without any product code.
 
 Run as `party_echo.py serve` (prints its port) or `party_echo.py measure PORT PID SIZE WINDOW WARM RUN`.
 """

@@ -1,7 +1,7 @@
-"""NATS JetStream, three servers, one stream with three replicas on file: the peer measured beside us.
+"""NATS JetStream, three servers, one stream with three replicas on file: the peer for comparison.
 
-Run as `party_nats.py create PORTS STREAM` or `party_nats.py measure PORTS PIDS STREAM SIZE WINDOW WARM RUN`
-(PORTS and PIDS comma-separated, in server order n1..n3). `servers(directory)` starts the three.
+Run as `party_nats.py create PORTS STREAM` or `party_nats.py measure PORTS PIDS STREAM SIZE WINDOW WARM RUN` (PORTS and
+PIDS comma-separated, in server order n1..n3). `servers(directory)` starts the three.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CREATE_TIMEOUT_S = 30
 
 
 def free_port() -> int:
-    """A port the kernel calls free now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -52,7 +52,7 @@ def servers(directory: Path) -> tuple[list[int], list[subprocess.Popen[bytes]]]:
 
 
 async def create(ports: list[int], stream: str) -> None:
-    """Make the stream, as soon as the servers have a leader among them."""
+    """Create the stream, as soon as the servers have a leader among them."""
     connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
     deadline = time.monotonic() + CREATE_TIMEOUT_S
     config = StreamConfig(name=stream, subjects=[stream], num_replicas=3, storage=StorageType.FILE, max_bytes=2 << 30)
@@ -77,7 +77,7 @@ async def delete(ports: list[int], stream: str) -> None:
 async def run(
     ports: list[int], pids: list[int], stream: str, size: int, window: int, warm_s: float, run_s: float
 ) -> None:
-    """Measure against the stream's leader, as a client that knows it would; print one JSON line."""
+    """Measure against the stream's leader, like a client that knows it; print one JSON line."""
     connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
     info = await connection.jetstream().stream_info(stream)
     assert info.cluster is not None

@@ -1,7 +1,7 @@
-"""Our own paths, from outside: ProduceStream and unary Produce, acks=all, RF 3, against a running cluster.
+"""Strandline's own paths, from outside: ProduceStream and unary Produce, acks=all, RF 3, against a running cluster.
 
-Run as `party_strandline.py stream|unary BOOTSTRAP PIDS TOPIC SIZE WINDOW WARM RUN`; PIDS is `node:pid,...`.
-The client is the contract and nothing more, so that what is measured is the services.
+Run as `party_strandline.py stream|unary BOOTSTRAP PIDS TOPIC SIZE WINDOW WARM RUN`; PIDS is `node:pid,...`. The client
+is the contract and nothing more, so that only the services are measured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def topic_data(topic: str, batch: bytes) -> list[leader_service_pb2.ProduceTopic
 
 
 def check(responses: object) -> None:
-    """A measurement in which anything was refused measures nothing."""
+    """A measurement with any rejected request is invalid."""
     for response in responses:  # type: ignore[attr-defined]  # a protobuf repeated field of either response
         for partition in response.partition_responses:
             if partition.error_code:

@@ -1,4 +1,4 @@
-"""Measures what the permission check adds to a call and to a message of a stream, over TLS on loopback.
+"""The cost of the permission check for a call and for a message of a stream, over TLS on loopback.
 
 Real calls reach a handler that repeats exactly the check that was made before it.
 """
@@ -27,7 +27,7 @@ FETCH = "/strandline.v1.LeaderService/Fetch"
 
 
 def microseconds(work: Callable[[], Any]) -> float:
-    """The least of five means, in µs: what it costs when nothing else runs."""
+    """The least of five means, in µs: the cost when nothing else runs."""
     best = float("inf")
     for _ in range(5):
         begun = time.perf_counter()

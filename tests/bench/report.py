@@ -1,4 +1,4 @@
-"""Writes what `run.py` measured as `docs/BENCHMARKS.md`: medians and ranges, ratios within rounds, as obtained."""
+"""Writes the measurements of `run.py` as `docs/BENCHMARKS.md`: medians, ranges, ratios within rounds, as measured."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def throughput_table(rows: Sequence[Row]) -> str:
 
 
 def ratio_table(rows: Sequence[Row], peer: str) -> str:
-    """Our throughput divided by the peer's of the same round."""
+    """Strandline's throughput divided by the peer's of the same round."""
     lines = [f"## Ratio to {peer}, round by round", "", "| shape | party | median | range |", "|---|---|---|---|"]
     for shape in _names(rows, "shape"):
         theirs = {r["round"]: r["figures"]["megabytes_per_s"] for r in _of(rows, peer, shape)}

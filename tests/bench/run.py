@@ -1,4 +1,4 @@
-"""`make bench`: interleaved rounds of our paths and the peers, then leader kills; JSON and a page in docs/.
+"""`make bench`: interleaved rounds of Strandline's paths and the peers, then leader kills; JSON and a page in docs/.
 
 Bounded in rounds and seconds, and it stops by itself. Loopback only.
 """
@@ -82,7 +82,7 @@ def failovers(kills: int, directory: Path) -> list[dict[str, Any]]:
 
 
 def about(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the figures must be read with."""
+    """The conditions that are needed to read the figures."""
     binary = Path(sys.executable).parent / "nats-server"
     nats_version = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True).stdout
     return {
@@ -102,7 +102,7 @@ def about(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
 
 
 def _commit() -> str:
-    """Which code was measured: figures of another commit say little about today's."""
+    """The measured commit: figures of another commit say little about the current one."""
     command = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 

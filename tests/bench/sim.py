@@ -1,9 +1,9 @@
-"""How fast the simulator is: whole runs of the swarm on one core, with every check on.
+"""The speed of the simulator: whole runs of the swarm on one core, with every check on.
 
 Run by `make bench-sim`: the sources as they are, then the copy of `tests/sim/compiled.py`, whose hot modules are
-translated to C. Prints what it measured beside what is wanted of it, and writes nothing. The rate counts the
-events that cores were given (messages and timers that never reach a core are not counted), by processor time as well as
-by the clock, because a busy machine says little by the clock. The best of several rounds is what the machine can do.
+compiled to C. Prints the measurements beside the targets, and writes nothing. The rate counts the events that cores
+were given (messages and timers that never reach a core are not counted), by processor time as well as by the clock,
+because wall-clock time says little on a busy machine. The best of several rounds is what the machine can do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WANTED_EVENTS_PER_SIMULATED_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a number of seeds took."""
+    """The time for a number of seeds."""
 
     events: int
     simulated_s: float
@@ -43,7 +43,7 @@ def measure(first: int, seeds: int, profile: str) -> Round:
     """Run some seeds.
 
     Raises:
-        SystemExit: one of them broke an invariant; how fast that was does not matter.
+        SystemExit: one of them broke an invariant; its speed does not matter.
     """
     events = simulated_us = 0
     wall_s, cpu_s = time.perf_counter(), time.process_time()
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def measure_compiled() -> None:
-    """Measure the same in a process of its own, with the copy whose hot modules are translated."""
+    """Measure the same in a process of its own, with the copy whose hot modules are compiled."""
     print("\ntranslating (once for every change of the sources, about a minute)", flush=True)
     maker = Path(__file__).parents[1] / "sim" / "compiled.py"
     made = subprocess.run([sys.executable, str(maker)], stdout=subprocess.PIPE, text=True, check=False)

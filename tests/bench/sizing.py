@@ -1,4 +1,4 @@
-"""Writes what sizes a data node, from `docs/benchmarks.json`, into docs/OPERATIONS.md (`make settings-page`)."""
+"""Writes the sizing of a data node, from `docs/benchmarks.json`, into docs/OPERATIONS.md (`make settings-page`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_sizing(page: str, measured: Mapping[str, Any]) -> str:
 
 
 def measured() -> Mapping[str, Any]:
-    """What `make bench` left."""
+    """The measurements of `make bench`."""
     found: Mapping[str, Any] = json.loads((DOCS / "benchmarks.json").read_text(encoding="utf-8"))
     return found
 

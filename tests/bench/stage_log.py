@@ -1,7 +1,7 @@
-"""Reads Spark's own event log: what each step's stages did, and whether they spilled or were skewed.
+"""Reads Spark's own event log: each step's stages, and whether they spilled or were skewed.
 
-A step is a job description, set before its queries are run. A stage counts as skewed by how much longer its longest
-task ran than the median one; stages of fewer than four tasks, or of less than a second, say nothing.
+A step is a job description, set before its queries are run. The skew of a stage is how much longer its longest task ran
+than the median one; stages of fewer than four tasks, or of less than a second, are not counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEAST_MS = 1_000
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """What makes Spark write its event log into a folder."""
+    """The settings that make Spark write its event log into a folder."""
     return {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": folder.as_uri(),

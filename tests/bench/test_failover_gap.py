@@ -1,4 +1,4 @@
-"""What counts as the gap of a failover: the silence that a producer sees, however short it is."""
+"""The definition of a failover's gap: the time without acknowledgements that a producer sees, however short it is."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ STEADY = [Acknowledgement(sent_s=99.98 + n / 1_000, acked_s=99.981 + n / 1_000) 
 
 
 def test_a_short_gap_is_the_gap() -> None:
-    """Service that resumes 5 ms after the kill counts with these 5 ms, not with an ordinary gap of later records."""
+    """Service that resumes 5 ms after the kill counts as 5 ms, not as an ordinary gap of later records."""
     resumed = [Acknowledgement(sent_s=100.002 + n / 500, acked_s=100.005 + n / 500) for n in range(50)]
 
     assert round(gap_ms([*STEADY, *resumed], KILLED_S), 3) == 7.0
 
 
 def test_an_answer_that_was_on_its_way_ends_no_gap() -> None:
-    """An answer of the dead leader that is read after the kill is no sign of the next leader."""
+    """An answer of the dead leader that is read after the kill is not an answer of the next leader."""
     on_its_way = Acknowledgement(sent_s=99.999, acked_s=100.001)
     resumed = Acknowledgement(sent_s=100.001, acked_s=100.050)
 
@@ -26,7 +26,7 @@ def test_an_answer_that_was_on_its_way_ends_no_gap() -> None:
 
 
 def test_the_table_says_what_its_figures_are() -> None:
-    """Figures of this measure are explained, and those of the earlier one are called what they are."""
+    """Figures of this measure are explained, and those of the earlier one are labelled as such."""
     row = {"session_timeout_ms": 9_000, "heartbeat_interval_ms": 2_000, "gaps_ms": [7.0, 9.0]}
     now, before = failover_table([{**row, "measure": "sent-after-kill"}]), failover_table([row])
 

@@ -1,7 +1,7 @@
 """Plays one scenario of the fault tests with real processes: `make chaos SCENARIO=n`; without a number it lists them.
 
-Ends with 0 when the run is green, 1 when it is red, 3 when it is void (the faults did not bite), 77 when this
-machine lacks what the scenario needs; the last line says which, and why.
+Ends with 0 when the run is green, 1 when it is red, 3 when it is void (the faults had no effect), 77 when this machine
+lacks what the scenario needs; the last line says which, and why.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """The command; its exit code."""
+    """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make chaos SCENARIO=", description=__doc__)
     parser.add_argument("number", nargs="?", type=int, help="the scenario; without it, all are listed")
     parser.add_argument("--short", action="store_true", help="the short form that `make test` plays")
@@ -78,7 +78,7 @@ def _play(scenario: Scenario, chosen: argparse.Namespace) -> int:
 
 
 async def _interruptible(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
-    """SIGTERM undoes everything like Ctrl-C does."""
+    """SIGTERM undoes everything like Ctrl-C."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

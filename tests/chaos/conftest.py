@@ -1,4 +1,4 @@
-"""Puts the harness, and the helpers of the other real-process tests, where tests of this folder can import them."""
+"""Makes the harness, and the helpers of the other real-process tests, importable for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The criteria of the fault scenarios can fail: each is shown something wrong, and something that only looks so."""
+"""The criteria of the fault scenarios can fail: each gets a real failure, and something that only looks like one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _nothing(_: Any) -> None:
 
 
 def _run(tmp_path: Path, **scenario: Any) -> Run:
-    """A run of nothing, to which a test adds what shall be judged."""
+    """An empty run, to which a test adds what is to be judged."""
     settings = {"number": 99, "title": "Nothing", "plan": lambda draw, form: [], "play": _nothing}
     declared = Scenario(**(settings | {"demands": lambda form: {}} | scenario))
     cluster = Cluster(tmp_path / "cluster", Namespaces())
@@ -61,7 +61,7 @@ def _acked(invoked_s: float, completed_s: float, *, outcome: str = "ok", partiti
 
 
 def test_history_with_a_lost_write_fails(tmp_path: Path) -> None:
-    """G1: an acknowledged value that every reader passed over is named."""
+    """G1: an acknowledged value that every reader skipped is named."""
     history = HistoryWriter(tmp_path / "history-cli0.jsonl")
     for seq in range(2):
         history.send(Value("p0", seq), STRICT, 0)
@@ -112,7 +112,7 @@ def test_equal_offsets_of_two_topics_are_two_places(tmp_path: Path) -> None:
 
 
 def test_unasked_end_fails_unless_it_is_declared(tmp_path: Path) -> None:
-    """G3: a process that ended by itself is named; a fail-stop that the scenario provokes is none."""
+    """G3: a process that ended by itself is named; a fail-stop that the scenario provokes is not."""
     end = Exit(name="node-1", code=int(ExitCode.STORAGE_FAILED))
     run, forgiving = _run(tmp_path), _run(tmp_path, declared_ends=frozenset({ExitCode.STORAGE_FAILED}))
     run.cluster.ends.append(end)
@@ -133,7 +133,7 @@ def test_unasked_end_fails_unless_it_is_declared(tmp_path: Path) -> None:
     ],
 )
 def test_what_grew_and_stayed_fails(tmp_path: Path, after: Footprint, is_fine: bool) -> None:
-    """G3: memory may double or grow by 256 MiB; files and threads come back to where they were."""
+    """G3: memory may double or grow by 256 MiB; files and threads must return to their initial number."""
     warm = {"node-1": Footprint(100_000, 20, 10)}
 
     assert (g3_processes(_run(tmp_path), warm, {"node-1": after}, []) == []) is is_fine
@@ -157,7 +157,7 @@ def test_late_ack_fails(tmp_path: Path) -> None:
 
 
 def test_timely_ack_passes(tmp_path: Path) -> None:
-    """G4: a fault costs at most session and two seconds."""
+    """G4: the time allowed for a fault is at most session plus two seconds."""
     run = _run(tmp_path)
     _expect(run, 100.0)
     run.load.sends += [_acked(100.5, 104.9)]
@@ -174,7 +174,7 @@ def test_fault_without_effect_is_void(tmp_path: Path) -> None:
 
 
 def test_only_events_count(tmp_path: Path) -> None:
-    """Counters come from state events; a torn last line is left out, a first leader is no election."""
+    """Counters come from state events; a torn last line is left out, a first leader is not an election."""
     change = {"event": "LEADER_CHANGE", "old_leader": 1, "new_leader": 2, "old_leader_epoch": 0}
     first = change | {"old_leader": None, "old_leader_epoch": None}
     cut = {"event": "TRUNCATION", "from_leo": 9, "to_leo": 7, "committed_cut": 0}
@@ -190,7 +190,7 @@ def test_only_events_count(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    """A facility that is not there is named with its sentence; one that is there is silent."""
+    """A missing facility is named with its sentence; an existing one reports nothing."""
     there = Facility(name="there", lacking=lambda: None)
     not_there = Facility(name="FUSE", lacking=lambda: "/dev/fuse cannot be opened")
 
@@ -199,7 +199,7 @@ def test_what_is_missing_is_said() -> None:
 
 @pytest.mark.parametrize("number", sorted(scenarios()))
 def test_a_plan_is_drawn_by_its_seed_alone(number: int) -> None:
-    """The same seed draws the same plan, which can be written as JSON; no counter is demanded of nobody."""
+    """The same seed draws the same plan, which can be written as JSON; every scenario demands some counter."""
     scenario = scenarios()[number]
     plans = [scenario.plan(random.Random("1"), form) for form in (Form(), Form(), Form(is_short=True))]
 
@@ -210,7 +210,7 @@ def test_a_plan_is_drawn_by_its_seed_alone(number: int) -> None:
 
 
 async def test_faults_are_undone_in_reverse_order(tmp_path: Path) -> None:
-    """The last resort undoes the latest fault first, and goes on after one that fails."""
+    """The last resort undoes the latest fault first, and continues after one that fails."""
     undone = []
 
     class Remembered:

@@ -1,4 +1,4 @@
-"""Plays the short forms of the fault scenarios with real processes in network namespaces, each in a driver of its own.
+"""Plays the short forms of the fault scenarios with real processes in network namespaces, each in its own driver.
 
 A machine without a facility (root, namespaces, FUSE) skips the scenario with the sentence that says what is missing.
 """
@@ -20,7 +20,7 @@ _SKIPPED = 77
 
 
 def _short_forms() -> list[int]:
-    """Numbers of the scenarios whose file says that they have a short form."""
+    """Numbers of the scenarios whose file declares a short form."""
     files = sorted((_HERE / "scenarios").glob("s*.py"))
     return [int(path.name[1:3]) for path in files if "has_short_form=True" in path.read_text()]
 
@@ -29,7 +29,7 @@ def _short_forms() -> list[int]:
 @pytest.mark.timeout(2 * (_LONGEST_S + 60))
 @pytest.mark.parametrize("number", _short_forms())
 def test_short_form(number: int, tmp_path: Path) -> None:
-    """The scenario's faults bite, and every criterion holds; a run in which they did not bite is played once more."""
+    """The scenario's faults have an effect, and every criterion holds; a run without an effect is played once more."""
     code, said = _play(number, tmp_path / "first")
     if code == _VOID:
         code, said = _play(number, tmp_path / "second")
@@ -40,7 +40,7 @@ def test_short_form(number: int, tmp_path: Path) -> None:
 
 
 def _play(number: int, directory: Path) -> tuple[int | None, str]:
-    """Runs the driver; its exit code and what it said."""
+    """Runs the driver; returns its exit code and output."""
     directory.mkdir()
     command = [sys.executable, str(_HERE / "chaos.py"), str(number), "--short", "--dir", str(directory)]
     with (directory / "driver.txt").open("wb") as sink:
@@ -50,7 +50,7 @@ def _play(number: int, directory: Path) -> tuple[int | None, str]:
 
 
 def _ended(driver: subprocess.Popen[bytes]) -> int | None:
-    """Waits for the driver's end; one that takes too long is asked to undo its faults, and None is returned."""
+    """Waits for the driver's end; one that takes too long must undo its faults, and None is returned."""
     try:
         return driver.wait(_LONGEST_S)
     except subprocess.TimeoutExpired:

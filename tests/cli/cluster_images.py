@@ -1,4 +1,4 @@
-"""Builders of cluster images for tests of what the command line shows."""
+"""Builders of cluster images for tests of the command line's output."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def image(
 
 
 def view(index: int, leo: int, hw: int, remote: dict[int, int | None]) -> PartitionView:
-    """A partition as its leader sees it."""
+    """A partition as its leader reports it."""
     members = tuple(NodeId(node_id) for node_id in remote)
     return PartitionView(
         tp=TopicPartition(TOPIC_ID, index),
@@ -93,7 +93,7 @@ def view(index: int, leo: int, hw: int, remote: dict[int, int | None]) -> Partit
 
 
 def held(index: int, node_id: int, reason: str) -> DescribedReplica:
-    """A replica as its own node sees it; a reason says why it stopped."""
+    """A replica as its own node reports it; a reason says why it stopped."""
     tp = TopicPartition(TOPIC_ID, index)
     own = ReplicaStateView(
         tp=tp,

@@ -1,4 +1,4 @@
-"""Builders of data directories with real logs, for tests of what reads files."""
+"""Builders of data directories with real logs, for tests of commands that read files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for a controller or replica process: takes their flags, writes an endpoint, waits for SIGTERM.
+"""A replacement for a controller or replica process: takes their flags, writes an endpoint, waits for SIGTERM.
 
 `--misbehave die` ends at once; `--misbehave deaf` ignores SIGTERM; `--misbehave silent` never serves.
 """
@@ -14,13 +14,13 @@ from pathlib import Path
 
 
 def main(words: list[str]) -> None:
-    """Serves as the flags say."""
+    """Serves as the flags specify."""
     flags = dict(zip(words[::2], words[1::2], strict=True))
     misbehave = flags.get("--misbehave")
     if misbehave == "die":
         print("the disk is full")
         raise SystemExit(74)
-    # Held back until it is waited for: a handler could be called just before a pause that then nobody ends.
+    # Blocked until it is waited for: a handler could run just before a pause that nothing would then end.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     if misbehave != "silent":
         _serve(flags)

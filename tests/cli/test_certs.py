@@ -1,4 +1,4 @@
-"""`strandline certs`: what is made can be used, what exists is not written over, keys are their owner's alone."""
+"""`strandline certs`: new files are usable, existing ones are not overwritten, only the owner can read a key."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 def test_one_more_is_signed_by_the_same_authority(tmp_path: Path) -> None:
-    """`add` takes the cluster from what is there; a replica can be dialled by the names given."""
+    """`add` takes the cluster from the existing files; a replica can be dialled by the given names."""
     _run("new", str(tmp_path), "--cluster", "c1")
 
     code, out = _run("add", str(tmp_path), "replica/4", "--host", "node-4.example", "-o", "json")
@@ -78,7 +78,7 @@ def test_one_more_is_signed_by_the_same_authority(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("who", ["boss/4", "replica/four", "client", "client/a b", "client/a/b"])
 def test_an_identity_that_means_nobody_is_refused(tmp_path: Path, who: str) -> None:
-    """Exit code 2 and one line that quotes what was asked for."""
+    """An invalid identity ends with exit code 2 and one line that quotes it."""
     _run("new", str(tmp_path), "--cluster", "c1")
 
     code, out = _run("add", str(tmp_path), who)
@@ -89,7 +89,7 @@ def test_an_identity_that_means_nobody_is_refused(tmp_path: Path, who: str) -> N
 
 
 def test_a_renewal_keeps_names_and_changes_keys(tmp_path: Path) -> None:
-    """Whoever holds a certificate gets a new pair with the same identity and hosts, signed by the same authority."""
+    """Every holder of a certificate gets a new pair with the same identity and hosts, signed by the same authority."""
     _run("new", str(tmp_path), "--cluster", "c1", "--valid-for", "1d")
     before = json.loads(_run("list", str(tmp_path), "-o", "json")[1])
     old = read_material(_files(tmp_path / "node-1"))
@@ -106,7 +106,7 @@ def test_a_renewal_keeps_names_and_changes_keys(tmp_path: Path) -> None:
 
 
 def test_a_clients_certificate_names_no_host(tmp_path: Path) -> None:
-    """It cannot be shown as a server's: no host, and no purpose of a server."""
+    """A client's certificate cannot be used as a server's: it has no host, and no purpose of a server."""
     _run("new", str(tmp_path), "--cluster", "c1")
 
     rows = {row["identity"]: row["hosts"] for row in json.loads(_run("list", str(tmp_path), "-o", "json")[1])}
@@ -116,7 +116,7 @@ def test_a_clients_certificate_names_no_host(tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_given_twice_stands_once(tmp_path: Path) -> None:
-    """Also where it is one of the names that every server has."""
+    """A host that is given twice is there once, also where every server has that name."""
     _run("new", str(tmp_path), "--nodes", "0")
     _, out = _run("add", str(tmp_path), "replica/4", "--host", "localhost", "--host", "a", "--host", "a", "-o", "json")
 

@@ -1,4 +1,4 @@
-"""What the command line makes of its words, before anything is asked of a cluster."""
+"""How the command line parses its arguments, before any request to a cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(*words: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
-    """--help of every command ends with 0 and says how it is used."""
+    """--help of every command ends with 0 and shows its usage."""
     code, out, _ = run(*words, "--help")
 
     assert code == 0
@@ -76,7 +76,7 @@ def test_a_deletion_that_is_not_confirmed_names_the_option(answer: str) -> None:
 
 
 def test_what_others_sent_says_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """In tables and in the line of a failure control characters are escaped; a message of several lines stays one."""
+    """In tables and in error lines control characters are escaped; a message of several lines stays one."""
     shown = cell("node\x1b[2J\r\n\u202e")
     fail(CommandFailed("two\nlines\x1b]0;title\x07"))
 
@@ -86,7 +86,7 @@ def test_what_others_sent_says_nothing_to_the_terminal(capsys: pytest.CaptureFix
 
 
 def test_a_wrong_setting_is_exit_code_2() -> None:
-    """A setting that cannot be read is told in one line that names it."""
+    """A setting that cannot be read is reported in one line that names it."""
     code, _, err = run("settings", "replica", "--node-id", "minus")
 
     assert code == 2
@@ -96,25 +96,25 @@ def test_a_wrong_setting_is_exit_code_2() -> None:
 
 @pytest.mark.parametrize("text", ["here", ":1", "a:b", "", ","])
 def test_an_address_is_host_and_port(text: str) -> None:
-    """Anything else is refused with an example."""
+    """An address that is not host and port is rejected with an example."""
     with pytest.raises(typer.BadParameter, match=r"127\.0\.0\.1:9092"):
         addresses(text)
 
 
 def test_a_bootstrap_is_a_list() -> None:
-    """Addresses are parted by commas; spaces do not count."""
+    """Addresses are separated by commas; spaces do not count."""
     assert addresses("a:1, b:2,") == ["a:1", "b:2"]
 
 
 def test_settings_are_pairs() -> None:
-    """NAME=VALUE, the value may hold further equals signs; anything else is refused."""
+    """NAME=VALUE, the value may hold further equals signs; anything else is rejected."""
     assert key_values(["a=1", "b=x=y"], "--config") == {"a": "1", "b": "x=y"}
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
         key_values(["a"], "--config")
 
 
 def test_partitions_are_a_list_of_numbers() -> None:
-    """Nothing means all; a word is refused."""
+    """An empty value means all; a word is rejected."""
     assert partition_list(None) is None
     assert partition_list("0, 2") == [0, 2]
     with pytest.raises(typer.BadParameter, match="partition numbers"):
@@ -122,7 +122,7 @@ def test_partitions_are_a_list_of_numbers() -> None:
 
 
 def test_where_reading_begins() -> None:
-    """At the end unless said otherwise; two places are one too many."""
+    """Reading begins at the end unless given; two positions are one too many."""
     assert start_of(False, None, None) == "end"
     assert start_of(True, None, None) == "beginning"
     assert start_of(False, 7, None) == 7
@@ -132,14 +132,14 @@ def test_where_reading_begins() -> None:
 
 
 def test_reading_begins_at_a_time_of_any_form() -> None:
-    """A time is taken as everywhere, without a zone as UTC; what is no time is refused."""
+    """A time is read like everywhere, without a zone as UTC; anything else is rejected."""
     assert start_of(False, None, "2023-11-14T22:13:20") == AtTime(1_700_000_000_000)
     with pytest.raises(typer.BadParameter, match="is no time"):
         start_of(False, None, "yesterday")
 
 
 def test_k_is_the_key_and_a_capital_k_the_separator() -> None:
-    """Every line has the key given, or its own before the separator; both at once are refused."""
+    """Every line has the given key, or its own before the separator; both at once are rejected."""
     assert keys_of("user1", None).split(b"a:b") == (b"user1", b"a:b")
     assert keys_of(None, ":").split(b"a:b") == (b"a", b"b")
     assert keys_of(None, None).split(b"a:b") == (None, b"a:b")
@@ -149,13 +149,13 @@ def test_k_is_the_key_and_a_capital_k_the_separator() -> None:
 
 @pytest.mark.parametrize("text", [":", "::", "\t", "="])
 def test_a_separator_is_not_taken_for_a_key(text: str) -> None:
-    """What looks like a separator is refused as a key, because -k was its letter once."""
+    """A value that looks like a separator is rejected as a key, because -k was its option once."""
     with pytest.raises(typer.BadParameter, match="that is -K"):
         keys_of(text, None)
 
 
 def test_a_record_as_json() -> None:
-    """Text stays text, other bytes become base64 under their own name, absence is null."""
+    """Text stays text, other bytes become base64 in a field of their own, an absent value is null."""
     record = Record(Offset(5), 1_500, None, b"\xff", (("h", b"v"),))
 
     assert json.loads(json.dumps(record_document("orders", 2, record))) == {
@@ -181,7 +181,7 @@ def test_a_record_as_json() -> None:
     ],
 )
 def test_expected_failures_have_their_exit_code(error: Exception, code: int) -> None:
-    """A refusal is 1, no answer and wrong input are 2, each in one line."""
+    """A rejection is 1, no answer and wrong input are 2, each in one line."""
     failure = explain(error)
 
     assert failure is not None
@@ -190,7 +190,7 @@ def test_expected_failures_have_their_exit_code(error: Exception, code: int) -> 
 
 
 def test_a_refusal_says_the_remedy() -> None:
-    """The line names what was refused and what to do; a remedy that is there already is not said twice."""
+    """The line names what was rejected and what to do; a remedy that it contains already is not repeated."""
     bare = explain(Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "replication factor 5 is above 3 nodes"))
     whole = explain(Refused(ErrorCode.INVALID_PARTITIONS, "count 2: there are 3; ask for more"))
 
@@ -205,7 +205,7 @@ def test_a_defect_is_not_explained_away() -> None:
 
 
 def test_cells_are_for_people() -> None:
-    """Absence is a dash, thousands are parted, lists have commas."""
+    """An absent value is a dash, thousands are separated, lists have commas."""
     assert [cell(value) for value in (None, True, 1234567, [1, 2], [], "x")] == [
         "-",
         "yes",
@@ -217,7 +217,7 @@ def test_cells_are_for_people() -> None:
 
 
 def test_units_are_for_people() -> None:
-    """Bytes in powers of 1,024, durations in the one or two units that fit, a dash for what is unknown."""
+    """Bytes in powers of 1,024, durations in the one or two units that fit, a dash for an unknown value."""
     assert [bytes_text(size) for size in (12, 3_277, 31_500_000, None)] == ["12 B", "3.2 KiB", "30.0 MiB", "–"]
     assert [duration_text(ms) for ms in (0.85, 12.44, 850, 12_400)] == ["850 µs", "12.4 ms", "850 ms", "12.4 s"]
     assert [duration_text(ms) for ms in (200_000, 7_500_000, 273_600_000)] == ["3 min 20 s", "2 h 5 min", "3 d 4 h"]

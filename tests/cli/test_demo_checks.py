@@ -1,4 +1,4 @@
-"""The demo's final checks: each holds on a sound run and fails on the fault it is there for."""
+"""The demo's final checks: each holds on a correct run and fails on the fault it checks for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def evidence(
     logs: Sequence[Sequence[bytes]] = (LINES, LINES),
     hw: int = 3,
 ) -> Evidence:
-    """A run of three lines through one partition, sound unless told otherwise."""
+    """A run of three lines through one partition, correct unless given otherwise."""
     (directory / "input").write_bytes(b"".join(LINES))
     acks = AckLedger(lines_of=[3])
     for offset in acked:
@@ -51,7 +51,7 @@ def evidence(
 
 
 def failed(found: Evidence) -> list[str]:
-    """The checks that did not hold."""
+    """The checks that failed."""
     return [check.sentence for check in checks(found) if not check.held]
 
 
@@ -92,14 +92,14 @@ def test_diverged_logs_are_seen(tmp_path: Path) -> None:
 
 
 def test_a_record_more_in_the_logs_is_seen(tmp_path: Path) -> None:
-    """A settled record that is no line of the file is a duplicate nobody acknowledged."""
+    """A settled record that is no line of the file is a duplicate without an acknowledgement."""
     found = failed(evidence(tmp_path, logs=([*LINES, b"three"],) * 2, hw=4))
 
     assert found == ["HW covers every record, and no other"]
 
 
 def test_plain_progress_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal the story and the progress are plain lines."""
+    """Without a terminal the narration and the progress are plain lines."""
     scene = Scene(
         lines=200, acked=100, acked_bytes=5 << 20, consumed=50, rate_bytes_s=2 << 20, services={"node-1": "down"}
     )

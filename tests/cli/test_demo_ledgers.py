@@ -1,4 +1,4 @@
-"""The demo's input and its two ledgers: what they count, and that nothing slips through."""
+"""The demo's input and its two ledgers: what they count, and that they miss nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_corpus_is_counted_and_hashed(tmp_path: Path) -> None:
     ("content", "said"), [(b"", "empty"), (b"a\n" + b"x" * 1_000_001, "line 2 has 1,000,001 bytes")]
 )
 def test_a_corpus_that_cannot_be_sent_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
-    """An empty file and a line that fits into no batch are told before anything starts."""
+    """An empty file and a line that fits into no batch are reported before anything starts."""
     path = tmp_path / "text"
     path.write_bytes(content)
 
@@ -61,7 +61,7 @@ def ack_ledger(*lines_of: int) -> AckLedger:
 
 
 def test_acks_cover_each_offset_once() -> None:
-    """Batches that follow each other from offset 0 leave nothing to complain about."""
+    """Batches that follow each other from offset 0 give no fault."""
     ledger = ack_ledger(5)
     ledger.acknowledge(0, 0, 3, 1_010.0)
     ledger.acknowledge(0, 3, 2, 1_020.0)
@@ -79,7 +79,7 @@ def test_an_offset_acknowledged_twice_is_seen() -> None:
 
 
 def test_a_hole_between_acks_is_seen() -> None:
-    """A batch that begins beyond the end means records of somebody else, or a copy nobody acknowledged."""
+    """A batch that begins beyond the end means records of another producer, or a copy without an acknowledgement."""
     ledger = ack_ledger(5)
     ledger.acknowledge(0, 0, 2, 1_010.0)
     ledger.acknowledge(0, 3, 3, 1_020.0)
@@ -88,7 +88,7 @@ def test_a_hole_between_acks_is_seen() -> None:
 
 
 def test_refused_lines_are_missing() -> None:
-    """What was given up is counted, and never as acknowledged."""
+    """Lines that were given up are counted, and never as acknowledged."""
     ledger = ack_ledger(5)
     ledger.refuse(2)
 
@@ -96,7 +96,7 @@ def test_refused_lines_are_missing() -> None:
 
 
 def test_silences_are_kept_with_their_times() -> None:
-    """Waits of 100 ms and more are kept, from the first send on; shorter ones are no news."""
+    """Waits of 100 ms and more are stored, from the first send on; shorter ones are not."""
     ledger = ack_ledger(5, 5)
     for partition, now_ms in ((0, 1_010.0), (0, 3_010.0), (1, 1_090.0)):
         ledger.acknowledge(partition, None, 1, now_ms)
@@ -106,7 +106,7 @@ def test_silences_are_kept_with_their_times() -> None:
 
 
 def test_reports_survive_their_json_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """What a process tells is what its parent reads."""
+    """The parent reads exactly what the process reported."""
     ledger = ack_ledger(5)
     ledger.acknowledge(0, 0, 3, 1_500.0)
     acked = AckReport.of(ledger, began_ms=1_000.0, at_ms=1_600.0, done=True)
@@ -121,7 +121,7 @@ def test_reports_survive_their_json_line(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_reading_in_order_once() -> None:
-    """Every line once, where it belongs and in order: nothing to complain about."""
+    """Every line once, in its place and in order gives no fault."""
     ledger = read_ledger()
     for line in range(4):
         ledger.take(line % 2, line // 2, LINE_NUMBER.pack(line), b"x\n")

@@ -16,7 +16,7 @@ from strandline.cli.demo.watch import Election
 
 
 def story(directory: Path) -> Any:
-    """A demo that saw one failover of p1, silent from 10 s to 10.3 s, one shrink, two expands, and 7 records cut."""
+    """A demo that saw one failover of p1, no acks from 10 s to 10.3 s, one shrink, two expands, and 7 records cut."""
     cut = {"event_type": "TRUNCATION", "node_id": 1, "incarnation": 2, "seq": 1, "topic_id": "T", "partition": 1,
            "from_leo": 17, "to_leo": 10}  # fmt: skip
     (directory / "events.jsonl").write_text(json.dumps(cut) + "\n")
@@ -32,7 +32,7 @@ def story(directory: Path) -> Any:
 
 
 def figures(*, fence_ms: float = 10_100.0, start_ms: float = 10_200.0, **other: Any) -> dict[str, Any]:
-    """What a page says that agrees, but for ``other``; times of the monotonic clock."""
+    """The figures of a report that agrees, except for ``other``; times of the monotonic clock."""
     to_wall_us = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
     failover = {
         "partition": 1,
@@ -43,13 +43,13 @@ def figures(*, fence_ms: float = 10_100.0, start_ms: float = 10_200.0, **other: 
 
 
 def test_equal_figures_agree(tmp_path: Path) -> None:
-    """Every check holds where both saw the same."""
+    """Every check holds where demo and report saw the same."""
     assert [check.sentence for check in agreement(story(tmp_path), figures()) if not check.held] == []
 
 
 @pytest.mark.parametrize("name", ["elections", "shrinks", "expands", "truncated_records"])
 def test_a_count_that_differs_fails(tmp_path: Path, name: str) -> None:
-    """One more or one less is no agreement, and an unknown count is none."""
+    """One more or one less is a mismatch, and so is an unknown count."""
     for wrong in (figures()[name] + 1, figures()[name] - 1, None):
         failed = [check for check in agreement(story(tmp_path), figures(**{name: wrong})) if not check.held]
 
@@ -59,14 +59,14 @@ def test_a_count_that_differs_fails(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(("fence_ms", "start_ms"), [(9_990.0, 10_200.0), (10_100.0, 10_310.0)])
 def test_a_failover_outside_of_the_silence_fails(tmp_path: Path, fence_ms: float, start_ms: float) -> None:
-    """An ack between fence and epoch start would be one that nobody was allowed to give."""
+    """No node was allowed to give an ack between fence and epoch start."""
     (failed,) = [c for c in agreement(story(tmp_path), figures(fence_ms=fence_ms, start_ms=start_ms)) if not c.held]
 
     assert "not p1" in failed.shown
 
 
 def test_a_partition_without_a_noted_silence_is_not_judged(tmp_path: Path) -> None:
-    """Nothing was late there, so there is no gap to lie in; and one that was late somewhere else says nothing."""
+    """Nothing was late there, so there is no gap to lie in; a late ack of another partition proves nothing."""
     short = agreement(story(tmp_path), figures(fence_ms=20_000.0, start_ms=20_010.0))
 
     assert [check.sentence for check in short if "acks" in check.sentence] == []

@@ -34,14 +34,14 @@ def test_a_duration_is_numbers_with_units(text: str, us: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5m1h", "1h1h", "1m30", "5min", "1:30"])
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
-    """A number without a unit above all: nobody can know whether seconds or minutes were meant."""
+    """A number without a unit, above all: it could mean seconds or minutes."""
     with pytest.raises(ValueError, match=r"is no duration; .*1h30m"):
         read_duration(text)
 
 
 @given(st.integers(0, 10**15))
 def test_a_duration_is_shown_as_it_may_be_written(us: int) -> None:
-    """What help shows as a default can be typed."""
+    """A default that help shows can be typed."""
     assert read_duration(str(Duration(us))) == Duration(us)
 
 
@@ -55,7 +55,7 @@ def test_a_duration_is_shown_as_it_may_be_written(us: int) -> None:
     ],
 )
 def test_a_wrong_duration_names_its_option(words: list[str], said: str) -> None:
-    """What cannot be meant ends with exit code 2, the option's name and the bound."""
+    """An impossible value ends with exit code 2, the option's name and the bound."""
     ran = CliRunner().invoke(app, words)
 
     assert ran.exit_code == 2
@@ -75,7 +75,7 @@ def options() -> list[tuple[str, typer.core.TyperOption]]:
 
 
 def test_no_option_has_a_unit_of_its_own() -> None:
-    """No option is named or described by a unit of time: all of them read the same spelling."""
+    """No option is named or described by a unit of time: all of them accept the same spelling."""
     units = ("-s", "-ms", "-us", "-seconds", "-minutes", "-hours", "-days")
     odd = {
         f"{words} {name}"

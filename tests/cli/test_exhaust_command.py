@@ -1,4 +1,4 @@
-"""`strandline sim exhaust` searches a model, tells the trace, and ends as the result demands."""
+"""`strandline sim exhaust` searches a model, prints the trace, and exits as the result requires."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUN = CliRunner()
 
 
 def test_a_historic_rule_is_told_in_words() -> None:
-    """The loss of truncating to the HW is printed step by step, and is no failure: it is what was published."""
+    """The loss of truncating to the HW is printed step by step, and is not a failure: it is the published one."""
     result = RUN.invoke(app, ["sim", "exhaust", "--model", "high-watermark", "--records", "2", "--trace"])
 
     assert result.exit_code == 0, result.output
@@ -22,7 +22,7 @@ def test_a_historic_rule_is_told_in_words() -> None:
 
 
 def test_a_published_violation_that_is_not_found_fails() -> None:
-    """With one leader epoch nothing can be truncated, so nothing is found, and the command says so."""
+    """With one leader epoch nothing can be truncated, so nothing is found, and the command reports that."""
     result = RUN.invoke(app, ["sim", "exhaust", "--model", "high-watermark", "--epochs", "0", "-o", "json"])
 
     assert result.exit_code == 1
@@ -31,7 +31,7 @@ def test_a_published_violation_that_is_not_found_fails() -> None:
 
 
 def test_an_unknown_model_is_refused() -> None:
-    """The models that there are, are named."""
+    """An unknown model is rejected with the names of the existing ones."""
     result = RUN.invoke(app, ["sim", "exhaust", "--model", "kip-0"])
 
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""`strandline export` says whether an export is complete, by its exit code too."""
+"""`strandline export` reports whether an export is complete, by its exit code too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def exported(tmp_path: Path) -> Path:
 
 
 def test_a_complete_export_is_called_so(exported: Path) -> None:
-    """Exit code 0, one line for each incarnation."""
+    """A complete export ends with exit code 0 and one line for each incarnation."""
     code, output = _run("verify", exported, "-o", "json")
     (row,) = json.loads(output)
 
@@ -46,7 +46,7 @@ def test_a_complete_export_is_called_so(exported: Path) -> None:
 
 
 def test_what_is_missing_is_said(exported: Path) -> None:
-    """Exit code 1 and the numbers."""
+    """Missing events end with exit code 1 and their numbers."""
     next(p for p in exported.rglob("*.jsonl")).unlink()
     code, output = _run("verify", exported)
 
@@ -56,7 +56,7 @@ def test_what_is_missing_is_said(exported: Path) -> None:
 
 
 def test_compaction_leaves_one_file_for_each_hour(exported: Path) -> None:
-    """And the export stays complete."""
+    """Compaction leaves one file for each hour, and the export stays complete."""
     code, output = _run("compact", exported, "-o", "json")
 
     assert (code, [one["now"] for one in json.loads(output)]) == (0, [1] * len(json.loads(output)))

@@ -1,4 +1,4 @@
-"""What the shell sees when a command cannot do what was asked."""
+"""What the shell sees when a command cannot do what was requested."""
 
 from __future__ import annotations
 

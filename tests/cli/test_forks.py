@@ -1,4 +1,4 @@
-"""A process of ours starts other programs while it serves, in whichever way Python does that."""
+"""A Strandline process starts other programs while it serves, in every way that Python offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a cluster is called healthy, and what is said when it is not."""
+"""Whether a cluster is reported as healthy, and what is printed when it is not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strandline.core.types import Durability, NodeId, Rules
 
 
 def seen(shown: MetadataImage, *views: PartitionView) -> Seen:
-    """A cluster as a command saw it."""
+    """A cluster in the state that a command read."""
     return Seen(image=shown, health=judge(shown), views=list(views))
 
 
@@ -28,7 +28,7 @@ def printed(shown: MetadataImage, *, everything: bool = False) -> str:
 
 
 def test_all_in_sync_is_healthy() -> None:
-    """A leader everywhere, every replica in the ISR, every node unfenced: nothing to say."""
+    """A leader everywhere, every replica in the ISR, every node unfenced: nothing is reported."""
     health = judge(image(partition(0), partition(1)))
 
     assert health.healthy
@@ -36,7 +36,7 @@ def test_all_in_sync_is_healthy() -> None:
 
 
 def test_a_missing_leader_comes_first() -> None:
-    """A partition without a leader is the worst news and says what helps."""
+    """A partition without a leader comes first, with the remedy."""
     health = judge(image(partition(0, leader=None, isr=(3,)), partition(1)))
 
     assert not health.available
@@ -44,7 +44,7 @@ def test_a_missing_leader_comes_first() -> None:
 
 
 def test_an_election_that_lacks_a_log_names_its_node() -> None:
-    """A member that lives waits to be compared (M65): the sentence says for whom, and what going on without costs."""
+    """A living member waits to be compared (M65): the sentence names the awaited node, and the cost of not waiting."""
     nodes = (node(1, fenced=True), node(2), node(3, fenced=True))
     health = judge(image(partition(0, leader=None, isr=(2,), elr=(NodeId(3),)), nodes=nodes))
 
@@ -55,7 +55,7 @@ def test_an_election_that_lacks_a_log_names_its_node() -> None:
 
 
 def test_a_replica_that_refuses_to_cut_is_named() -> None:
-    """A follower that keeps committed records its leader lacks says so on the first screen (M69)."""
+    """A follower that keeps committed records its leader lacks is reported on the first screen (M69)."""
     why = "truncating to 4 would cut committed records below the HW 9"
     health = judge(image(partition(0, isr=(1, 2))), [held(0, 3, why), held(0, 2, "")])
 
@@ -99,12 +99,12 @@ def test_status_joins_controller_and_leader() -> None:
 
 
 def test_a_replica_that_never_fetched_has_no_lag() -> None:
-    """A remote LEO that is unknown in this leader epoch is no number."""
+    """A remote LEO that is unknown in this leader epoch is not shown as a number."""
     assert replica_lags(view(0, 120, 118, {2: None, 3: 130})) == {2: None, 3: 0}
 
 
 def test_the_document_is_for_programs() -> None:
-    """The json form holds numbers and lists, none of the table's texts."""
+    """The json form has numbers and lists, and none of the table's texts."""
     found = document(seen(image(partition(0))), everything=True)
 
     assert found["healthy"] is True

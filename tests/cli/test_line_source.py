@@ -1,4 +1,4 @@
-"""Lines from files and pipes, and what a separator makes of them."""
+"""Lines from files and pipes, and how a separator splits them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.cli.line_source import lines_of, open_source, split_line
 
 
 async def collect(descriptor: int) -> list[bytes]:
-    """All lines there are."""
+    """All lines."""
     return [line async for line in lines_of(descriptor)]
 
 
@@ -27,7 +27,7 @@ async def test_a_file_gives_its_lines(tmp_path: Path) -> None:
 
 
 async def test_long_lines_cross_chunks(tmp_path: Path) -> None:
-    """A line longer than what is read at once stays one line."""
+    """A line longer than one read stays one line."""
     path = tmp_path / "text"
     path.write_bytes(b"x" * 700_000 + b"\nend\n")
     with open_source(path) as source:
@@ -37,7 +37,7 @@ async def test_long_lines_cross_chunks(tmp_path: Path) -> None:
 
 
 async def test_a_pipe_gives_each_line_when_it_comes() -> None:
-    """A line is there before the next is written, and nothing blocks meanwhile."""
+    """A line is available before the next is written, and nothing blocks meanwhile."""
     reading, writing = os.pipe()
     lines = lines_of(reading)
     os.write(writing, b"first\nsec")

@@ -1,4 +1,4 @@
-"""Processes of one machine: when they count as serving, how they end, what is said when they end by themselves."""
+"""Processes of one machine: when they count as serving, how they end, what is reported when they end by themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOON_MS = 10_000
 
 
 def dummy(directory: Path, *words: str) -> Service:
-    """A service process that is not one of ours."""
+    """A service process that is a dummy."""
     data = directory / "data"
     command = [sys.executable, DUMMY, "--data-dir", str(data), "--bind", "127.0.0.1:0", *words]
     return Service(name="dummy", command=command, directory=data, output=directory / "dummy.log")
@@ -66,7 +66,7 @@ async def test_a_silent_process_runs_into_the_deadline(tmp_path: Path) -> None:
 
 
 async def test_stop_kills_what_does_not_hear(tmp_path: Path) -> None:
-    """A process that ignores SIGTERM is killed after its grace, and the end says so."""
+    """A process that ignores SIGTERM is killed after its grace, and the result shows it."""
     service = dummy(tmp_path, "--misbehave", "deaf")
     service.start()
     await service.serving(SOON_MS)
@@ -78,7 +78,7 @@ async def test_stop_kills_what_does_not_hear(tmp_path: Path) -> None:
 
 
 async def test_a_wished_end_is_no_news(tmp_path: Path) -> None:
-    """Only an end that nobody asked for is found dead."""
+    """Only a process that ended without a request counts as dead."""
     service = dummy(tmp_path)
     service.start()
     await service.serving(SOON_MS)
@@ -89,7 +89,7 @@ async def test_a_wished_end_is_no_news(tmp_path: Path) -> None:
 
 
 async def test_a_directory_has_one_owner(tmp_path: Path) -> None:
-    """A second process on a directory whose first one lives is refused and the first one is named."""
+    """A second process on a directory whose first one lives is rejected and the first one is named."""
     first = dummy(tmp_path)
     first.start()
     address = await first.serving(SOON_MS)
@@ -136,7 +136,7 @@ def test_settings_become_flags() -> None:
 
 
 def test_last_line_skips_blank_lines(tmp_path: Path) -> None:
-    """The last line is the last that says something; a missing file says nothing."""
+    """The last line is the last non-empty one; a missing file has none."""
     (tmp_path / "log").write_text("one\ntwo\n\n  \n")
 
     assert last_line(tmp_path / "log") == "two"
@@ -144,7 +144,7 @@ def test_last_line_skips_blank_lines(tmp_path: Path) -> None:
 
 
 async def test_a_paused_process_can_be_stopped(tmp_path: Path) -> None:
-    """A process that stands still (SIGSTOP) hears SIGTERM all the same and ends in its own way."""
+    """A paused process (SIGSTOP) still receives SIGTERM and ends cleanly."""
     service = dummy(tmp_path)
     service.start()
     await service.serving(SOON_MS)

@@ -71,7 +71,7 @@ def test_dump_from_an_offset_with_a_limit(tmp_path: Path) -> None:
 def test_a_directory_without_logs_is_wrong_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    """What is no data directory ends with exit code 2 and one line that names it."""
+    """A path that is not a data directory ends with exit code 2 and one line that names it."""
     monkeypatch.chdir(tmp_path)
     code, _, err = run(*words)
 
@@ -81,7 +81,7 @@ def test_a_directory_without_logs_is_wrong_usage(
 
 
 def test_verify_equal_logs(tmp_path: Path) -> None:
-    """Copies that agree up to the lowest HW are equal, whatever lies above it."""
+    """Copies that agree up to the lowest HW are equal, regardless of what is above it."""
     batches = [[b"a", b"b"], [b"c"]]
     first = data_directory(tmp_path / "node-1", 1, [*batches, [b"x"]], hw=3)
     second = data_directory(tmp_path / "node-2", 2, [*batches, [b"y"]], hw=3)
@@ -115,7 +115,7 @@ def test_verify_fails_when_it_compared_nothing_though_there_are_records(tmp_path
 
 
 def test_verify_of_empty_logs_is_no_failure(tmp_path: Path) -> None:
-    """Where there are no records there is nothing to compare."""
+    """Without records there is nothing to compare."""
     paths = [data_directory(tmp_path / f"node-{n}", n, [], hw=0) for n in (1, 2)]
     code, out, _ = run("log", "verify", *map(str, paths), "-o", "json")
 
@@ -133,7 +133,7 @@ def test_verify_names_the_first_difference(tmp_path: Path) -> None:
 
 
 def test_verify_refuses_logs_of_two_topics(tmp_path: Path) -> None:
-    """One name with two topic ids is no copy of one log (M63)."""
+    """Logs of one name with two topic ids are not copies of one log (M63)."""
     first = data_directory(tmp_path / "node-1", 1, [[b"a"]], hw=1)
     second = data_directory(tmp_path / "node-2", 2, [[b"a"]], hw=1, topic_id=TOPIC_ID.replace("7f8a", "8f8a"))
     code, _, err = run("log", "verify", str(first), str(second))
@@ -164,7 +164,7 @@ def copy(name: str, start: int, hw: int) -> Copy:
 async def test_a_running_cluster_is_compared_once_its_replicas_know_the_high_watermark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A follower learns the HW with its next fetch; the comparison waits for the HW that the leader had first."""
+    """A follower gets the HW with its next fetch; the comparison waits for the HW that the leader had first."""
     looks = {"leader": iter([3, 3, 9]), "follower": iter([0, 0, 3])}
 
     async def bounds_of(replica: str) -> Copy:
@@ -178,7 +178,7 @@ async def test_a_running_cluster_is_compared_once_its_replicas_know_the_high_wat
 
 
 async def test_a_replica_that_stays_behind_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is compared as far as it goes, and the result says how far that is."""
+    """A slow replica is compared as far as it goes, and the result shows how far that is."""
 
     async def bounds_of(replica: int) -> Copy:
         return copy(str(replica), 0, replica)
@@ -211,7 +211,7 @@ def test_compare_ignores_what_lies_outside() -> None:
     ],
 )
 def test_compare_tells_what_differs(second: list[Fingerprint], said: str) -> None:
-    """Bytes, a missing batch and another border are three different sentences."""
+    """Bytes, a missing batch and another boundary give three different messages."""
     batches = {"1": [fingerprint(0, 10), fingerprint(10, 20)], "2": second}
 
     assert compare("orders", 0, [copy("1", 0, 20), copy("2", 0, 20)], batches).difference == said

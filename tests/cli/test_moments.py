@@ -1,4 +1,4 @@
-"""Moments on the command line: the same words are the same moment everywhere."""
+"""Times on the command line: the same words are the same time everywhere."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def zone(request: pytest.FixtureRequest) -> Iterator[str]:
     "text", ["2026-11-21T14:00:00Z", "2026-11-21T15:00:00+01:00", "2026-11-21T14:00", "1795269600000"]
 )
 def test_a_moment_without_a_zone_is_utc(text: str, zone: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever the machine's zone is, the moment is the same, and is repeated on stderr."""
+    """In any time zone of the machine the time is the same, and is repeated on stderr."""
     assert read_moment_us(text, "--timestamp") == 1_795_269_600_000_000
     assert capsys.readouterr() == ("", "strandline: --timestamp is 2026-11-21T14:00:00Z\n"), zone
 
 
 @pytest.mark.parametrize(("text", "is_told"), [("1795269600", True), ("7000", False), ("1795269600000", False)])
 def test_a_number_that_looks_like_seconds_is_told(text: str, is_told: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is milliseconds all the same; what to write if seconds were meant stands beside it."""
+    """A number that looks like seconds is still read as milliseconds; the message says how to write seconds."""
     assert read_moment_us(text, "--from") == int(text) * 1_000
     assert ("if it is seconds, write 2026-11-21T14:00:00Z" in capsys.readouterr().err) == is_told
 
@@ -56,5 +56,5 @@ def test_what_is_no_moment_is_refused_with_examples(text: str) -> None:
 
 @pytest.mark.parametrize("us", [0, 1_795_269_600_000_000, 1_795_269_600_000_001])
 def test_a_moment_is_shown_as_it_may_be_written(us: int) -> None:
-    """What is printed can be given back."""
+    """A printed time can be given as input."""
     assert read_moment_us(time_text(us), "--from") == us

@@ -1,4 +1,4 @@
-"""`strandline node shutdown --self`: whose handover it asks for, how long it waits, and when there is nothing to do."""
+"""`strandline node shutdown --self`: whose handover it requests, how long it waits, and when there is nothing to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODE, EPOCH = 2, 77
 
 
 def endpoint_of_this_process(directory: Path, **changed: int) -> None:
-    """What a node that is this very test would have written."""
+    """The endpoint file of a node that is this test process."""
     own = {"pid": os.getpid(), "started_ticks": started_ticks(os.getpid()), "node_id": NODE, "node_epoch": EPOCH}
     (directory / "endpoint.json").write_text(json.dumps(own | changed))
 
@@ -78,7 +78,7 @@ def as_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
 
 async def test_it_waits_until_the_node_leads_nothing(as_node: Callable[[str], None]) -> None:
-    """It asks again while partitions are left, each time for this very incarnation."""
+    """The command repeats the request while partitions are left, each time for this very incarnation."""
     controller = Controller(2, 1, 0)
     async with serving(controller) as address:
         as_node(address)
@@ -89,7 +89,7 @@ async def test_it_waits_until_the_node_leads_nothing(as_node: Callable[[str], No
 
 
 async def test_what_is_left_at_the_deadline_is_a_failure(as_node: Callable[[str], None]) -> None:
-    """Nobody else is in sync: the command ends in time, says so, and does not claim success."""
+    """No other node is in sync: the command ends in time, reports that, and does not claim success."""
     controller = Controller(3)
     async with serving(controller) as address:
         as_node(address)
@@ -99,7 +99,7 @@ async def test_what_is_left_at_the_deadline_is_a_failure(as_node: Callable[[str]
 
 @pytest.mark.parametrize("code", ["STALE_BROKER_EPOCH", "BROKER_ID_NOT_REGISTERED"])
 async def test_a_node_that_was_replaced_has_nothing_to_hand_over(code: str, as_node: Callable[[str], None]) -> None:
-    """Another process registered under this id, or none ever did: that is no failure."""
+    """Another process registered under this id, or none ever did: that is not a failure."""
     controller = Controller(code)
     async with serving(controller) as address:
         as_node(address)
@@ -110,7 +110,7 @@ async def test_a_node_that_was_replaced_has_nothing_to_hand_over(code: str, as_n
 
 
 async def test_no_controller_is_a_failure_at_the_deadline(as_node: Callable[[str], None]) -> None:
-    """Without anybody who could move leaders it tries until the deadline and says what it met."""
+    """Without a controller that could move leaders it retries until the deadline and reports the errors."""
     as_node("127.0.0.1:1")
 
     with pytest.raises(CommandFailed, match="no controller took the shutdown of node 2"):
@@ -118,7 +118,7 @@ async def test_no_controller_is_a_failure_at_the_deadline(as_node: Callable[[str
 
 
 async def test_a_setting_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node's settings come from its environment; what is missing there is told by name."""
+    """The node's settings come from its environment; a missing one is named."""
     for name in [name for name in os.environ if name.startswith("STRANDLINE_")]:
         monkeypatch.delenv(name)
 
@@ -136,25 +136,25 @@ def test_the_process_that_wrote_the_endpoint_is_the_one_that_is_meant(tmp_path: 
 
 @pytest.mark.parametrize("changed", [{"started_ticks": 1}, {"pid": 2**22 + 1}])
 def test_an_endpoint_of_another_process_is_nobody(tmp_path: Path, changed: dict[str, int]) -> None:
-    """A later process 1 took the directory over, or the writer is gone: the command must not speak for it."""
+    """A later process 1 took the directory over, or the writer is gone: the command must not act for it."""
     endpoint_of_this_process(tmp_path, **changed)
 
     assert running_node(tmp_path) is None
 
 
 def test_a_directory_without_an_endpoint_is_nobody(tmp_path: Path) -> None:
-    """The node never served: there is nothing to hand over."""
+    """A node that never served has nothing to hand over."""
     assert running_node(tmp_path) is None
 
 
 def test_a_process_keeps_its_start(tmp_path: Path) -> None:
-    """Asked twice, the kernel says the same; of a process that is not there it says nothing."""
+    """Called twice, the kernel returns the same; for a process that does not exist it returns nothing."""
     assert started_ticks(os.getpid()) == started_ticks(os.getpid())
     assert started_ticks(2**22 + 1) is None
 
 
 def test_self_and_a_node_exclude_each_other() -> None:
-    """`node shutdown` means one node: named, or itself; neither or both is wrong usage."""
+    """`node shutdown` needs one node: named, or itself; neither or both is wrong usage."""
     for words in (["node", "shutdown"], ["node", "shutdown", "1", "--self"]):
         result = CliRunner().invoke(app, words, prog_name="strandline")
         assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""Every command that talks to a cluster can do so over TLS, and says what is wrong with the files it was given."""
+"""Every command that talks to a cluster supports TLS, and reports what is wrong with the given files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _options(command: Any) -> set[str]:
 
 
 def test_every_command_with_a_bootstrap_speaks_tls() -> None:
-    """Whoever names a cluster can name the certificate to show to it."""
+    """Every command that names a cluster has an option for the certificate."""
     found = {
         name: _options(command) >= _THREE
         for name, command in _commands(typer.main.get_command(app))
@@ -47,7 +47,7 @@ def test_variables_are_the_services_own() -> None:
 
 
 def test_what_was_given_is_known_while_the_command_runs() -> None:
-    """And forgotten afterwards."""
+    """The given TLS settings are reset after the command."""
     seen = []
 
     @over_tls
@@ -71,7 +71,7 @@ def test_what_was_given_is_known_while_the_command_runs() -> None:
     ],
 )
 def test_wrong_files_are_one_line(words: list[str], said: str) -> None:
-    """Exit code 2, and the file that is wrong."""
+    """Wrong files end with exit code 2 and one line that names the wrong one."""
     result = CliRunner().invoke(app, ["topic", "list", "--bootstrap", "127.0.0.1:1", *words])
 
     assert result.exit_code == 2

@@ -28,7 +28,7 @@ def story(tmp_path: Path) -> Path:
 
 
 def test_rewriting_makes_a_file_come_true(story: Path) -> None:
-    """Without its output a file fails; --rewrite puts it in; then the file comes true and is not touched again."""
+    """Without its output a file fails; --rewrite fills it in; then the file passes and is not changed again."""
     before = run(story)
     written = run("--rewrite", story)
     text = story.read_text()
@@ -63,7 +63,7 @@ def test_every_file_is_run(story: Path) -> None:
 
 @pytest.mark.parametrize("text", ["nodes A\n", "strandline-scenario 1\nnodes A\nnodse B\n"], ids=["first line", "verb"])
 def test_a_file_that_is_no_scenario_is_wrong_usage(story: Path, text: str) -> None:
-    """As one that cannot be read: exit code 2, and where it goes wrong."""
+    """A file that is not a scenario ends with exit code 2 and the position of the error."""
     story.write_text(text)
     result = run(story)
 
@@ -72,7 +72,7 @@ def test_a_file_that_is_no_scenario_is_wrong_usage(story: Path, text: str) -> No
 
 
 def test_every_export_lies_below_the_folder_that_was_named(story: Path, tmp_path: Path) -> None:
-    """Whatever the files are called: a stem of dots names no folder above it, and equal names do not meet."""
+    """For any names of the files: a stem of dots names no folder above it, and equal names do not collide."""
     names = ["...scenario", ".scenario", "a.scenario", "other/a.scenario"]
     files = [tmp_path / "in" / name for name in names]
     for file in files:
@@ -91,7 +91,7 @@ def test_every_export_lies_below_the_folder_that_was_named(story: Path, tmp_path
 
 
 def test_a_trace_shows_events_and_effects(story: Path) -> None:
-    """--trace prints what each core was given and what it asked for."""
+    """--trace prints each core's inputs and effects."""
     result = run("--rewrite", "--trace", story)
 
     assert "      0 A: ProduceArrived(" in result.stdout
@@ -100,7 +100,7 @@ def test_a_trace_shows_events_and_effects(story: Path) -> None:
 
 
 def test_state_events_leave_by_the_real_exporter(story: Path, tmp_path: Path) -> None:
-    """--export writes the events of each place as a node does, with the scenario's own time."""
+    """--export writes the events of each place like a node, with the scenario's own time."""
     story.write_text(
         STORY.replace("produce", "tick 2s\nelect B\nmetadata-to B\nmetadata-to A\nproduce B x\nproduce", 1)
     )
@@ -110,7 +110,7 @@ def test_state_events_leave_by_the_real_exporter(story: Path, tmp_path: Path) ->
         for place in ("A", "B", "ctl")
     }
 
-    assert result.exit_code == 1  # the claim at the end no longer holds; what happened is exported all the same
+    assert result.exit_code == 1  # the claim at the end no longer holds; the events are exported all the same
     assert [r["new_leader"] for r in rows["ctl"] if r["event_type"] == "LEADER_CHANGE"] == [1, 2]
     begun = [r for r in rows["B"] if r["event_type"] == "EPOCH_START"]
     assert [(r["ts_wall_us"], r["leader_epoch"]) for r in begun] == [(2_000_000, 1)]

@@ -1,4 +1,4 @@
-"""`strandline analytics stream`: what is told before Spark is started."""
+"""`strandline analytics stream`: what is reported before Spark is started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUNNER = CliRunner()
 def test_a_wrong_option_is_told_at_once(
     arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 2, with the option and what is wrong with it, and no Spark."""
+    """A wrong option ends with exit code 2 and a line that names it, without Spark."""
     monkeypatch.setattr("strandline.cli.analytics_stream.spark_session", _never)
     command = ["analytics", "stream", *arguments, "--out", str(tmp_path / "o"), "--checkpoint", str(tmp_path / "c")]
     found = RUNNER.invoke(app, command, env={"COLUMNS": "400", "TERM": "dumb"})

@@ -1,4 +1,4 @@
-"""`topic delete-records`: what it asks before it deletes, and how it ends."""
+"""`topic delete-records`: its confirmation before it deletes, and its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LATE = DeletedRecords(0, Offset(0), Refusal(ErrorCode.REQUEST_TIMED_OUT, "not ye
 
 @pytest.fixture
 def deleted(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
-    """A cluster whose partition 0 holds offsets 1 to 9; what was asked to be deleted from it."""
+    """A cluster whose partition 0 holds offsets 1 to 9; returns the deletions requested from it."""
     asked: list[dict[int, int]] = []
 
     async def plan(bootstrap: str, name: str, indexes: list[int], before: int | None) -> list[Planned]:
@@ -37,7 +37,7 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
 
 @pytest.mark.parametrize("answer", ["n\n", ""])
 def test_nothing_is_deleted_without_a_yes(deleted: list[dict[int, int]], answer: str) -> None:
-    """A no, and no answer at all, show what would go, end with code 1 and delete nothing."""
+    """A no, and no answer at all, show what would be deleted, end with code 1 and delete nothing."""
     ran = CliRunner().invoke(app, ARGUMENTS, input=answer)
 
     assert ran.exit_code == 1
@@ -57,7 +57,7 @@ def test_a_yes_deletes(deleted: list[dict[int, int]], more: list[str], answer: s
 
 
 def test_latest_is_the_high_watermark_that_was_shown(deleted: list[dict[int, int]]) -> None:
-    """Records that arrive after the question stay: the number goes to the cluster, not the word."""
+    """Records that arrive after the confirmation stay: the number is sent to the cluster, not the word."""
     words = ["topic", "delete-records", "tides", "-p", "0,2", "--before", "latest", "--yes", *AT]
     ran = CliRunner().invoke(app, words)
 
@@ -68,7 +68,7 @@ def test_latest_is_the_high_watermark_that_was_shown(deleted: list[dict[int, int
 def test_an_incomplete_deletion_ends_with_code_1(
     deleted: list[dict[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partition that not every replica followed in is shown with its refusal."""
+    """A partition that not every replica followed in is shown with its error."""
 
     async def late(*given: Any) -> list[DeletedRecords]:
         return [LATE]
@@ -91,7 +91,7 @@ def test_a_wrong_offset_is_refused_before_anybody_is_asked(deleted: list[dict[in
 
 
 def test_a_row_says_whether_it_is_done() -> None:
-    """The outcome is a word, or the refusal in full."""
+    """The outcome in a row is a word, or the complete error."""
     assert deleted_row("tides", DeletedRecords(1, Offset(4), None))["outcome"] == "deleted"
     assert deleted_row("tides", LATE) == {
         "topic": "tides",

@@ -1,4 +1,4 @@
-"""What `topic describe --replicas` and `topic elect` make of the cluster's answers."""
+"""What `topic describe --replicas` and `topic elect` show of the cluster's answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.core.types import LeaderEpoch, NodeId, Offset
 
 
 def held(node_id: int, leo: int, hw: int, *, state: str = "fetching", reason: str = "") -> DescribedReplica:
-    """What a node says of its own replica."""
+    """A node's report of its own replica."""
     own = ReplicaStateView(
         tp=TopicPartition(TOPIC_ID, 0),
         leo=Offset(leo),
@@ -62,7 +62,7 @@ def test_without_the_leaders_answer_no_lag_is_known() -> None:
     [(None, False), (ErrorCode.ELECTION_NOT_NEEDED, False), (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, True)],
 )
 def test_an_election_that_is_not_needed_is_no_failure(code: ErrorCode | None, unmet: bool) -> None:
-    """Only a partition that has not the leader asked for makes the exit code 1."""
+    """Only a partition without the requested leader makes the exit code 1."""
     refusal = None if code is None else Refusal(code, "why")
     election = Election("orders", TopicPartition(TOPIC_ID, 0), NodeId(1), LeaderEpoch(5), refusal)
 
@@ -72,7 +72,7 @@ def test_an_election_that_is_not_needed_is_no_failure(code: ErrorCode | None, un
 
 @pytest.mark.parametrize("words", [["--unclean", "--yes"], ["-p", "0"]])
 def test_an_unclean_election_names_its_topic(words: list[str]) -> None:
-    """What may lose records, or is about single partitions, is asked for by the name of a topic."""
+    """An election that may lose records, or is for single partitions, must be confirmed by the topic's name."""
     ran = CliRunner().invoke(app, ["topic", "elect", "--bootstrap", "127.0.0.1:1", *words])
 
     assert ran.exit_code == 2
@@ -80,7 +80,7 @@ def test_an_unclean_election_names_its_topic(words: list[str]) -> None:
 
 
 def test_an_unclean_election_asks_first() -> None:
-    """Without a yes nothing is asked of the cluster."""
+    """Without a yes no request is sent to the cluster."""
     ran = CliRunner().invoke(app, ["topic", "elect", "orders", "--unclean", "--bootstrap", "127.0.0.1:1"], input="n\n")
 
     assert ran.exit_code == 1

@@ -30,7 +30,7 @@ def dummy_cluster(directory: Path, **node_settings: str) -> LocalCluster:
 
 
 async def until(said: str, capture: pytest.CaptureFixture[str], seen: list[str]) -> None:
-    """Waits until the command has printed ``said``; everything printed is collected in ``seen``."""
+    """Waits until the command has printed ``said``; the output is collected in ``seen``."""
     async with asyncio.timeout(10):
         while said not in "".join(seen):
             await asyncio.sleep(0.02)
@@ -53,7 +53,7 @@ async def test_up_serves_until_a_signal_and_stops_all(tmp_path: Path, capsys: py
 async def test_a_dead_node_is_reported_once_and_not_replaced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A node that ends by itself is named with how it ended; the others go on."""
+    """A node that ends by itself is named with how it ended; the others continue."""
     cluster, seen = dummy_cluster(tmp_path), list[str]()
     task = asyncio.create_task(up.run(cluster, restart=False))
     await until("Ctrl-C stops everything", capsys, seen)
@@ -81,7 +81,7 @@ async def test_restart_brings_a_dead_node_back(tmp_path: Path, capsys: pytest.Ca
 
 
 async def test_a_node_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
-    """When a process ends before it serves, `up` stops the rest and fails with that process's last words."""
+    """When a process ends before it serves, `up` stops the rest and fails with that process's last lines."""
     cluster = dummy_cluster(tmp_path, misbehave="die")
 
     with pytest.raises(CommandFailed, match="exit code 74: the disk is full"):

@@ -1,7 +1,7 @@
 """A cluster in one process that does what a test scripts: a controller and nodes on real sockets, logs in memory.
 
-All nodes share one log per partition, as if replication were perfect and instant; what goes wrong is only what
-a test asks for with `FakeNode.next_produce` and `next_fetch`.
+All nodes share one log per partition, like perfect and instant replication; the only faults are those that a test
+requests with `FakeNode.next_produce` and `next_fetch`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FakeLog:
         return self.leo if self.hw is None else self.hw
 
     def append(self, payload: bytes, epoch: int) -> tuple[int | None, ErrorCode | None]:
-        """The base offset, or why there is none."""
+        """Append a batch; returns its base offset, or the error."""
         header = parse_header(payload)
         check = self.ledger.check(header)
         if check.verdict is SequenceVerdict.DUPLICATE:
@@ -94,15 +94,15 @@ class FakeLog:
         return taken
 
     def records(self) -> list[Record]:
-        """Everything written."""
+        """All records."""
         return [record for batch in self.batches for record in decode_batch(batch)]
 
     def values(self) -> list[bytes | None]:
-        """The values of everything written."""
+        """The values of all records."""
         return [record.value for record in self.records()]
 
     def truncate(self, offset: int) -> None:
-        """Forget whole batches from ``offset`` on."""
+        """Remove whole batches from ``offset`` on."""
         self.batches = [batch for batch in self.batches if parse_header(batch).next_offset <= offset]
         self.ledger = ProducerLedger()
         for batch in self.batches:
@@ -113,7 +113,7 @@ class FakeLog:
 
 @dataclass
 class Refuse:
-    """Answer with an error; ``after_append`` appends first, ``whole`` refuses the message instead of the row."""
+    """Answer with an error; ``after_append`` appends first, ``whole`` rejects the message instead of the row."""
 
     code: ErrorCode
     outcome: Outcome | None = Outcome.NOT_APPENDED
@@ -131,7 +131,7 @@ class BreakStream:
 
 @dataclass
 class Hold:
-    """Answer only once ``release`` is set; appended at once."""
+    """Answer only after ``release`` is set; the records are appended at once."""
 
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -140,7 +140,7 @@ Action = Refuse | BreakStream | Hold
 
 
 class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_pb2_grpc.FollowerServiceServicer):
-    """A data node that leads what the controller says, unless scripted otherwise."""
+    """A data node that leads the partitions the controller assigns, unless scripted otherwise."""
 
     def __init__(self, cluster: FakeCluster, node_id: int) -> None:
         self.cluster = cluster
@@ -265,7 +265,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         part: Any,
     ) -> None:
         row = await self.fetch_row(topic_id, part, request.max_bytes)
-        # Only a wait may be cancelled: a write cut short leaves the stream unable to write again.
+        # Only a wait may be cancelled: a write that is interrupted leaves the stream unable to write again.
         parked.pop(TopicPartition(topic_id, part.partition), None)
         answer = lpb.FetchStreamResponse(
             correlation_id=request.correlation_id,
@@ -370,7 +370,7 @@ class _FollowerFace(follower_service_pb2_grpc.FollowerServiceServicer):
 
 
 class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
-    """Tells the cluster's state and gives producer ids; everything else is scripted per test."""
+    """Returns the cluster's state and producer ids; everything else is scripted per test."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
@@ -491,7 +491,7 @@ class FakeCluster:
         )
 
     def announce(self) -> None:
-        """Tell every watcher what the topics are now, as a change."""
+        """Send every watcher the current topics, as a change."""
         self.offset += 1
         image = replace(self.image(), is_snapshot=False)
         if not self.has_topic:
@@ -500,7 +500,7 @@ class FakeCluster:
             queue.put_nowait(image)
 
     def add_partition(self, leader: int | None = 0) -> int:
-        """Give the topic one more partition and tell everybody; its index."""
+        """Add a partition to the topic and send it to every watcher; returns its index."""
         index = len(self._logs)
         self._logs[index] = FakeLog()
         self.leaders[self.tp(index)] = (leader, 1)
@@ -508,7 +508,7 @@ class FakeCluster:
         return index
 
     def delete_topic(self) -> None:
-        """Delete the topic and tell everybody."""
+        """Delete the topic and send the deletion to every watcher."""
         self.has_topic = False
         self.announce()
 
@@ -546,14 +546,14 @@ async def fake_cluster(nodes: int = 1, partitions: int = 1) -> AsyncIterator[Fak
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Let the loop run until ``condition`` holds."""
+    """Run the loop until ``condition`` holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for is state, not an event
             await asyncio.sleep(0.005)
 
 
 def last_offset(payload: bytes) -> int:
-    """Where batches end."""
+    """The end offset of batches."""
     return split_batches(payload)[-1].header.next_offset
 
 

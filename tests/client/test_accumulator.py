@@ -43,7 +43,7 @@ def test_batches_stay_below_their_size() -> None:
 
 
 def test_place_in_the_batch_is_told() -> None:
-    """A record learns the batch that has it and its place there, also when it opens a new one."""
+    """A record gets the batch that holds it and its position there, also when it opens a new one."""
     buffer, _, _ = a_buffer()
     first, first_place = buffer.append(None, b"x" * 500, 1, ())
     second, second_place = buffer.append(None, b"x" * 600, 1, ())
@@ -53,7 +53,7 @@ def test_place_in_the_batch_is_told() -> None:
 
 
 def test_large_record_goes_alone() -> None:
-    """A record larger than a batch shall be is sent all the same, in a batch of its own."""
+    """A record larger than batch_bytes is still sent, in a batch of its own."""
     buffer, closed, _ = a_buffer()
     buffer.append(None, b"small", 1, ())
     buffer.append(None, b"x" * 5_000, 1, [("name", b"value")])
@@ -64,7 +64,7 @@ def test_large_record_goes_alone() -> None:
 
 
 def test_refused_record_leaves_nothing_behind() -> None:
-    """A record that no batch can hold takes no memory, and closes nothing but what was full."""
+    """A record that no batch can hold takes no memory, and closes no batch that was not full."""
     buffer, closed, memory = a_buffer()
     with pytest.raises(Refused, match="MESSAGE_TOO_LARGE"):
         buffer.append(None, b"x" * (2 << 20), 1, ())
@@ -73,7 +73,7 @@ def test_refused_record_leaves_nothing_behind() -> None:
 
 
 async def test_room_is_given_in_order() -> None:
-    """Whoever waited first for room gets it first; a release for several wakes them one after another."""
+    """Callers get room in the order in which they waited; a release for several wakes them one after another."""
     memory = BufferMemory(100)
     memory.used_bytes = 100
     order: list[int] = []

@@ -1,4 +1,4 @@
-"""The admin: what it asks of whom, and how refusals come back."""
+"""The admin: which requests it sends where, and how errors come back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.v1 import error_pb2
 
 
 async def test_create_topic() -> None:
-    """A topic is asked for with what was given, and what was not stays absent for the controller's defaults."""
+    """A topic request carries the given values; others stay absent, for the controller's defaults."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
         row = pb.CreatedTopic(name="n", topic_id="id", num_partitions=3, replication_factor=1)
         cluster.controller.answers["CreateTopics"] = pb.CreateTopicsResponse(topics=[row])
@@ -28,7 +28,7 @@ async def test_create_topic() -> None:
 
 
 async def test_refusal_is_raised() -> None:
-    """A refusal in the answer's row is raised with its code and sentence."""
+    """An error in the answer's row is raised with its code and message."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
         row = pb.CreatedTopic(
             name="n", error_code=error_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS, error_message="TOPIC_ALREADY_EXISTS: there"
@@ -60,7 +60,7 @@ async def test_changes_of_a_topic() -> None:
 
 
 async def test_elections_and_shutdown() -> None:
-    """Elections come back per partition; a shutdown tells what the node still leads."""
+    """Election results come back per partition; a shutdown returns what the node still leads."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
         election = pb.ElectionTopicResult(
             topic=TOPIC,
@@ -84,7 +84,7 @@ async def test_elections_and_shutdown() -> None:
 
 
 async def test_removal_of_a_node() -> None:
-    """A node is removed by its id; why it stays is raised."""
+    """A node is removed by its id; the reason of a rejection is raised."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
         cluster.controller.answers["UnregisterNode"] = pb.UnregisterNodeResponse()
         await admin.unregister_node(4)
@@ -112,7 +112,7 @@ async def test_looks_at_everybody() -> None:
 
 
 async def test_metadata_topics_and_nodes() -> None:
-    """The state is the controller's of this moment."""
+    """The state is the controller's current one."""
     async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
         cluster.leaders[cluster.tp()] = (None, 9)
         image = await admin.metadata()
@@ -125,7 +125,7 @@ async def test_metadata_topics_and_nodes() -> None:
 
 
 async def test_list_offsets() -> None:
-    """Offsets are asked of the leaders, again if they cannot say yet."""
+    """Offsets are requested from the leaders, again if they cannot return them yet."""
     async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
         cluster.nodes[0].list_offsets_refusals.append(ErrorCode.OFFSET_NOT_AVAILABLE)
         cluster.log(1).leo = 5
@@ -135,7 +135,7 @@ async def test_list_offsets() -> None:
 
 
 async def test_offsets_of_a_partition_that_is_not_there() -> None:
-    """A partition that the topic does not have is refused at once, and not waited for like one without a leader."""
+    """A partition that the topic does not have is rejected at once, without the wait for a leader."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=60_000) as admin:
         async with asyncio.timeout(10):
             with pytest.raises(Refused, match="partition 7 of topic 't' must be 0 to 0"):
@@ -143,7 +143,7 @@ async def test_offsets_of_a_partition_that_is_not_there() -> None:
 
 
 async def test_offsets_without_a_leader() -> None:
-    """Without a leader the deadline ends the question with LEADER_NOT_AVAILABLE."""
+    """Without a leader the deadline ends the request with LEADER_NOT_AVAILABLE."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=300) as admin:
         cluster.move_leader(None)
         await admin.metadata()
@@ -152,7 +152,7 @@ async def test_offsets_without_a_leader() -> None:
 
 
 async def test_controller_gone() -> None:
-    """A question to a controller that is gone is a ConnectionError, not a refusal."""
+    """A request to a controller that is gone is a ConnectionError, not a rejection."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=1_000) as admin:
         await cluster._server.stop(None)
         with pytest.raises(ClusterUnreachable):
@@ -174,7 +174,7 @@ async def test_records_are_deleted_at_each_partitions_leader() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.REQUEST_TIMED_OUT])
 async def test_a_deletion_that_is_refused_is_not_repeated(code: ErrorCode) -> None:
-    """What a leader refused for good, or waited for in vain, comes back as the outcome of its partition."""
+    """A final rejection by a leader, or a wait without result, is the outcome of its partition."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
         cluster.nodes[0].delete_records_refusals.append(code)
         outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
@@ -184,7 +184,7 @@ async def test_a_deletion_that_is_refused_is_not_repeated(code: ErrorCode) -> No
 
 
 async def test_a_deletion_waits_for_a_leader_that_knows() -> None:
-    """A leader that is not ready yet is asked again."""
+    """A request to a leader that is not ready yet is repeated."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
         cluster.nodes[0].delete_records_refusals.append(ErrorCode.OFFSET_NOT_AVAILABLE)
         outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
@@ -203,7 +203,7 @@ async def test_a_deletion_without_a_leader_ends_with_its_last_refusal() -> None:
 
 
 async def test_a_deletion_names_partitions_that_exist() -> None:
-    """Neither none at all nor one that the topic does not have reaches a leader."""
+    """A request with no partition, or with one that the topic does not have, reaches no leader."""
     async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
         with pytest.raises(ValueError, match="at least one"):
             await admin.delete_records(TOPIC, {})

@@ -10,7 +10,7 @@ from strandline.client.background import Background
 
 
 async def test_close_ends_every_task() -> None:
-    """Nothing runs on after `close`."""
+    """Nothing keeps running after `close`."""
     background = Background()
     task = background.start(_forever(), "forever")
     await background.close()
@@ -27,7 +27,7 @@ async def _defect() -> None:
 
 
 async def test_defect_reaches_the_user() -> None:
-    """An unexpected error is told at once, raised at the next use, and again on closing."""
+    """An unexpected error is logged at once, raised at the next use, and again on closing."""
     told: list[BaseException] = []
     background = Background(told.append)
     background.start(_defect(), "defect")

@@ -1,4 +1,4 @@
-"""What the client believes: changes merged, older reigns ignored, hints until the controller knows better."""
+"""The client's view: changes merged, older controller epochs ignored, hints until the controller has newer state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def image_of(cluster: FakeCluster, *, is_snapshot: bool = True) -> MetadataImage
 
 
 def test_change_needs_a_snapshot_first() -> None:
-    """A change without the state it changes is not believed."""
+    """A change without the state that it changes is not applied."""
     cluster = FakeCluster(1, 1)
     view = ClusterView()
 
@@ -37,7 +37,7 @@ def test_changes_are_merged() -> None:
 
 
 def test_a_removed_node_is_forgotten() -> None:
-    """A change takes away the nodes that it names as removed, until they register again."""
+    """A change removes the nodes that it names as removed, until they register again."""
     cluster = FakeCluster(2, 1)
     view = ClusterView()
     view.apply(image_of(cluster))
@@ -53,7 +53,7 @@ def test_a_removed_node_is_forgotten() -> None:
 
 
 def test_older_reign_is_ignored() -> None:
-    """A controller that was replaced is not believed any more, nor is another cluster's."""
+    """Metadata from a controller that was replaced is not accepted any more, nor from another cluster's."""
     cluster = FakeCluster(1, 1)
     view = ClusterView()
     cluster.controller_epoch = 5
@@ -65,7 +65,7 @@ def test_older_reign_is_ignored() -> None:
 
 
 def test_hint_counts_until_metadata_catches_up() -> None:
-    """A named leader of a newer epoch is believed; the controller's word of that epoch replaces it."""
+    """A hinted leader of a newer epoch is used; the controller's metadata of that epoch replaces it."""
     cluster = FakeCluster(2, 1)
     view = ClusterView()
     view.apply(image_of(cluster))

@@ -1,4 +1,4 @@
-"""The watch on the controller: the next address when one is silent or down, and waits that end."""
+"""The watch on the controller: the next address when one is silent or down, and bounded waits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from strandline.core.errors import ErrorCode, Refusal, Refused
 
 
 def test_bootstrap_is_a_list() -> None:
-    """Addresses come as one text or as a list; none at all is refused."""
+    """Addresses are given as one string or as a list; an empty list is rejected."""
     assert parse_bootstrap("a:1, b:2") == parse_bootstrap(["a:1", "b:2"]) == [("a", 1), ("b", 2)]
     with pytest.raises(ValueError, match="names no address"):
         parse_bootstrap(" ,")
 
 
 async def test_second_address_is_tried() -> None:
-    """A bootstrap address that refuses does not keep the client from the next."""
+    """A bootstrap address that refuses the connection does not keep the client from the next."""
     async with fake_cluster() as cluster:
         client = Cluster(f"127.0.0.1:1,{cluster.bootstrap}")
         await client.start()
@@ -32,7 +32,7 @@ async def test_second_address_is_tried() -> None:
 
 
 async def test_data_nodes_as_bootstrap_are_named_at_once() -> None:
-    """When only data nodes answer, the client ends at once and says that the controller's address is needed."""
+    """When only data nodes answer, the client fails at once and says that the controller's address is needed."""
     async with fake_cluster(nodes=2) as cluster:
         addresses = [f"{node.endpoint.host}:{node.endpoint.port}" for node in cluster.nodes]
         client = Cluster(addresses, timeout_ms=60_000)
@@ -54,7 +54,7 @@ async def test_a_data_node_beside_the_controller_is_passed_over() -> None:
 
 
 async def test_silence_opens_the_watch_anew() -> None:
-    """A watch without a sign of life is replaced, so that a hung controller is noticed."""
+    """A watch without any message is replaced, so that a hung controller is detected."""
     async with fake_cluster() as cluster:
         client = Cluster(cluster.bootstrap, silence_ms=50)
         await client.start()
@@ -66,7 +66,7 @@ async def test_silence_opens_the_watch_anew() -> None:
 
 
 async def test_the_age_of_what_is_known_can_be_told() -> None:
-    """Everything the watch brings moves the time at which the controller was heard; before the first it is none."""
+    """Every message of the watch moves the time at which the controller was last heard; before the first it is None."""
     async with fake_cluster() as cluster:
         client = Cluster(cluster.bootstrap)
         assert client.heard_s is None
@@ -81,7 +81,7 @@ async def test_the_age_of_what_is_known_can_be_told() -> None:
 
 
 async def test_waits_have_deadlines() -> None:
-    """What does not come about in time is refused in the caller's words; what does is returned at once."""
+    """A wait that times out is rejected with the caller's message; a result is returned at once."""
     async with fake_cluster() as cluster:
         client = Cluster(cluster.bootstrap)
         await client.start()

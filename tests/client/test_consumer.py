@@ -1,4 +1,4 @@
-"""The consumer against scripted nodes: no gap, no overlap, and what happens when its place is lost."""
+"""The consumer against scripted nodes: no gap, no overlap, and what happens when its position is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_reads_everything_once_in_order() -> None:
 
 
 async def test_batches_come_as_lists() -> None:
-    """`fetch_batches` gives consecutive records of a partition with the HW, and moves the position past them."""
+    """`fetch_batches` returns consecutive records of a partition with the HW, and moves the position past them."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
         write(cluster, b"a", b"b")
         await consumer.assign([(TOPIC, 0)])
@@ -84,7 +84,7 @@ async def test_waits_for_what_is_written_later() -> None:
 
 
 async def test_begins_inside_a_batch() -> None:
-    """A position in the middle of a batch gives the records from there on."""
+    """A position in the middle of a batch returns the records from there on."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         write(cluster, b"a", b"b", b"c")
         await consumer.assign([TOPIC], start=1)
@@ -93,7 +93,7 @@ async def test_begins_inside_a_batch() -> None:
 
 
 async def test_seeks() -> None:
-    """Beginning, end, an offset and a time are found; what was buffered before a seek is not given after it."""
+    """Beginning, end, an offset and a time are found; records buffered before a seek are not returned after it."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         write(cluster, b"a", b"b", timestamp_ms=100)
         write(cluster, b"c", timestamp_ms=200)
@@ -116,7 +116,7 @@ async def test_seeks() -> None:
 
 
 async def test_batches_after_iteration_go_on_where_it_was() -> None:
-    """Records that iteration had taken but not given come with the next `fetch_batches`."""
+    """Records that iteration had taken but not returned come with the next `fetch_batches`."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
         write(cluster, b"a", b"b", b"c")
         await consumer.assign([TOPIC])
@@ -128,7 +128,7 @@ async def test_batches_after_iteration_go_on_where_it_was() -> None:
 
 
 async def test_follows_the_leader() -> None:
-    """When leadership moves the new leader is asked at once, though the old one still holds the fetch parked."""
+    """When leadership moves the new leader gets a fetch at once, though the old one still holds one parked."""
     async with fake_cluster(nodes=2) as cluster, Consumer(cluster.bootstrap) as consumer:
         write(cluster, b"a")
         await consumer.assign([TOPIC])
@@ -145,7 +145,7 @@ async def test_follows_the_leader() -> None:
 
 
 async def test_survives_the_death_of_the_leader() -> None:
-    """A broken stream is opened again to whoever leads then; nothing is skipped or given twice."""
+    """A broken stream is opened again to the current leader; nothing is skipped or returned twice."""
     async with fake_cluster(nodes=2) as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         write(cluster, b"a")
         write(cluster, b"b")
@@ -158,7 +158,7 @@ async def test_survives_the_death_of_the_leader() -> None:
 
 
 async def test_silence_is_broken_by_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a fetch is parked the consumer says something now and then: only who sends learns that nobody is there."""
+    """While a fetch is parked the consumer sends from time to time: only a sender detects a dead peer."""
     monkeypatch.setattr("strandline.client.fetch_link.SIGN_OF_LIFE_MS", 50)
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
         await consumer.assign([TOPIC])
@@ -171,7 +171,7 @@ async def test_silence_is_broken_by_the_consumer(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_reads_from_a_follower() -> None:
-    """With read_from="follower" another replica than the leader is asked."""
+    """With read_from="follower" a replica other than the leader is read."""
     async with (
         fake_cluster(nodes=2) as cluster,
         Consumer(cluster.bootstrap, read_from="follower", stop_at_end=True) as consumer,
@@ -185,7 +185,7 @@ async def test_reads_from_a_follower() -> None:
 
 
 async def test_position_out_of_range_is_an_error() -> None:
-    """By default a consumer whose offset is gone says so, with the offset."""
+    """By default a consumer whose offset is gone raises an error with the offset."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
         write(cluster, b"a")
         await consumer.assign([TOPIC], start=7)
@@ -196,7 +196,7 @@ async def test_position_out_of_range_is_an_error() -> None:
 
 
 async def test_goes_on_after_an_error() -> None:
-    """An error is raised once for what happened once; the next call reads on from the same position."""
+    """An error is raised once per occurrence; the next call continues from the same position."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
         write(cluster, b"a")
         refused = partition_pb2.FetchPartitionResponse(
@@ -212,7 +212,7 @@ async def test_goes_on_after_an_error() -> None:
 
 
 def write_unreadable(cluster: FakeCluster, records: int) -> None:
-    """A batch with a right CRC that says zstd and holds none."""
+    """A batch with a right CRC that says zstd, with a body that is not zstd."""
     batch = bytearray(encode_batch([NewRecord(None, b"x", 1)] * records))
     struct.pack_into(">h", batch, 21, Compression.ZSTD)
     struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
@@ -221,7 +221,7 @@ def write_unreadable(cluster: FakeCluster, records: int) -> None:
 
 @pytest.mark.parametrize("way", ["iteration", "batches"])
 async def test_an_unreadable_batch_is_named_and_can_be_skipped(way: str) -> None:
-    """What is in front of it in the same answer is given, the error says where to go on, and that works."""
+    """Records before it in the same answer are returned, the error has the offset after it, and seeking there works."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
         write(cluster, b"a", b"b")
         write_unreadable(cluster, 3)
@@ -253,7 +253,7 @@ async def test_an_unreadable_batch_is_named_and_can_be_skipped(way: str) -> None
 
 
 async def test_an_unreadable_batch_behind_the_stop_offset_is_no_failure() -> None:
-    """A consumer that stops at the end it found does not unpack what came later."""
+    """A consumer that stops at the end it found does not decode later records."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         write(cluster, b"a")
         await consumer.assign([TOPIC])
@@ -265,7 +265,7 @@ async def test_an_unreadable_batch_behind_the_stop_offset_is_no_failure() -> Non
 
 
 async def test_what_was_read_before_a_failure_is_given_before_it() -> None:
-    """An error that comes while records are buffered is raised by the next call, and no record is lost."""
+    """An error that occurs while records are buffered is raised by the next call, and no record is lost."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, max_bytes=1) as consumer:
         write(cluster, b"a")
         await consumer.assign([TOPIC])
@@ -281,7 +281,7 @@ async def test_what_was_read_before_a_failure_is_given_before_it() -> None:
 
 @pytest.mark.parametrize(("policy", "values"), [("earliest", [b"a"]), ("latest", [])])
 async def test_position_out_of_range_is_reset(policy: str, values: list[bytes]) -> None:
-    """`auto_offset_reset` goes to the named end of the log instead."""
+    """`auto_offset_reset` moves to the named end of the log instead."""
     async with fake_cluster() as cluster:
         consumer = Consumer(cluster.bootstrap, auto_offset_reset=policy, stop_at_end=True)  # type: ignore[arg-type]
         async with consumer:
@@ -293,13 +293,13 @@ async def test_position_out_of_range_is_reset(policy: str, values: list[bytes]) 
 
 
 def diverging(epoch: int, end_offset: int) -> partition_pb2.FetchPartitionResponse:
-    """A leader's word that the log is another one from ``end_offset`` on."""
+    """A leader's answer that the log diverges from ``end_offset`` on."""
     end = partition_pb2.EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return partition_pb2.FetchPartitionResponse(partition_index=0, diverging_epoch=end)
 
 
 async def test_truncation_is_an_error() -> None:
-    """A log that lost what was read raises LogTruncated with position and first different offset."""
+    """A log that lost records already read raises LogTruncated with position and first different offset."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
         write(cluster, b"a", b"b")
         await consumer.assign([TOPIC])
@@ -314,7 +314,7 @@ async def test_truncation_is_an_error() -> None:
 
 
 async def test_truncation_is_reset_by_policy() -> None:
-    """With a reset policy reading goes on at the first offset that is different now."""
+    """With a reset policy reading continues at the first offset that differs now."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
         write(cluster, b"a")
         write(cluster, b"b")
@@ -331,7 +331,7 @@ async def test_truncation_is_reset_by_policy() -> None:
 
 
 async def test_damaged_answer_is_asked_again() -> None:
-    """Bytes that do not match their CRC are never given; the same offset is fetched anew."""
+    """Bytes that do not match their CRC are never returned; the same offset is fetched again."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         write(cluster, b"a")
         damaged = bytearray(cluster.log().batches[0])
@@ -346,7 +346,7 @@ async def test_damaged_answer_is_asked_again() -> None:
 
 
 async def test_gap_in_an_answer_is_damage() -> None:
-    """An answer that does not hold the offset asked for is refused: consumers see no gap (P4)."""
+    """An answer that does not hold the requested offset is rejected: consumers see no gap (P4)."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         write(cluster, b"a")
         write(cluster, b"b")
@@ -381,7 +381,7 @@ async def test_stays_below_the_high_watermark() -> None:
 
 
 async def test_wrong_partition_and_closed_consumer() -> None:
-    """An unknown partition is refused by name; a closed consumer says that it is closed."""
+    """An unknown partition is rejected by name; a closed consumer reports that it is closed."""
     async with fake_cluster() as cluster:
         consumer = Consumer(cluster.bootstrap)
         with pytest.raises(ClientClosed):
@@ -397,7 +397,7 @@ async def test_wrong_partition_and_closed_consumer() -> None:
 
 @pytest.mark.parametrize("read_from", ["leader", "follower"])
 async def test_deleted_topic_is_an_error(read_from: Literal["leader", "follower"]) -> None:
-    """When the topic is deleted, what was fetched is given and then an error names the topic, in both ways to read."""
+    """When the topic is deleted, fetched records are returned, then an error names the topic, in both ways to read."""
     async with fake_cluster(nodes=2) as cluster, Consumer(cluster.bootstrap, read_from=read_from) as consumer:
         write(cluster, b"a")
         await consumer.assign([TOPIC])
@@ -429,7 +429,7 @@ async def test_deleted_topic_without_a_position_is_an_error() -> None:
 
 
 async def test_what_was_read_to_its_end_may_be_deleted() -> None:
-    """With stop_at_end a topic that is deleted after everything was given ends the iteration without an error."""
+    """With stop_at_end a topic that is deleted after all records were returned ends the iteration without an error."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         write(cluster, b"a")
         await consumer.assign([TOPIC])

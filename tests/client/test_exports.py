@@ -36,7 +36,7 @@ def exported() -> list[type]:
 
 
 def test_every_type_that_users_meet_is_exported() -> None:
-    """Whatever the exported classes take, return or hold can be imported from the same package."""
+    """Every type that the exported classes take, return or hold can be imported from the same package."""
     met: set[type] = set()
     for cls in exported():
         for owner in (cls, *public_functions(cls)):

@@ -1,4 +1,4 @@
-"""A program that uses the client forks, as gunicorn, multiprocessing and subprocess do."""
+"""Programs that use the client and fork, like gunicorn, multiprocessing and subprocess."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ os._exit(0)
 
 
 async def test_a_program_that_uses_the_client_can_fork() -> None:
-    """A child may connect if its parent had not, is refused at once if it had, and none is killed by gRPC."""
+    """A child may connect if its parent had not, is rejected at once if it had, and none is killed by gRPC."""
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
     async with fake_cluster() as cluster:
         program = await asyncio.create_subprocess_exec(

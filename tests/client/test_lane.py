@@ -1,4 +1,4 @@
-"""One partition's way to its leader, without sockets: what is sent when, and what is given up how."""
+"""One partition's path to its leader, without sockets: what is sent when, and how batches are given up."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def leader(epoch: int) -> Leader:
 
 
 def test_sequences_follow_the_records() -> None:
-    """Each batch begins where the one before ended, counted in records."""
+    """Each batch's sequence begins where the one before ended, counted in records."""
     lane, _ = a_lane()
 
     assert [batch.sequence for batch in take_all(lane)] == [0, 10, 20]
 
 
 def test_sequences_wrap() -> None:
-    """After 2^31 - 1 comes 0, as leaders expect."""
+    """The sequence after 2^31 - 1 is 0, as leaders expect."""
     lane, _ = a_lane(batches=2)
     lane._next_sequence = (1 << 31) - 10
 
@@ -61,7 +61,7 @@ def test_sequences_wrap() -> None:
 
 
 def test_window_spans_sequences_not_answers() -> None:
-    """An old batch without an answer keeps the window shut, whatever was answered behind it."""
+    """An old batch without an answer keeps the window closed, even if later batches are answered."""
     lane, batches = a_lane(batches=9)
     taken = take_all(lane)
     for batch in taken[1:]:
@@ -73,7 +73,7 @@ def test_window_spans_sequences_not_answers() -> None:
 
 
 def test_a_failed_attempt_holds_everything_back() -> None:
-    """After a refusal nothing is sent until all answers are in; then all go again in order, after a wait."""
+    """After an error nothing is sent until all answers are in; then all are sent again in order, after a wait."""
     lane, batches = a_lane(batches=4)
     first, second, third, fourth = take_all(lane)
     lane.refused(second, DEFINITE, 0)
@@ -91,7 +91,7 @@ def test_a_failed_attempt_holds_everything_back() -> None:
 
 
 def test_new_leader_ends_the_wait() -> None:
-    """Metadata with a new epoch makes a numbered batch go at once, without the old leader's answer."""
+    """Metadata with a new epoch sends a numbered batch at once, without the old leader's answer."""
     lane, batches = a_lane()
     lane.leader_is(leader(1), 0)
     take_all(lane)
@@ -117,7 +117,7 @@ def test_new_leader_does_not_repeat_without_numbers() -> None:
 
 
 def test_given_up_sequence_drains_then_renews() -> None:
-    """After a final refusal the rest drains, and what was never written begins a new identity at 0."""
+    """After a final error the rest drains, and batches that were never written start a new identity at 0."""
     lane, (first, second, third) = a_lane()
     take_all(lane)
     lane.refused(first, Refusal(ErrorCode.INVALID_RECORD, "", Outcome.NOT_APPENDED), 0)
@@ -135,7 +135,7 @@ def test_given_up_sequence_drains_then_renews() -> None:
 
 
 def test_what_may_be_written_keeps_its_number() -> None:
-    """While draining, a batch that may be in the log is asked for under its old number, never a new one."""
+    """While draining, a batch that may be in the log is retried under its old number, never a new one."""
     lane, (first, second, third) = a_lane()
     take_all(lane)
     lane.lost(first, 0, was_sent=True, why="")
@@ -155,7 +155,7 @@ def test_what_may_be_written_keeps_its_number() -> None:
 
 
 def test_a_forgotten_producer_never_renumbers_what_may_be_written() -> None:
-    """UNKNOWN_PRODUCER_ID: what may have been written ends as indefinite, what was not goes on under a new id."""
+    """UNKNOWN_PRODUCER_ID: batches that may be written end as indefinite, the others continue under a new id."""
     lane, (first, second, third) = a_lane()
     take_all(lane)
     for batch in (first, second, third):
@@ -171,7 +171,7 @@ def test_a_forgotten_producer_never_renumbers_what_may_be_written() -> None:
 
 
 def test_never_attempted_is_definite() -> None:
-    """A batch whose time is over before its first attempt was not written, and leaves no gap."""
+    """A batch that expires before its first attempt was not written, and leaves no gap."""
     lane, _ = a_lane(batches=0)
     late = a_batch(deadline_ms=5)
     lane.queue.append(late)
@@ -193,7 +193,7 @@ def test_never_attempted_is_definite() -> None:
     ],
 )
 def test_definite_only_if_every_attempt_was(attempts: list[Refusal], outcome: Outcome) -> None:
-    """One attempt without a definite outcome makes the end indefinite (P2)."""
+    """One attempt without a definite outcome makes the result indefinite (P2)."""
     lane, (batch,) = a_lane(batches=1)
     for number, refusal in enumerate(attempts):
         take_all(lane, number * 1_000)
@@ -205,7 +205,7 @@ def test_definite_only_if_every_attempt_was(attempts: list[Refusal], outcome: Ou
 
 
 def test_duplicate_too_old_is_acknowledged() -> None:
-    """DUPLICATE_SEQUENCE_NUMBER means success, at an offset that nobody remembers."""
+    """DUPLICATE_SEQUENCE_NUMBER means success, at an offset that is no longer known."""
     lane, (batch,) = a_lane(batches=1)
     take_all(lane)
     lane.refused(batch, Refusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "", Outcome.MAY_APPEAR), 0)
@@ -216,7 +216,7 @@ def test_duplicate_too_old_is_acknowledged() -> None:
 
 
 def test_fenced_epoch_is_retried() -> None:
-    """FENCED_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER are answers to be had elsewhere, not ends."""
+    """FENCED_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER are retried at another leader, they are not final."""
     for code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         lane, (batch,) = a_lane(batches=1)
         take_all(lane)
@@ -226,13 +226,13 @@ def test_fenced_epoch_is_retried() -> None:
 
 
 def test_random_histories_never_duplicate_or_reorder() -> None:
-    """Whatever a faulty leader answers, its log holds no batch twice, and acknowledged ones in order."""
+    """For any answers of a faulty leader, its log holds no batch twice, and acknowledged ones in order."""
     for seed in range(200):
         _play(random.Random(seed))
 
 
 def _play(draw: random.Random) -> None:
-    """A leader that applies sequences strictly, refuses at random and loses answers at random."""
+    """A leader that applies sequences strictly, rejects at random and loses answers at random."""
     lane, batches = a_lane(batches=draw.randint(1, 12))
     log: list[OutgoingBatch] = []
     expected: dict[int, int] = {}

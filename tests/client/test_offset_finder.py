@@ -1,4 +1,4 @@
-"""Finding offsets: what the caller hears when the time is up."""
+"""Finding offsets: what the caller gets when the time is up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER = FoundOffset(Offset(7), None, LeaderEpoch(1))
 
 
 class AnsweredAndCutOff(OffsetFinder):
-    """Writes down answers of ``answered``, and does not come back before the deadline."""
+    """Stores the answers for ``answered``, and does not return before the deadline."""
 
     def __init__(self, *answered: TopicPartition) -> None:
         super().__init__(Cluster.__new__(Cluster))
@@ -28,14 +28,14 @@ class AnsweredAndCutOff(OffsetFinder):
 
 
 async def test_answers_that_came_in_the_moment_of_the_deadline_are_given() -> None:
-    """When every partition has answered, the deadline is no failure, however late it is."""
+    """When every partition has answered, reaching the deadline is not a failure, however late it is."""
     found = await AnsweredAndCutOff(FIRST, SECOND).find({FIRST: -1, SECOND: -1}, deadline_ms=20)
 
     assert found == {FIRST: ANSWER, SECOND: ANSWER}
 
 
 async def test_the_deadline_names_a_partition_that_did_not_answer() -> None:
-    """A partition without an answer is refused, although the other has one."""
+    """A partition without an answer gets an error, although the other has one."""
     with pytest.raises(Refused, match="partition 1") as refused:
         await AnsweredAndCutOff(FIRST).find({FIRST: -1, SECOND: -1}, deadline_ms=20)
 

@@ -1,4 +1,4 @@
-"""Where keys go: the very partitions that Kafka's own client chooses."""
+"""The partition of a key: the same one that Kafka's own client chooses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KAFKA = {
 
 @pytest.mark.parametrize(("key", "signed"), KAFKA.items())
 def test_murmur2_is_kafkas(key: bytes, signed: int) -> None:
-    """The hash of each of Kafka's own test keys is Kafka's."""
+    """The hash of each of Kafka's own test keys equals Kafka's."""
     assert murmur2(key) == signed & 0xFFFFFFFF
 
 
@@ -36,7 +36,7 @@ def test_murmur2_equals_another_client() -> None:
 
 
 def test_partition_is_positive_modulo() -> None:
-    """The sign bit is dropped before the modulo, as Kafka's toPositive does."""
+    """The sign bit is dropped before the modulo, as in Kafka's toPositive."""
     assert partition_for_key(b"21", 7) == (-973932308 & 0x7FFFFFFF) % 7
 
 

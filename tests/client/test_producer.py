@@ -1,4 +1,4 @@
-"""The producer against scripted nodes: order, no duplicates, definite and indefinite ends."""
+"""The producer against scripted nodes: order, no duplicates, definite and indefinite results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def values(count: int) -> list[bytes]:
 
 
 async def test_records_get_their_offsets() -> None:
-    """A delivery tells topic, partition, offset and timestamp of its record."""
+    """A delivery has topic, partition, offset and timestamp of its record."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         deliveries = [await producer.send(TOPIC, value, timestamp_ms=7) for value in values(3)]
         found = [await delivery for delivery in deliveries]
@@ -56,7 +56,7 @@ async def test_linger_and_size_make_batches() -> None:
 
 
 async def test_a_backlog_grows_batches_and_not_their_number() -> None:
-    """What comes while nothing can be sent shares a batch: five batches at a time must catch up with it later."""
+    """Records that arrive while nothing can be sent share a batch: five batches at a time must catch up later."""
     ended: list[BatchOutcome] = []
     async with (
         fake_cluster() as cluster,
@@ -94,7 +94,7 @@ async def test_a_backlog_is_given_up_in_time() -> None:
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_every_codec_arrives(compression: str) -> None:
-    """Records come out of the log as they were sent, whatever the codec."""
+    """Records are read from the log as they were sent, with any codec."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, compression=compression) as producer:
         for number in range(50):
             await producer.send(TOPIC, b"v" * 50, b"k%d" % number, headers=[("h", b"1")])
@@ -104,7 +104,7 @@ async def test_every_codec_arrives(compression: str) -> None:
 
 
 async def test_lost_answer_is_no_duplicate() -> None:
-    """An answer lost after the append is asked for again under the same sequence, and gets the first offset."""
+    """A batch whose answer is lost after the append is sent again with the same sequence, and gets the first offset."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         cluster.nodes[0].next_produce.append(BreakStream(after_append=True))
         deliveries = await send_each(producer, values(5))
@@ -116,7 +116,7 @@ async def test_lost_answer_is_no_duplicate() -> None:
 
 
 async def test_order_survives_a_refusal_in_the_middle() -> None:
-    """When one of several batches in flight is refused, those behind it are sent again after it."""
+    """When one of several batches in flight is rejected, those behind it are sent again after it."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.NOT_ENOUGH_REPLICAS))
         deliveries = await send_each(producer, values(12))
@@ -128,7 +128,7 @@ async def test_order_survives_a_refusal_in_the_middle() -> None:
 
 
 async def test_leader_moves_under_load() -> None:
-    """Batches in flight at a leader that is deposed go to the new one, in order and once."""
+    """Batches in flight at a deposed leader go to the new one, in order and once."""
     async with fake_cluster(nodes=2) as cluster, Producer(cluster.bootstrap) as producer:
         cluster.nodes[0].next_produce.extend([Hold(), Hold(), Hold()])
         deliveries = await send_each(producer, values(8))
@@ -142,7 +142,7 @@ async def test_leader_moves_under_load() -> None:
 
 
 async def test_refusing_node_names_the_leader() -> None:
-    """The leader named beside NOT_LEADER_OR_FOLLOWER is asked at once, before the controller says so."""
+    """The leader named beside NOT_LEADER_OR_FOLLOWER is used at once, before the controller's metadata arrives."""
     async with fake_cluster(nodes=2) as cluster, Producer(cluster.bootstrap) as producer:
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint=1))
         delivery = (await send_each(producer, values(1)))[0]
@@ -165,7 +165,7 @@ async def test_node_dies_and_another_leads() -> None:
 
 
 async def test_every_attempt_definite_is_definite() -> None:
-    """A batch that was refused without being appended, each time, is reported as not written (P2)."""
+    """A batch that was rejected without an append on every attempt is reported as not written (P2)."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, delivery_timeout_ms=400) as producer:
         cluster.nodes[0].next_produce.extend([Refuse(ErrorCode.NOT_ENOUGH_REPLICAS)] * 50)
         (delivery,) = await send_each(producer, values(1))
@@ -180,7 +180,7 @@ async def test_every_attempt_definite_is_definite() -> None:
 
 
 async def test_one_indefinite_attempt_makes_it_indefinite() -> None:
-    """One attempt whose answer was lost makes the end indefinite, however many definite refusals follow (P2)."""
+    """One attempt whose answer was lost makes the result indefinite, however many definite errors follow (P2)."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, delivery_timeout_ms=600) as producer:
         script = cluster.nodes[0].next_produce
         script.append(BreakStream(after_append=False))
@@ -194,7 +194,7 @@ async def test_one_indefinite_attempt_makes_it_indefinite() -> None:
 
 
 async def test_final_refusal_ends_one_batch_only() -> None:
-    """A batch that the leader will never take fails at once; those behind it are numbered anew and arrive."""
+    """A batch that the leader will never accept fails at once; those behind it are renumbered and arrive."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.INVALID_RECORD))
         first, *others = await send_each(producer, values(9))
@@ -209,7 +209,7 @@ async def test_final_refusal_ends_one_batch_only() -> None:
 
 
 async def test_indefinite_end_renews_the_producer_id() -> None:
-    """After a batch is given up indefinitely what was never written goes on under a new producer id from 0."""
+    """After a batch is given up indefinitely, batches never written continue under a new producer id from 0."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, delivery_timeout_ms=500) as producer:
         hold = Hold()
         cluster.nodes[0].next_produce.append(hold)
@@ -224,7 +224,7 @@ async def test_indefinite_end_renews_the_producer_id() -> None:
 
 
 async def test_loss_at_the_leader_renews_the_producer_id() -> None:
-    """A leader that lost what it had acknowledged answers OUT_OF_ORDER; what follows is written all the same."""
+    """A leader that lost what it had acknowledged answers OUT_OF_ORDER; the following batches are still written."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, acks=1) as producer:
         for delivery in await send_each(producer, values(3)):
             await delivery
@@ -237,7 +237,7 @@ async def test_loss_at_the_leader_renews_the_producer_id() -> None:
 
 
 async def test_too_old_duplicate_is_success_without_offset() -> None:
-    """DUPLICATE_SEQUENCE_NUMBER says that the batch was accepted before; where is not known any more."""
+    """DUPLICATE_SEQUENCE_NUMBER means that the batch was accepted before; its offset is no longer known."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         cluster.nodes[0].next_produce.append(
             Refuse(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, Outcome.MAY_APPEAR, after_append=True)
@@ -248,7 +248,7 @@ async def test_too_old_duplicate_is_success_without_offset() -> None:
 
 
 async def test_without_idempotence_a_lost_answer_is_not_repeated() -> None:
-    """Without a sequence nobody could tell a copy, so an indefinite attempt is the last one."""
+    """Without a sequence a copy could not be detected, so an indefinite attempt is the last one."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, idempotent=False) as producer:
         cluster.nodes[0].next_produce.append(BreakStream(after_append=True))
         (delivery,) = await send_each(producer, values(1))
@@ -261,7 +261,7 @@ async def test_without_idempotence_a_lost_answer_is_not_repeated() -> None:
 
 
 async def test_without_idempotence_a_definite_refusal_is_repeated() -> None:
-    """What was definitely not written may be sent again by anybody."""
+    """A batch that was definitely not written may be sent again, even without a sequence."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, idempotent=False) as producer:
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.NOT_ENOUGH_REPLICAS))
         (delivery,) = await send_each(producer, values(1))
@@ -270,7 +270,7 @@ async def test_without_idempotence_a_definite_refusal_is_repeated() -> None:
 
 
 async def test_silent_leader_is_given_up() -> None:
-    """A node that answers nothing within the request time-out loses its stream, and the batch is sent anew."""
+    """A node without an answer within the request time-out loses its stream, and the batch is sent again."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, request_timeout_ms=1) as producer:
         cluster.nodes[0].next_produce.append(Hold())
         (delivery,) = await send_each(producer, values(1))
@@ -280,7 +280,7 @@ async def test_silent_leader_is_given_up() -> None:
 
 
 async def test_at_most_five_in_flight() -> None:
-    """A partition has never more unanswered batches than leaders remember (M61)."""
+    """A partition never has more unanswered batches than leaders remember (M61)."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         hold = Hold()
         cluster.nodes[0].next_produce.extend([hold] * 5)
@@ -297,7 +297,7 @@ async def test_at_most_five_in_flight() -> None:
 
 
 async def test_buffer_is_bounded() -> None:
-    """A full buffer refuses `send_nowait` and holds `send` back until a batch has ended."""
+    """A full buffer rejects `send_nowait` and blocks `send` until a batch has ended."""
     async with (
         fake_cluster() as cluster,
         Producer(cluster.bootstrap, batch_bytes=1024, buffer_bytes=4096, linger_ms=0) as producer,
@@ -333,7 +333,7 @@ async def test_full_buffer_times_out() -> None:
 
 
 async def test_unknown_topic() -> None:
-    """A topic that does not come into being within max_block_ms is refused by name."""
+    """A topic that does not exist within max_block_ms is rejected by name."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap, max_block_ms=50) as producer:
         with pytest.raises(Refused, match="no topic is named 'other'"):
             await producer.send("other", b"x")
@@ -344,7 +344,7 @@ async def test_unknown_topic() -> None:
 
 
 async def test_deleted_topic_fails_what_is_under_way() -> None:
-    """What is on its way to a topic that is deleted fails, instead of going to another of its name."""
+    """A batch in flight to a topic that is deleted fails, instead of going to another of the same name."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         cluster.move_leader(None)
         await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
@@ -372,7 +372,7 @@ async def test_deleted_topic_fails_what_lingers() -> None:
 
 
 async def test_record_too_large() -> None:
-    """A record that fits into no batch is refused at once, and the producer goes on."""
+    """A record that fits into no batch is rejected at once, and the producer continues."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         with pytest.raises(Refused, match="MESSAGE_TOO_LARGE"):
             await producer.send(TOPIC, b"x" * (2 << 20))
@@ -383,7 +383,7 @@ async def test_record_too_large() -> None:
 
 
 async def test_encoded_batch_gets_the_identity() -> None:
-    """A finished batch is sent as it is, but for producer id and sequence."""
+    """A finished batch is sent unchanged, except for producer id and sequence."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         batch = encode_batch([NewRecord(b"k", b"v", 1), NewRecord(b"k", b"w", 2)])
         first = await (await producer.send_encoded(TOPIC, 0, batch))
@@ -407,7 +407,7 @@ async def test_keys_go_where_kafka_sends_them() -> None:
 
 
 async def test_close_fails_what_is_left() -> None:
-    """Closing without a flush ends every delivery, and says that the records may appear."""
+    """Closing without a flush ends every delivery, and reports that the records may appear."""
     async with fake_cluster() as cluster:
         producer = Producer(cluster.bootstrap)
         await producer.start()
@@ -424,7 +424,7 @@ async def test_close_fails_what_is_left() -> None:
 
 
 async def test_close_flushes() -> None:
-    """Leaving the context sends what lingers."""
+    """Leaving the context sends lingering records."""
     async with fake_cluster() as cluster:
         async with Producer(cluster.bootstrap, linger_ms=60_000) as producer:
             await producer.send(TOPIC, b"x")
@@ -456,7 +456,7 @@ async def test_one_stream_for_everything() -> None:
 
 @pytest.mark.parametrize(("code", "is_definite"), [(ErrorCode.INVALID_REQUEST, True), (ErrorCode.INVALID_CONFIG, True)])
 async def test_refused_message_is_definite(code: ErrorCode, is_definite: bool) -> None:
-    """A message that the node refuses as a whole never reached its log."""
+    """A message that the node rejects as a whole never reached its log."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         cluster.nodes[0].next_produce.append(Refuse(code, whole=True))
         (delivery,) = await send_each(producer, values(1))
@@ -492,7 +492,7 @@ async def test_keyless_records_move_on_batch_by_batch() -> None:
 
 
 async def test_delivery_before_its_end() -> None:
-    """A delivery asked too early says so; giving up one wait for it does not disturb another."""
+    """Reading a delivery too early raises an error; cancelling one wait for it does not disturb another."""
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         hold = Hold()
         cluster.nodes[0].next_produce.append(hold)
@@ -520,6 +520,6 @@ async def test_delivery_before_its_end() -> None:
     ],
 )
 def test_settings_that_cannot_be(setting: dict[str, object], words: str) -> None:
-    """A setting that breaks its rule is refused when the producer is made."""
+    """A setting that breaks its rule is rejected when the producer is created."""
     with pytest.raises(ValueError, match=words):
         Producer("127.0.0.1:1", **setting)  # type: ignore[arg-type]

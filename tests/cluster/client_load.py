@@ -1,7 +1,7 @@
-"""Producers and consumers that go on through every fault, and write down what they were told.
+"""Producers and consumers that continue through every fault, and record the answers they got.
 
-Invariant: an operation is noted before it begins and completed after it ended, by one clock, outside of every
-node; what the history says of the cluster is only what a client can know.
+Invariant: an operation is recorded before it begins and completed after it ended, by one clock, outside of every node;
+the history contains only what a client can know.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def encode(value: Value) -> bytes:
 
 
 def decode(content: bytes | None) -> Value:
-    """The value that a record's bytes stand for; something nobody sent if they were damaged."""
+    """The value in a record's bytes; a value that was never sent if they were damaged."""
     client, _, rest = (content or b"").decode("ascii", "replace").partition("/")
     seq, _, padding = rest.partition("/")
     if not seq.isdecimal() or padding.strip("."):
@@ -44,7 +44,7 @@ def decode(content: bytes | None) -> Value:
 
 @dataclass(slots=True)
 class _Sending:
-    """One send, open until its end is known."""
+    """One send, open until its outcome is known."""
 
     value: Value
     partition: int
@@ -151,7 +151,7 @@ class Load:
 
     @property
     def outcomes(self) -> dict[SendOutcome, int]:
-        """How many sends ended how; sends that are open count as indefinite."""
+        """How many sends ended with each outcome; open sends count as indefinite."""
         return {outcome: sum(sending.outcome is outcome for sending in self._sends) for outcome in SendOutcome}
 
     @property
@@ -169,7 +169,7 @@ class Load:
                 task.result()
 
     async def finish(self) -> None:
-        """Ends the load, reads everything, and judges the history.
+        """Ends the load, reads everything, and checks the history.
 
         Raises:
             AssertionError: an anomaly, or something that did not end in time.
@@ -189,7 +189,7 @@ class Load:
         await asyncio.gather(*self._tasks)
 
     async def _end(self, index: int) -> int:
-        """The end of a partition, asked until its leader says (KIP-207)."""
+        """The end of a partition, requested until its leader returns it (KIP-207)."""
         while True:
             leader = await self.probe.leader(self.topic, index)
             answer = await self.probe.latest(self.topic, leader, index)
@@ -255,7 +255,7 @@ class Load:
         return all(at is not None and at >= end for at, end in zip(positions, self._ends, strict=True))
 
     async def _ask_ends(self) -> None:
-        """Asks where the partitions end, all along; unanswered questions prove nothing."""
+        """Requests the partitions' ends continuously; unanswered requests prove nothing."""
         while self._ends is None:
             for index in range(self.partitions):
                 try:

@@ -1,7 +1,7 @@
-"""Puts the harness of real processes where the tests of this folder can import it, and starts one cluster per module.
+"""Makes the harness of real processes importable for the tests of this folder, and starts one cluster per module.
 
-A module says what it needs in a constant `CLUSTER` (arguments of `running_cluster.plan`); tests use topics of
-their own, and every test begins with all processes running.
+A module declares what it needs in a constant `CLUSTER` (arguments of `running_cluster.plan`); tests use topics of their
+own, and every test begins with all processes running.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest_asyncio.fixture
 async def probe(cluster: LocalCluster) -> AsyncIterator[Probe]:
-    """Questions to the module's cluster, all of whose processes run; none may die but by the test's own hand."""
+    """A probe of the module's cluster, all of whose processes run; only the test itself may kill one."""
     async with Probe(cluster) as asking:
         await asking.everybody()
         yield asking

@@ -1,4 +1,4 @@
-"""Runs a role as a release that speaks other feature levels: `LOWEST HIGHEST controller|replica FLAGS`."""
+"""Runs a role as a release with other feature levels: `LOWEST HIGHEST controller|replica FLAGS`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from strandline.core import feature_levels
 
 
 def main() -> int:
-    """Take the levels for this release's own, then be the role."""
+    """Set these levels as this release's own, then run the role."""
     feature_levels.LOWEST, feature_levels.HIGHEST = int(sys.argv[1]), int(sys.argv[2])
     role = importlib.import_module(f"strandline.{sys.argv[3]}.__main__")
     return int(role.main(sys.argv[4:]))

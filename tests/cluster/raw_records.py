@@ -24,7 +24,7 @@ _TIMESTAMP_MS = 1_700_000_000_000
 
 
 def batch(*values: bytes, producer: tuple[int, int] | None = None, sequence: int = -1) -> bytes:
-    """A sound batch; ``producer`` is (id, epoch)."""
+    """A valid batch; ``producer`` is (id, epoch)."""
     return encode_batch(
         [NewRecord(None, value, _TIMESTAMP_MS) for value in values],
         producer_id=producer[0] if producer else None,
@@ -34,7 +34,7 @@ def batch(*values: bytes, producer: tuple[int, int] | None = None, sequence: int
 
 
 def patched(sound: bytes, at: int, form: str, value: int, *, with_crc: bool = True) -> bytes:
-    """The batch with one field of its header replaced, and a CRC that agrees with it unless told otherwise."""
+    """The batch with one header field replaced, and a CRC that matches it unless given otherwise."""
     content = bytearray(sound)
     struct.pack_into(form, content, at, value)
     if with_crc:
@@ -62,14 +62,14 @@ async def produce(
     partition: int = 0,
     timeout_ms: int = 3_000,
 ) -> leader_pb.ProducePartitionResponse:
-    """One batch to one node; its partition's answer."""
+    """Produces one batch to one node; returns its partition's answer."""
     request = produce_request(topic, records, acks=acks, partition=partition, timeout_ms=timeout_ms)
     answer = await probe.leader_service(node_id).Produce(request, timeout=CALL_S)
     return answer.responses[0].partition_responses[0]
 
 
 async def append(probe: Probe, topic: str, *values: bytes) -> int:
-    """Values as one batch, acks=all, to the leader; their base offset."""
+    """Appends values as one batch, acks=all, to the leader; returns their base offset."""
     answer = await produce(probe, await probe.leader(topic), topic, batch(*values))
     assert answer.error_code == 0, answer.error_message
     return answer.base_offset
@@ -123,7 +123,7 @@ async def all_values(probe: Probe, topic: str) -> list[bytes]:
 
 
 def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
-    """The ErrorInfo that came with a refused call."""
+    """The ErrorInfo that came with a rejected call."""
     details = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
     status = status_pb2.Status.FromString(details if isinstance(details, bytes) else details.encode())
     info = error_details_pb2.ErrorInfo()

@@ -1,6 +1,6 @@
-"""What a test needs of a cluster of real processes: starting it, asking it, and waiting until something is so.
+"""Starting a cluster of real processes, calling it, and waiting for a condition.
 
-Invariant: every call and every wait has a deadline; a wait looks at a condition and never counts on a time.
+Invariant: every call and every wait has a deadline; a wait checks a condition and never relies on elapsed time.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def started(what: Plan) -> LocalCluster:
 
 
 def stopped(cluster: LocalCluster) -> list[str]:
-    """Stops a cluster and returns every end that was not clean; ends that were asked for earlier are none."""
+    """Stops a cluster and returns every exit that was not clean, except those that were requested earlier."""
     killed = {service.name for service in cluster.services if not service.running and service.end_expected}
     ends = asyncio.run(cluster.stop())
     return [end.sentence for end in ends if end.name not in killed and (end.forced or end.code != 0)]
 
 
 def deaths(cluster: LocalCluster) -> list[str]:
-    """Ends that no test asked for, each with the process's last line (G3 of RELIABILITY.md#the-criteria)."""
+    """Exits that no test requested, each with the process's last line (G3 of RELIABILITY.md#the-criteria)."""
     return [service.epitaph() for service in cluster.services if service.found_dead() is not None]
 
 
@@ -119,10 +119,9 @@ def alarms(cluster: LocalCluster) -> list[str]:
 
 
 async def until(look: Callable[[], Awaitable[_Found | None]], what: str, *, timeout_s: float = SETTLE_S) -> _Found:
-    """What ``look`` finds, as soon as it finds something that is true.
+    """Returns the result of ``look`` as soon as it is true.
 
-    A refused or failed call, a cluster that cannot be reached, and a replica that is not there yet, count as nothing
-    found: what is still starting answers nobody.
+    A failed call, an unreachable cluster and a missing replica count as no result: processes may still be starting.
 
     Raises:
         AssertionError: with ``what`` and the last failure, when ``timeout_s`` has passed.
@@ -146,7 +145,7 @@ async def until(look: Callable[[], Awaitable[_Found | None]], what: str, *, time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
-    """One replica as its node tells it."""
+    """One replica as its own node reports it."""
 
     leo: int
     hw: int
@@ -155,13 +154,13 @@ class ReplicaState:
 
     @property
     def committed_epochs(self) -> tuple[tuple[int, int], ...]:
-        """The entries that say something of committed records."""
+        """The entries that cover committed records."""
         return tuple(entry for entry in self.epochs if entry[1] < self.hw)
 
 
 @dataclass(slots=True)
 class Probe:
-    """Asks the processes of a cluster through the generated stubs. Lives in one event loop."""
+    """Calls the processes of a cluster through the generated stubs. Belongs to one event loop."""
 
     local: LocalCluster
     holder: str = "admin"
@@ -169,7 +168,7 @@ class Probe:
     channels: Channels = field(init=False)
 
     def __post_init__(self) -> None:
-        # Clusters in namespaces and containers may know nothing of TLS.
+        # Clusters in namespaces and containers may not have TLS.
         client_tls = getattr(self.local, "client_tls", None)
         self.channels = Channels(tls=open_tls(**client_tls(self.holder)) if client_tls else None)
 
@@ -203,7 +202,7 @@ class Probe:
         return FollowerServiceStub(self.channel(node_id))
 
     async def metadata(self) -> metadata_pb2.ClusterMetadata:
-        """The cluster's state as the controller tells it now."""
+        """The cluster's current state at the controller."""
         return (await self.controller.GetMetadata(controller_pb.GetMetadataRequest(), timeout=CALL_S)).metadata
 
     async def topic(self, name: str) -> metadata_pb2.TopicMetadata:
@@ -237,7 +236,7 @@ class Probe:
         assignment: list[int] | None = None,
         **configs: str,
     ) -> metadata_pb2.TopicMetadata:
-        """Creates a topic and waits until all replicas of it are in sync. Configs by name, dots as underscores."""
+        """Creates a topic and waits until all its replicas are in sync. Configs by name, dots as underscores."""
         request = controller_pb.CreatableTopic(
             name=name, configs={key.replace("_", "."): value for key, value in configs.items()}
         )
@@ -253,7 +252,7 @@ class Probe:
         return await self.topic(name)
 
     async def leader(self, topic: str, index: int = 0, *, other_than: int | None = None) -> int:
-        """Waits for a leader, if need be another one than before."""
+        """Waits for a leader, optionally for one other than before."""
 
         async def look() -> list[int]:
             now = await self.partition(topic, index)
@@ -283,7 +282,7 @@ class Probe:
         await until(look, f"{topic}-0 has min.insync.replicas")
 
     async def in_sync(self, topic: str) -> None:
-        """Waits until every replica of every partition is in the ISR and there is a leader that leads."""
+        """Waits until every replica of every partition is in the ISR and each leader serves."""
 
         async def look() -> bool:
             found = (await self.topic(topic)).partitions
@@ -299,7 +298,7 @@ class Probe:
         await until(look, f"every replica of {topic} is in the ISR")
 
     async def described(self, topic: str, node_id: int, index: int = 0) -> leader_pb.DescribedPartition:
-        """A partition as one node, which should lead it, sees it."""
+        """A partition as reported by one node, which should lead it."""
         wanted = partition_pb2.TopicPartitions(topic=topic, partitions=[index])
         answer = await self.leader_service(node_id).DescribePartitions(
             leader_pb.DescribePartitionsRequest(topics=[wanted]), timeout=CALL_S
@@ -307,10 +306,10 @@ class Probe:
         return answer.topics[0].partitions[0]
 
     async def replica(self, topic: str, node_id: int, index: int = 0) -> ReplicaState:
-        """A replica as its own node sees it.
+        """A replica as its own node reports it.
 
         Raises:
-            LookupError: the node does not hold it, or has not heard of it yet.
+            LookupError: the node does not hold it, or does not know it yet.
         """
         found = await self.own_view(topic, node_id, index)
         if found.error_code:
@@ -319,7 +318,7 @@ class Probe:
         return ReplicaState(leo=found.log_end_offset, hw=found.high_watermark, epochs=epochs)
 
     async def own_view(self, topic: str, node_id: int, index: int = 0) -> follower_pb.DescribedReplica:
-        """A replica as its own node tells it, refusal included."""
+        """A replica as its own node reports it, errors included."""
         wanted = partition_pb2.TopicPartitions(topic=topic, partitions=[index])
         answer = await self.follower_service(node_id).DescribeReplicas(
             follower_pb.DescribeReplicasRequest(topics=[wanted]), timeout=CALL_S
@@ -327,7 +326,7 @@ class Probe:
         return answer.topics[0].partitions[0]
 
     async def latest(self, topic: str, node_id: int, index: int = 0) -> leader_pb.ListOffsetsPartitionResponse:
-        """Where a partition ends for clients, as one node says."""
+        """A partition's end for clients, as one node returns it."""
         wanted = leader_pb.ListOffsetsTopic(
             name=topic, partitions=[leader_pb.ListOffsetsPartition(partition_index=index, timestamp=-1)]
         )
@@ -337,19 +336,19 @@ class Probe:
         return answer.topics[0].partitions[0]
 
     def pause(self, node_id: int) -> None:
-        """Stops a process where it stands (SIGSTOP): its sockets stay open and its session runs on."""
+        """Pauses a process (SIGSTOP): its sockets stay open and its session keeps running."""
         pid = self.local.nodes[node_id].pid
         assert pid is not None, f"node {node_id} does not run"
         os.kill(pid, signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
-        """Lets a paused process go on."""
+        """Resumes a paused process."""
         pid = self.local.nodes[node_id].pid
         assert pid is not None, f"node {node_id} does not run"
         os.kill(pid, signal.SIGCONT)
 
     async def kill_together(self, *node_ids: int) -> None:
-        """`kill -9` of several nodes that the controller notices at one moment: none of them outlives the others."""
+        """`kill -9` of several nodes that the controller detects at the same time: none of them outlives the others."""
         controller = self.local.controller.pid
         assert controller is not None, "the controller does not run"
         os.kill(controller, signal.SIGSTOP)
@@ -368,7 +367,7 @@ class Probe:
         await self.local.start_node(node_id)
 
     async def everybody(self) -> None:
-        """Starts whatever does not run, and waits until every node is registered and unfenced."""
+        """Starts every process that does not run, and waits until every node is registered and unfenced."""
         if not self.local.controller.running:
             await self.local.start_controller()
         missing = [node_id for node_id, service in self.local.nodes.items() if not service.running]

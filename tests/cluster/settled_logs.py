@@ -1,6 +1,6 @@
-"""Whether a topic is whole again after faults: criterion G2 of RELIABILITY.md#the-criteria.
+"""Checks that a topic is whole again after faults: criterion G2 of RELIABILITY.md#the-criteria.
 
-Invariant: equality is judged from the bytes in the data directories, not from what nodes say of them.
+Invariant: equality is determined from the bytes in the data directories, not from what nodes report.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from strandline.storage.inspect import compare_logs, dump_log
 async def assert_settled(probe: Probe, topic: str) -> int:
     """Waits until all replicas agree, compares their files, and returns how many records the topic holds.
 
-    All replicas are in the ISR, HW = LEO everywhere, the same sequence of batches with sound CRCs in every data
+    All replicas are in the ISR, HW = LEO everywhere, the same sequence of batches with valid CRCs in every data
     directory, and the same epoch caches over the committed range.
     """
     await probe.in_sync(topic)

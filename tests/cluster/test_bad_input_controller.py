@@ -1,4 +1,4 @@
-"""What is asked of the controller in vain: topics that cannot be, and processes that are not who they say."""
+"""Invalid requests to the controller: impossible topics, and processes with a false identity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OBSERVER = 4
 
 
 def topic_request(name: str = "never-made", **fields: object) -> pb.CreatableTopic:
-    """A topic that would be made, but for one field."""
+    """A topic request that is valid except for one field."""
     given: dict[str, object] = {"name": name, "num_partitions": 1, "replication_factor": 3, **fields}
     return pb.CreatableTopic(**given)  # type: ignore[arg-type]
 
@@ -63,7 +63,7 @@ TOPICS = {
 async def test_a_topic_that_cannot_be(
     probe: Probe, wanted: pb.CreatableTopic, name: str, words: tuple[str, ...]
 ) -> None:
-    """A topic that cannot be is refused under its own number with field and rule, and is nowhere afterwards."""
+    """An impossible topic is rejected with its own code, field and rule, and does not exist afterwards."""
     answer = await probe.controller.CreateTopics(pb.CreateTopicsRequest(topics=[wanted]), timeout=CALL_S)
     row = answer.topics[0]
     known = [topic.name for topic in (await probe.metadata()).topics]
@@ -77,7 +77,7 @@ async def test_a_topic_that_cannot_be(
 
 
 async def test_a_name_is_given_once(probe: Probe, topic: str) -> None:
-    """A second topic of the same name is refused; the first is untouched."""
+    """A second topic of the same name is rejected; the first is unchanged."""
     created = await probe.create_topic(topic)
     again = pb.CreateTopicsRequest(topics=[topic_request(topic)])
     answer = await probe.controller.CreateTopics(again, timeout=CALL_S)
@@ -88,7 +88,7 @@ async def test_a_name_is_given_once(probe: Probe, topic: str) -> None:
 
 
 async def test_partitions_only_grow(probe: Probe, topic: str) -> None:
-    """Fewer partitions, or as many, are refused; more are made."""
+    """Fewer partitions, or as many, are rejected; more are created."""
     await probe.create_topic(topic, partitions=2)
     codes = []
     for count in (1, 2, 3):
@@ -102,7 +102,7 @@ async def test_partitions_only_grow(probe: Probe, topic: str) -> None:
 
 
 async def test_a_topic_made_anew_under_its_name_is_another_log(probe: Probe, topic: str) -> None:
-    """Deleted and made again, a topic has another id and is empty; its old id is known to nobody (M63)."""
+    """A topic that was deleted and created again has another id and is empty; its old id is unknown (M63)."""
     first = await probe.create_topic(topic)
     await append(probe, topic, b"old")
     reference = partition_pb2.TopicReference(name=topic)
@@ -125,7 +125,7 @@ async def test_a_topic_made_anew_under_its_name_is_another_log(probe: Probe, top
 
 
 async def test_a_stale_heartbeat_is_refused(probe: Probe) -> None:
-    """A heartbeat of a superseded process is answered STALE_BROKER_EPOCH and keeps nobody's session alive."""
+    """A heartbeat of a superseded process is answered STALE_BROKER_EPOCH and keeps no session alive."""
     metadata, node = await probe.metadata(), await probe.node(1)
     request = pb.HeartbeatRequest(node_id=1, node_epoch=node.node_epoch - 1, cluster_id=metadata.cluster_id)
     answer = await probe.controller.Heartbeat(request, timeout=CALL_S)
@@ -136,7 +136,7 @@ async def test_a_stale_heartbeat_is_refused(probe: Probe) -> None:
 
 
 async def test_a_heartbeat_of_nobody_is_refused(probe: Probe) -> None:
-    """A node that never registered is told so."""
+    """A heartbeat of a node that never registered is rejected as such."""
     request = pb.HeartbeatRequest(node_id=77, node_epoch=1, cluster_id=(await probe.metadata()).cluster_id)
     answer = await probe.controller.Heartbeat(request, timeout=CALL_S)
 
@@ -147,7 +147,7 @@ async def test_a_heartbeat_of_nobody_is_refused(probe: Probe) -> None:
 def proposal(
     metadata: metadata_pb2.ClusterMetadata, topic: metadata_pb2.TopicMetadata, isr: list[int]
 ) -> pb.AlterPartitionRequest:
-    """What the leader could propose; its sequence is far below any real one, so that it fences nobody."""
+    """A proposal the leader could send; its sequence is far below any real one, so that it fences no later one."""
     now = topic.partitions[0]
     row = pb.AlterPartitionProposal(
         partition_index=0,
@@ -166,7 +166,7 @@ def proposal(
 
 
 async def test_isr_changes_of_the_wrong_process_are_refused(probe: Probe, topic: str) -> None:
-    """AlterPartition of a superseded process, or addressed to another reign, changes nothing."""
+    """AlterPartition of a superseded process, or addressed to another controller epoch, changes nothing."""
     created = await probe.create_topic(topic)
     metadata = await probe.metadata()
     stale_node = proposal(metadata, created, [1])
@@ -185,7 +185,7 @@ async def test_isr_changes_of_the_wrong_process_are_refused(probe: Probe, topic:
 
 
 def registration(cluster_id: str | None, **fields: object) -> pb.RegisterNodeRequest:
-    """A new node 50 that could join, but for one field."""
+    """A registration of a new node 50 that is valid except for one field."""
     here = partition_pb2.Endpoint(host="127.0.0.1", port=1)
     given: dict[str, object] = {
         "node_id": 50,
@@ -217,7 +217,7 @@ REGISTRATIONS = {
 async def test_a_node_that_does_not_fit_is_refused(
     probe: Probe, fields: dict[str, object], name: str, field: str, words: tuple[str, ...]
 ) -> None:
-    """A registration that does not fit is FAILED_PRECONDITION with an ErrorInfo that names the field."""
+    """A registration that does not match is FAILED_PRECONDITION with an ErrorInfo that names the field."""
     own = (await probe.metadata()).cluster_id
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await probe.controller.RegisterNode(registration(**{"cluster_id": own, **fields}), timeout=CALL_S)
@@ -230,7 +230,7 @@ async def test_a_node_that_does_not_fit_is_refused(
 
 
 async def test_a_node_from_the_future_is_refused(probe: Probe) -> None:
-    """A node without a common feature level is told both ranges, and is not registered."""
+    """A node without a common feature level gets both ranges in the error, and is not registered."""
     own = (await probe.metadata()).cluster_id
     answer = await probe.controller.RegisterNode(registration(own, feature_levels=FUTURE), timeout=CALL_S)
 

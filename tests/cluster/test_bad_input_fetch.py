@@ -1,6 +1,6 @@
-"""What a broken consumer, or a process that is not the replica it says, asks for, and the exact answer.
+"""Fetches of a broken consumer, or of a process with a false replica identity, and the exact answers.
 
-A replica's Fetch is a write to the commit decision: after every refused one the remote LEO must be what it was.
+A replica's Fetch is a write to the commit decision: after every rejected one the remote LEO must be unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A topic with a few records whose leader reigns in an epoch above 0, and one that node 3 does not hold."""
+    """A topic with a few records whose leader has an epoch above 0, and one that node 3 does not hold."""
 
     probe: Probe
     cluster_id: str
@@ -34,7 +34,7 @@ class Scene:
     follower: metadata_pb2.NodeMetadata
 
     def replica_fetch(self, **fields: int | None) -> pb.FetchRequest:
-        """What the follower itself would ask at its LEO; fields of the partition may be given otherwise."""
+        """The follower's own fetch at its LEO; fields of the partition may be overridden."""
         row: dict[str, int | None] = {
             "partition": 0,
             "fetch_offset": RECORDS,
@@ -48,14 +48,14 @@ class Scene:
         return pb.FetchRequest(cluster_id=self.cluster_id, replica_state=who, max_wait_ms=0, topics=[asked])
 
     async def remote_leos(self) -> list[tuple[int, int, int]]:
-        """(replica, remote LEO, node epoch) as the leader knows them."""
+        """(replica, remote LEO, node epoch) as the leader has them."""
         described = await self.probe.described(TOPIC, self.now.leader_id)
         return [(row.replica_id, row.log_end_offset, row.node_epoch) for row in described.replicas]
 
 
 @pytest_asyncio.fixture
 async def scene(probe: Probe) -> AsyncIterator[Scene]:
-    """The scene, made once; afterwards the topics must be as whole as before."""
+    """The scene, created once; afterwards the topics must be as complete as before."""
     if TOPIC not in {known.name for known in (await probe.metadata()).topics}:
         await probe.create_topic(NARROW, assignment=[1, 2])
         await probe.create_topic(TOPIC, assignment=[1, 2, 3])
@@ -105,7 +105,7 @@ CONSUMERS = {
 
 @pytest.mark.parametrize(("asked", "name", "words"), CONSUMERS.values(), ids=CONSUMERS.keys())
 async def test_a_consumers_bad_fetch(scene: Scene, asked: dict[str, int], name: str, words: tuple[str, ...]) -> None:
-    """A consumer's bad fetch is refused per partition, with field, rule and remedy, and without records."""
+    """A consumer's bad fetch is rejected per partition, with field, rule and remedy, and without records."""
     answer = await fetch(scene.probe, scene.now.leader_id, TOPIC, **asked)
 
     assert error_pb2.ErrorCode.Name(answer.error_code) == f"ERROR_CODE_{name}", answer.error_message
@@ -115,14 +115,14 @@ async def test_a_consumers_bad_fetch(scene: Scene, asked: dict[str, int], name: 
 
 
 async def test_a_consumer_at_the_end_waits_instead(scene: Scene) -> None:
-    """The end of the log is a good offset: no records, no error."""
+    """The end of the log is a valid offset: no records, no error."""
     answer = await fetch(scene.probe, scene.now.leader_id, TOPIC, RECORDS)
 
     assert (answer.error_code, answer.records, answer.high_watermark) == (0, b"", RECORDS)
 
 
 async def test_unary_fetch_has_no_sessions(scene: Scene) -> None:
-    """A Kafka fetch session is refused as a whole, and the remedy says what to do."""
+    """A Kafka fetch session is rejected as a whole, and the error names the remedy."""
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await scene.probe.leader_service(1).Fetch(pb.FetchRequest(session_id=5), timeout=CALL_S)
 
@@ -141,7 +141,7 @@ def changed(**fields: int | None) -> Change:
 
 
 def not_assigned(scene: Scene) -> pb.FetchRequest:
-    """Node 3 asks for a topic that it holds no replica of."""
+    """Node 3 fetches a topic of which it holds no replica."""
     request = scene.replica_fetch(fetch_offset=0, last_fetched_epoch=None, current_leader_epoch=None)
     request.replica_state.replica_id = 3
     request.topics[0].topic_id = scene.narrow_id
@@ -149,7 +149,7 @@ def not_assigned(scene: Scene) -> pb.FetchRequest:
 
 
 def never_registered(scene: Scene) -> pb.FetchRequest:
-    """A node that nobody knows."""
+    """A node that never registered."""
     request = scene.replica_fetch()
     request.replica_state.replica_id = 99
     return request
@@ -163,7 +163,7 @@ def stale_node_epoch(scene: Scene) -> pb.FetchRequest:
 
 
 def unknown_id(scene: Scene) -> pb.FetchRequest:
-    """A topic id that was never given."""
+    """A topic id that was never assigned."""
     request = scene.replica_fetch()
     request.topics[0].topic_id = "00000000-0000-4000-8000-000000000000"
     return request
@@ -185,7 +185,7 @@ REPLICAS: dict[str, tuple[Change, str, tuple[str, ...]]] = {
 async def test_a_replicas_bad_fetch_counts_for_nothing(
     scene: Scene, build: Change, name: str, words: tuple[str, ...]
 ) -> None:
-    """A replica's bad fetch is refused per partition, and no remote LEO moves."""
+    """A replica's bad fetch is rejected per partition, and no remote LEO moves."""
     before = await scene.remote_leos()
     answer = await scene.probe.leader_service(scene.now.leader_id).Fetch(build(scene), timeout=CALL_S)
     row = answer.responses[0].partitions[0]
@@ -197,7 +197,7 @@ async def test_a_replicas_bad_fetch_counts_for_nothing(
 
 
 async def test_a_node_that_is_not_assigned_is_refused(scene: Scene) -> None:
-    """A registered node that holds no replica of a partition may not fetch it (T10), and says nothing of the ISR."""
+    """A registered node without a replica of a partition may not fetch it (T10); the answer hides the ISR."""
     narrow = await scene.probe.partition(NARROW)
     request = not_assigned(scene)
     request.replica_state.replica_epoch = (await scene.probe.node(3)).node_epoch
@@ -212,7 +212,7 @@ async def test_a_node_that_is_not_assigned_is_refused(scene: Scene) -> None:
 
 
 async def test_a_replica_far_above_the_log_is_told_where_it_diverges(scene: Scene) -> None:
-    """At LEO + 1000 a replica is told the epoch's end, without error or records (T8), and is not counted (TR12)."""
+    """At LEO + 1000 a replica gets the epoch's end, without error or records (T8), and is not counted (TR12)."""
     before = await scene.remote_leos()
     request = scene.replica_fetch(fetch_offset=RECORDS + 1_000)
     answer = await scene.probe.leader_service(scene.now.leader_id).Fetch(request, timeout=CALL_S)
@@ -224,35 +224,35 @@ async def test_a_replica_far_above_the_log_is_told_where_it_diverges(scene: Scen
 
 
 def without_own_epoch(scene: Scene) -> pb.FetchRequest:
-    """Does not say which process it is."""
+    """A fetch without its own node epoch."""
     request = scene.replica_fetch()
     request.replica_state.ClearField("replica_epoch")
     return request
 
 
 def without_cluster(scene: Scene) -> pb.FetchRequest:
-    """Does not say which cluster it belongs to."""
+    """A fetch without a cluster id."""
     request = scene.replica_fetch()
     request.ClearField("cluster_id")
     return request
 
 
 def of_another_cluster(scene: Scene) -> pb.FetchRequest:
-    """Belongs to another cluster."""
+    """A fetch with another cluster's id."""
     request = scene.replica_fetch()
     request.cluster_id = "another-cluster"
     return request
 
 
 def by_name_alone(scene: Scene) -> pb.FetchRequest:
-    """Names the topic by a name, which may be given again."""
+    """A fetch that names the topic only by its name, which may be assigned again."""
     request = scene.replica_fetch()
     request.topics[0].topic, request.topics[0].topic_id = TOPIC, ""
     return request
 
 
 async def test_a_replica_that_does_not_name_its_leader_epoch_is_refused(scene: Scene) -> None:
-    """A partition fetched without current_leader_epoch is refused, and no remote LEO moves (M26)."""
+    """A partition fetched without current_leader_epoch is rejected, and no remote LEO moves (M26)."""
     before = await scene.remote_leos()
     request = scene.replica_fetch(current_leader_epoch=None)
     answer = await scene.probe.leader_service(scene.now.leader_id).Fetch(request, timeout=CALL_S)
@@ -275,7 +275,7 @@ WHOLE = [
 async def test_a_replica_that_does_not_say_enough(
     scene: Scene, build: Change, reason: str, words: tuple[str, ...]
 ) -> None:
-    """A replica's fetch without what fences it is refused as a whole, and no remote LEO moves."""
+    """A replica's fetch without its fencing fields is rejected as a whole, and no remote LEO moves."""
     before = await scene.remote_leos()
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await scene.probe.leader_service(scene.now.leader_id).Fetch(build(scene), timeout=CALL_S)

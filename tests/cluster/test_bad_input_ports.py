@@ -1,4 +1,4 @@
-"""What comes to the ports that is no request of ours, and processes started where they must not be."""
+"""Traffic on the ports that is not a valid request, and processes started where they must not be."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ports(probe: Probe) -> dict[str, tuple[str, int]]:
 
 
 async def throw(content: bytes, host: str, port: int) -> None:
-    """Sends bytes and reads until the other side has had enough, or a moment has passed."""
+    """Sends bytes and reads until the peer closes the connection, or a moment has passed."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(content)
@@ -53,7 +53,7 @@ async def throw(content: bytes, host: str, port: int) -> None:
 
 
 async def test_random_bytes_disturb_nobody(probe: Probe, topic: str) -> None:
-    """Random bytes, HTTP and a lying HTTP/2 frame on every port: the load goes on, and every process lives."""
+    """Random bytes, HTTP and a lying HTTP/2 frame on every port: the load continues, and every process lives."""
     await probe.create_topic(topic, partitions=2)
     draw = random.Random(20_031)
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -72,7 +72,7 @@ async def test_random_bytes_disturb_nobody(probe: Probe, topic: str) -> None:
 
 @pytest.mark.parametrize("internal", [False, True], ids=["clients", "internal"])
 async def test_a_message_of_64_mb_is_refused(probe: Probe, topic: str, internal: bool) -> None:
-    """A message above the limit of 8 MiB + 64 KiB ends with RESOURCE_EXHAUSTED on both ports; the node goes on."""
+    """A message above the limit of 8 MiB + 64 KiB ends with RESOURCE_EXHAUSTED on both ports; the node continues."""
     await probe.create_topic(topic, assignment=[1, 2, 3])
     address = probe.local.address(1)
     assert address is not None and address.internal is not None
@@ -87,7 +87,7 @@ async def test_a_message_of_64_mb_is_refused(probe: Probe, topic: str, internal:
 
 
 async def test_bytes_that_are_no_message(probe: Probe) -> None:
-    """A call whose bytes are no message of its method is refused in words of ours."""
+    """A call whose bytes are not a message of its method is rejected with the server's own message."""
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await probe.channel(1).unary_unary("/strandline.v1.LeaderService/Produce")(NO_MESSAGE, timeout=CALL_S)
     error = raised.value
@@ -97,7 +97,7 @@ async def test_bytes_that_are_no_message(probe: Probe) -> None:
 
 
 async def test_bytes_that_are_no_message_do_not_end_a_stream(probe: Probe, topic: str) -> None:
-    """On a stream such bytes are refused under no correlation id, and the next message is served."""
+    """On a stream such bytes are rejected without a correlation id, and the next message is served."""
     await probe.create_topic(topic, assignment=[1, 2, 3])
     request = produce_request(topic, batch(b"after"))
     good = pb.ProduceStreamRequest(correlation_id=7, acks=request.acks, topic_data=request.topic_data)
@@ -114,7 +114,7 @@ async def test_bytes_that_are_no_message_do_not_end_a_stream(probe: Probe, topic
 
 
 async def test_an_unknown_method_is_unimplemented(probe: Probe) -> None:
-    """A method that is not there says so."""
+    """A method that does not exist is reported as such."""
     method = probe.channel(1).unary_unary("/strandline.v1.LeaderService/Divine")
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await method(b"", timeout=CALL_S)
@@ -123,7 +123,7 @@ async def test_an_unknown_method_is_unimplemented(probe: Probe) -> None:
 
 
 async def test_a_request_without_a_deadline_is_answered(probe: Probe, topic: str) -> None:
-    """A caller who forgot the deadline is served like any other; that it is capped is tested with the interceptor."""
+    """A call without a deadline is served like any other; the cap is tested with the interceptor."""
     await probe.create_topic(topic)
     leader = await probe.leader(topic)
     async with asyncio.timeout(CALL_S):
@@ -133,7 +133,7 @@ async def test_a_request_without_a_deadline_is_answered(probe: Probe, topic: str
 
 
 async def test_a_caller_who_goes_away_leaves_nothing_behind(probe: Probe, topic: str) -> None:
-    """Parked produces of a caller that broke off are written all the same, and the node serves on."""
+    """Parked produces of a caller that disconnected are still written, and the node continues to serve."""
     await probe.create_topic(topic)
     leader = await probe.leader(topic)
     calls = [
@@ -147,7 +147,7 @@ async def test_a_caller_who_goes_away_leaves_nothing_behind(probe: Probe, topic:
 
 
 async def end_of(module: str, settings: dict[str, str]) -> tuple[int, str]:
-    """Starts a service that should refuse to run: its exit code, and what it wrote."""
+    """Starts a service that should refuse to run: its exit code, and its output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, *flags(settings)),
         stdout=asyncio.subprocess.PIPE,
@@ -172,7 +172,7 @@ def last_line(output: str) -> str:
 
 @pytest.mark.parametrize("module", ["strandline.replica", "strandline.controller"])
 async def test_an_unknown_variable_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A misspelled variable ends a service with the code of wrong usage, one line, and the name that was meant."""
+    """A misspelled variable ends a service with the exit code of wrong usage, one line, and the intended name."""
     monkeypatch.setenv("STRANDLINE_EXPORT_ROLLS", "1")
     settings = {"data_dir": str(tmp_path / "d")}
     if module == "strandline.replica":
@@ -188,8 +188,8 @@ async def test_an_unknown_variable_is_named(module: str, tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("module", ["strandline.replica", "strandline.controller"])
 async def test_a_volume_that_cannot_be_written_is_named(module: str) -> None:
-    """A directory on a read-only file system ends a service with the disk's code and one line, without a trace."""
-    # The kernel's own file system takes no files, not even from root.
+    """A directory on a read-only file system ends a service with the disk's exit code and one line, no traceback."""
+    # The kernel's own file system accepts no files, not even from root.
     settings = {"data_dir": "/sys/kernel/strandline"}
     if module == "strandline.replica":
         settings |= {"node_id": "9", "controllers": "127.0.0.1:1"}
@@ -201,7 +201,7 @@ async def test_a_volume_that_cannot_be_written_is_named(module: str) -> None:
 
 
 async def test_a_data_directory_has_one_process(probe: Probe) -> None:
-    """A second process on a node's directory ends with its own code and names the first; the first goes on."""
+    """A second process on a node's directory ends with its own exit code and names the first; the first continues."""
     pid = probe.local.nodes[1].pid
     settings = {
         "node_id": "1",
@@ -217,7 +217,7 @@ async def test_a_data_directory_has_one_process(probe: Probe) -> None:
 
 
 async def test_a_store_has_one_controller(probe: Probe) -> None:
-    """A second controller on the same store ends with its own code; the first one's reign goes on."""
+    """A second controller on the same store ends with its own exit code; the first one keeps serving."""
     before = (await probe.metadata()).controller_epoch
     code, output = await end_of("strandline.controller", {"data_dir": str(probe.local.controller.directory)})
 
@@ -227,7 +227,7 @@ async def test_a_store_has_one_controller(probe: Probe) -> None:
 
 
 async def test_a_port_has_one_server(probe: Probe, tmp_path: Path) -> None:
-    """A node told to listen where another does ends with its own code, instead of sharing the port in silence."""
+    """A node with a port that another process uses ends with its own exit code, instead of sharing the port."""
     address = probe.local.address(1)
     assert address is not None
     settings = {
@@ -243,7 +243,7 @@ async def test_a_port_has_one_server(probe: Probe, tmp_path: Path) -> None:
 
 
 async def test_a_directory_belongs_to_one_node(probe: Probe, tmp_path: Path) -> None:
-    """Another node's directory is refused, by the name of whose it is."""
+    """Another node's directory is rejected, with its owner's name."""
     copied = tmp_path / "copy"
     shutil.copytree(probe.local.nodes[2].directory, copied)
     settings = {"node_id": "3", "data_dir": str(copied), "controllers": probe.local.bootstrap}
@@ -254,7 +254,7 @@ async def test_a_directory_belongs_to_one_node(probe: Probe, tmp_path: Path) -> 
 
 
 async def test_a_directory_belongs_to_one_cluster(probe: Probe, tmp_path: Path) -> None:
-    """A node with another cluster's directory is refused, and registers nowhere."""
+    """A node with another cluster's directory is rejected, and registers nowhere."""
     other = LocalCluster(Plan(directory=tmp_path / "other", nodes=1))
     await other.start()
     copied = tmp_path / "copy"
@@ -273,7 +273,7 @@ async def test_a_directory_belongs_to_one_cluster(probe: Probe, tmp_path: Path) 
 
 
 async def test_a_node_keeps_the_clusters_rules(probe: Probe, tmp_path: Path) -> None:
-    """A node started under another durability than the cluster's is refused, and the line names both."""
+    """A node started with another durability than the cluster's is rejected, and the line names both."""
     settings = {
         "node_id": "9",
         "data_dir": str(tmp_path / "node"),
@@ -288,7 +288,7 @@ async def test_a_node_keeps_the_clusters_rules(probe: Probe, tmp_path: Path) -> 
 
 
 async def test_a_superseded_process_stops_itself(probe: Probe, tmp_path: Path) -> None:
-    """Paused past its session and replaced by a new process, the old one ends with its own code when it wakes."""
+    """Paused past its session and replaced by a new process, the old one exits with its own code when it resumes."""
     old = probe.local.nodes[3].process
     assert old is not None
     directory = probe.local.nodes[3].directory
@@ -296,7 +296,7 @@ async def test_a_superseded_process_stops_itself(probe: Probe, tmp_path: Path) -
     await until(lambda: probe.is_fenced(3), "the paused node is fenced")
     moved = tmp_path / "moved"
     shutil.copytree(directory, moved)
-    # The lock is on the old directory; a copy with the same identity is what a restored backup would be.
+    # The lock is on the old directory; a copy with the same identity is like a restored backup.
     settings = {"node_id": "3", "data_dir": str(moved), "controllers": probe.local.bootstrap}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "strandline.replica", *flags(settings)),

@@ -1,4 +1,4 @@
-"""What a broken or hostile producer sends, and the exact answer: number, outcome, and a sentence that helps."""
+"""Produces of a broken or hostile producer, and the exact answer: code, outcome, and a helpful message."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TWO_MIB = 2 << 20
 
 
 def too_large() -> bytes:
-    """A sound batch, one byte above the limit or a little more."""
+    """A valid batch, one byte above the limit or a little more."""
     return encode_batch([NewRecord(None, bytes(MAX_BATCH_BYTES), 0)], max_bytes=_TWO_MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bad:
-    """One bad batch and the answer to it; ``words`` stand in the sentence: the field, the rule, the remedy."""
+    """One bad batch and the answer to it; the message contains ``words``: the field, the rule, the remedy."""
 
     records: Callable[[], bytes]
     code: error_pb2.ErrorCode.ValueType
@@ -132,7 +132,7 @@ def bad_batches_topic() -> str:
 
 
 async def existing(probe: Probe, topic: str) -> int:
-    """The topic's leader; makes the topic first if need be."""
+    """The topic's leader; creates the topic if needed."""
     if topic not in {known.name for known in (await probe.metadata()).topics}:
         await probe.create_topic(topic)
     return await probe.leader(topic)
@@ -140,7 +140,7 @@ async def existing(probe: Probe, topic: str) -> int:
 
 @pytest.mark.parametrize("bad", BATCHES.values(), ids=BATCHES.keys())
 async def test_a_bad_batch_is_refused_and_not_written(probe: Probe, bad_batches_topic: str, bad: Bad) -> None:
-    """A bad batch is refused under its own number, definitely, with field, rule and remedy; nothing is written."""
+    """A bad batch is rejected with its own code, definitely, with field, rule and remedy; nothing is written."""
     leader = await existing(probe, bad_batches_topic)
     answer = await produce(probe, leader, bad_batches_topic, bad.records(), partition=bad.partition)
     after = await probe.described(bad_batches_topic, leader)
@@ -153,7 +153,7 @@ async def test_a_bad_batch_is_refused_and_not_written(probe: Probe, bad_batches_
 
 
 async def test_a_good_batch_beside_a_bad_one_is_written(probe: Probe, topic: str) -> None:
-    """Errors are per partition: one refused batch keeps no other from being written."""
+    """Errors are per partition: one rejected batch does not keep another from being written."""
     await probe.create_topic(topic, assignment=[1, 2, 3])
     other = f"{topic}-2"
     await probe.create_topic(other, assignment=[1, 2, 3])
@@ -167,7 +167,7 @@ async def test_a_good_batch_beside_a_bad_one_is_written(probe: Probe, topic: str
 
 @pytest.mark.parametrize("name", ["no-such-topic", "../../x", "", "x" * 300])
 async def test_an_unknown_topic_is_named(probe: Probe, name: str) -> None:
-    """A produce to a topic that is not there is refused, definitely, and says what was asked for."""
+    """A produce to a topic that does not exist is rejected, definitely, and names the topic."""
     answer = await produce(probe, 1, name, SOUND)
     expected = error_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION if name else error_pb2.ERROR_CODE_INVALID_REQUEST
 
@@ -178,7 +178,7 @@ async def test_an_unknown_topic_is_named(probe: Probe, name: str) -> None:
 
 
 async def test_a_node_that_does_not_lead_names_the_leader(probe: Probe, topic: str) -> None:
-    """NOT_LEADER_OR_FOLLOWER says who leads, since which epoch, and where: one round trip is enough (KIP-951)."""
+    """NOT_LEADER_OR_FOLLOWER has the leader, its epoch, and its address: one round trip is enough (KIP-951)."""
     await probe.create_topic(topic, assignment=[2, 1, 3])
     answer = await produce(probe, 1, topic, SOUND)
     now = await probe.partition(topic)
@@ -192,29 +192,29 @@ async def test_a_node_that_does_not_lead_names_the_leader(probe: Probe, topic: s
 
 
 def acks_two(topic: str) -> pb.ProduceRequest:
-    """Copies waited for: 2, which is no choice."""
+    """acks is 2, which is not a valid value."""
     return produce_request(topic, SOUND, acks=2)
 
 
 def negative_timeout(topic: str) -> pb.ProduceRequest:
-    """Waits less than not at all."""
+    """The time-out is negative."""
     return produce_request(topic, SOUND, timeout_ms=-1)
 
 
 def named_twice(topic: str) -> pb.ProduceRequest:
-    """One partition, two batches."""
+    """One partition with two batches."""
     request = produce_request(topic, SOUND)
     request.topic_data[0].partition_data.add(index=0, records=SOUND)
     return request
 
 
 def nothing_named(topic: str) -> pb.ProduceRequest:
-    """No partition at all."""
+    """A request without a partition."""
     return pb.ProduceRequest()
 
 
 def other_cluster(topic: str) -> pb.ProduceRequest:
-    """Meant for another cluster."""
+    """A request for another cluster."""
     request = produce_request(topic, SOUND)
     request.cluster_id = "another-cluster"
     return request
@@ -245,7 +245,7 @@ async def test_a_bad_produce_is_refused_as_a_whole(
     reason: str,
     words: tuple[str, ...],
 ) -> None:
-    """A request that makes no sense as a whole has a status, and an ErrorInfo with number, remedy and outcome."""
+    """A request that is invalid as a whole has a status, and an ErrorInfo with code, remedy and outcome."""
     leader = await existing(probe, bad_batches_topic)
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await probe.leader_service(leader).Produce(build(bad_batches_topic), timeout=CALL_S)
@@ -262,7 +262,7 @@ async def test_a_bad_produce_is_refused_as_a_whole(
 
 
 async def test_a_malformed_stream_message_does_not_end_the_stream(probe: Probe, topic: str) -> None:
-    """On ProduceStream a refused message is answered under its correlation id, and the next one is written."""
+    """On ProduceStream a rejected message is answered under its correlation id, and the next one is written."""
     await probe.create_topic(topic)
     stream = probe.leader_service(await probe.leader(topic)).ProduceStream(timeout=CALL_S)
     for correlation_id, request in enumerate([acks_two(topic), produce_request(topic, SOUND)], start=7):

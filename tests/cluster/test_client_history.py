@@ -1,4 +1,4 @@
-"""The checker itself: each anomaly in a tiny history is found, and what only looks wrong is not."""
+"""The history checker itself: it finds each anomaly in a small history, and accepts what only looks wrong."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def read(seq: int, offset: int, *, consumer: str = "c", client: str = "p", at: f
 
 
 def seek(offset: int, consumer: str = "c") -> Seek:
-    """A consumer of partition 0 placed itself."""
+    """A consumer of partition 0 moved to a position."""
     return Seek(consumer=consumer, place=Place(0, offset))
 
 
 def end(offset: int, at: float, until: float) -> EndAnswer:
-    """An answer to "where does partition 0 end?"."""
+    """An answer with the end of partition 0."""
     return EndAnswer(partition=0, offset=offset, invoked_s=at, completed_s=until)
 
 
@@ -123,12 +123,12 @@ RIGHT: dict[str, list[Operation]] = {
 
 @pytest.mark.parametrize("operations", RIGHT.values(), ids=RIGHT.keys())
 def test_a_clean_history_stays_clean(operations: list[Operation]) -> None:
-    """What a correct log may well do is not flagged."""
+    """A history that a correct log can produce is not flagged."""
     assert anomalies(operations) == []
 
 
 def test_partitions_are_logs_of_their_own() -> None:
-    """Equal offsets of two partitions have nothing to do with each other."""
+    """Equal offsets of two partitions are unrelated."""
     sends = [
         Send(value=Value("p", n), partition=n, invoked_s=0.0, completed_s=1.0, outcome=ACKED, offset=0)
         for n in range(2)

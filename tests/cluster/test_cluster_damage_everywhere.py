@@ -1,4 +1,4 @@
-"""Real processes: one place of a log is damaged on every replica at once, so that no sound copy is left."""
+"""Real processes: one position of a log is damaged on every replica at once, so that no valid copy is left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VALUE_BYTES = 50_000
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Three nodes of this test alone, because their alarms are what it is about."""
+    """Three nodes for this test alone, because it causes alarms."""
     running = started(plan(tmp_path))
     try:
         yield running
@@ -44,7 +44,7 @@ async def _filled(cluster: LocalCluster, probe: Probe) -> list[bytes]:
 
 
 async def _supervised(cluster: LocalCluster) -> list[int]:
-    """Exit codes of the nodes that ended since; each is started again, as a supervisor does."""
+    """Exit codes of the nodes that ended since; each is started again, as by a supervisor."""
     codes = []
     for node_id, node in cluster.nodes.items():
         end = node.found_dead()
@@ -57,7 +57,7 @@ async def _supervised(cluster: LocalCluster) -> list[int]:
 
 
 async def _read_at(probe: Probe, leader: int, offset: int) -> list[bytes]:
-    """Values that a leader gives from an offset; none if it refuses, or ends in that moment."""
+    """Values that a leader returns from an offset; none if it rejects the fetch, or ends meanwhile."""
     try:
         answer = await fetch(probe, leader, "t", offset)
     except grpc.aio.AioRpcError:
@@ -66,7 +66,7 @@ async def _read_at(probe: Probe, leader: int, offset: int) -> list[bytes]:
 
 
 async def test_damage_on_every_replica_is_never_served_and_takes_the_partition_offline(cluster: LocalCluster) -> None:
-    """What is read before the damage is what was written, the rest is refused by name, and nobody is elected."""
+    """Reads before the damage return what was written, the rest is rejected by name, and no node is elected."""
     async with Probe(cluster) as probe:
         await probe.everybody()
         await probe.create_topic("t")

@@ -1,4 +1,4 @@
-"""DeleteRecords on real processes: what is deleted stays deleted, whoever leads and whatever restarts (C100, I27)."""
+"""DeleteRecords on real processes: deleted records stay deleted through leader changes and restarts (C100, I27)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORDS = [b"r%d" % number for number in range(10)]
 async def delete(
     probe: Probe, node_id: int, topic: str, offset: int, *, timeout_ms: int = 4_000
 ) -> pb.DeleteRecordsPartitionResult:
-    """What a node answers to a deletion in partition 0."""
+    """A node's answer to a deletion in partition 0."""
     part = pb.DeleteRecordsPartition(partition_index=0, offset=offset)
     request = pb.DeleteRecordsRequest(
         topics=[pb.DeleteRecordsTopic(name=topic, partitions=[part])], timeout_ms=timeout_ms
@@ -29,7 +29,7 @@ async def log_starts(probe: Probe, topic: str) -> set[int]:
 
 
 async def test_every_replica_deletes_and_readers_hear_where_the_log_begins(probe: Probe, topic: str) -> None:
-    """The answer comes when all replicas have followed; below the new start a consumer is told OFFSET_OUT_OF_RANGE."""
+    """The answer is sent when all replicas have followed; below the new start a consumer gets OFFSET_OUT_OF_RANGE."""
     await probe.create_topic(topic)
     await append(probe, topic, *RECORDS)
     leader = await probe.leader(topic)
@@ -45,7 +45,7 @@ async def test_every_replica_deletes_and_readers_hear_where_the_log_begins(probe
 
 
 async def test_an_offset_above_the_high_watermark_deletes_nothing(probe: Probe, topic: str) -> None:
-    """It is refused with OFFSET_OUT_OF_RANGE, by a follower with the leader's name, and every log begins at 0."""
+    """Above the HW it is OFFSET_OUT_OF_RANGE, from a follower with the leader's name, and every log begins at 0."""
     await probe.create_topic(topic)
     await append(probe, topic, *RECORDS)
     leader = await probe.leader(topic)
@@ -59,7 +59,7 @@ async def test_an_offset_above_the_high_watermark_deletes_nothing(probe: Probe, 
 
 
 async def test_a_stopped_member_of_the_isr_is_waited_for(probe: Probe, topic: str) -> None:
-    """Until it leaves the ISR or follows, the answer is REQUEST_TIMED_OUT with the low watermark so far."""
+    """Until the replica leaves the ISR or follows, the answer is REQUEST_TIMED_OUT with the low watermark so far."""
     await probe.create_topic(topic)
     await append(probe, topic, *RECORDS)
     leader = await probe.leader(topic)
@@ -76,7 +76,7 @@ async def test_a_stopped_member_of_the_isr_is_waited_for(probe: Probe, topic: st
 
 
 async def test_deleted_records_survive_neither_a_change_of_leader_nor_restarts(probe: Probe, topic: str) -> None:
-    """The leader is killed right after the answer; the next leader, and the old one when it is back, begin there."""
+    """The leader is killed right after the answer; the next leader, and the old one after its return, begin there."""
     await probe.create_topic(topic)
     await append(probe, topic, *RECORDS)
     leader = await probe.leader(topic)

@@ -1,7 +1,7 @@
-"""Leader epochs across real restarts: where they began is the same on all replicas, and truncation follows them.
+"""Leader epochs across real restarts: their starts are the same on all replicas, and truncation follows them.
 
-The rows are Kafka's own tests, by their numbers in PROTOCOL.md#edge-cases; asserted are the order and the ends, because
-which restart bumps which epoch is ours (M56).
+The rows are Kafka's own tests, by their numbers in PROTOCOL.md#edge-cases; the tests assert the order and the ends,
+because Strandline has its own rule for which restart bumps which epoch (M56).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def bounce(probe: Probe, node_id: int) -> None:
 
 
 async def epoch_end(probe: Probe, node_id: int, topic: str, epoch: int) -> tuple[int, int]:
-    """(epoch, end offset) as the leader answers for ``epoch``."""
+    """(epoch, end offset) in the leader's answer for ``epoch``."""
     row = leader_pb.OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
     asked = leader_pb.OffsetForLeaderTopic(topic=topic, partitions=[row])
     answer = await probe.leader_service(node_id).OffsetForLeaderEpoch(
@@ -38,7 +38,7 @@ async def epoch_end(probe: Probe, node_id: int, topic: str, epoch: int) -> tuple
 
 
 async def test_a_restart_bumps_the_epoch_and_old_ends_stay(probe: Probe, topic: str) -> None:
-    """T7: one replica, restarted twice; every epoch's end is where the next one's first record lies."""
+    """T7: one replica, restarted twice; every epoch ends where the next one's first record lies."""
     await probe.create_topic(topic, assignment=[1])
     epochs = []
     for number in range(3):
@@ -57,8 +57,10 @@ async def test_a_restart_bumps_the_epoch_and_old_ends_stay(probe: Probe, topic: 
 
 
 async def test_followers_take_over_epochs_with_the_records(probe: Probe, topic: str) -> None:
-    """T36: a bounced follower changes no epoch; a bounced leader's successor begins one at its LEO, and the
-    follower has it with the first record."""
+    """T36: a restarted follower changes no epoch; a restarted leader's successor begins one at its LEO.
+
+    The follower has the new epoch with the first record.
+    """
     await probe.create_topic(topic, assignment=[1, 2])
     await append(probe, topic, b"1")
     first = (await probe.partition(topic)).leader_epoch
@@ -103,7 +105,7 @@ async def without_a_record(probe: Probe, topic: str) -> None:
 
 @pytest.mark.timeout(120)
 async def test_an_unclean_election_loses_what_it_must_and_nothing_diverges(probe: Probe, topic: str) -> None:
-    """T40, unclean on: the replica without "second" leads; the log is first, third, also on the one that had it."""
+    """T40, unclean on: the replica without "second" leads; the log is first, third, also on the replica that had it."""
     await probe.create_topic(topic, assignment=[1, 2], unclean_leader_election_enable="true")
     await without_a_record(probe, topic)
     leader = await probe.leader(topic, other_than=1)
@@ -122,8 +124,10 @@ async def test_an_unclean_election_loses_what_it_must_and_nothing_diverges(probe
 
 @pytest.mark.timeout(120)
 async def test_without_unclean_election_the_partition_waits(probe: Probe, topic: str) -> None:
-    """T40, unclean off: nobody leads and nothing is taken until the replica with "second" is back; then a clean
-    election keeps all three."""
+    """T40, unclean off: no node leads and nothing is accepted until the replica with "second" is back.
+
+    Then a clean election keeps all three records.
+    """
     await probe.create_topic(topic, assignment=[1, 2])
     await without_a_record(probe, topic)
     await until(partial(probe.is_unfenced, 2), "node 2 is unfenced")
@@ -152,8 +156,10 @@ async def test_without_unclean_election_the_partition_waits(probe: Probe, topic:
 
 @pytest.mark.timeout(120)
 async def test_a_duplicate_is_not_answered_before_it_is_committed(probe: Probe, topic: str) -> None:
-    """TR20: a batch sent twice while no follower takes it is answered neither time; the next leader, which never
-    had it, appends it once and answers its own offset."""
+    """TR20: a batch sent twice while no follower fetches it is not acknowledged either time.
+
+    The next leader, which never had it, appends it once and returns its own offset.
+    """
     await probe.create_topic(topic)
     await append(probe, topic, b"first")
     await assert_settled(probe, topic)

@@ -1,7 +1,7 @@
-"""A replica comes back with less than it acknowledged: the partition waits for a log that has everything (M64, A5).
+"""A replica returns with less than it acknowledged: the partition waits for a log that has everything (M64, A5).
 
-Every node of the ISR dies, so that no process is left that knows who has what; then one of them starts first, from a
-directory whose newest segment lost its end, or that is an older copy of itself.
+Every node of the ISR dies, so that no process is left that knows which log has what; then one of them starts first,
+from a directory whose newest segment lost its end, or that is an older copy of itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def appended(probe: Probe, topic: str, first: int = 0) -> list[bytes]:
 
 
 def cut_newest_segment(probe: Probe, topic: str, node_id: int, keep: float) -> None:
-    """The newest segment of a stopped node loses its end; the ``keep`` part of its bytes stays."""
+    """Truncates the newest segment of a stopped node; the ``keep`` part of its bytes stays."""
     newest = max((probe.local.nodes[node_id].directory / f"{topic}-0").glob("*.log"))
     content = newest.read_bytes()
     newest.write_bytes(content[: int(len(content) * keep)])
@@ -43,7 +43,7 @@ def records_of(probe: Probe, topic: str, node_id: int) -> int:
 
 
 def put_back(directory: Path, copy: Path) -> None:
-    """A directory becomes its older copy."""
+    """Replaces a directory by its older copy."""
     shutil.rmtree(directory)
     shutil.copytree(copy, directory)
 
@@ -61,7 +61,7 @@ async def checkpointed(probe: Probe, topic: str, offset: int) -> None:
 
 
 async def assert_nothing_lost(probe: Probe, topic: str, values: list[bytes]) -> None:
-    """Everything acknowledged is read, once the others are back, and every replica holds the same bytes."""
+    """Every acknowledged record is read, once the others are back, and every replica holds the same bytes."""
     await probe.everybody()
     await assert_settled(probe, topic)
 
@@ -69,7 +69,7 @@ async def assert_nothing_lost(probe: Probe, topic: str, values: list[bytes]) -> 
 
 
 async def kill_everything(probe: Probe) -> None:
-    """The whole cluster loses its power; the controller is back, the nodes are not."""
+    """Kills the whole cluster as if it lost power; only the controller is started again, not the nodes."""
     await probe.kill_together(1, 2, 3)
     probe.local.controller.kill()
     await until(lambda: _ended(probe), "the controller ended")
@@ -94,7 +94,7 @@ async def start_alone(probe: Probe, topic: str, node_id: int) -> None:
 
 
 async def test_the_last_member_loses_the_end_of_its_log(probe: Probe, topic: str) -> None:
-    """The last of the ISR dies, and the newest bytes of its log are gone: the member that left before it knows them."""
+    """The last ISR member dies, and its log loses its newest bytes: the member that left before it still has them."""
     await probe.create_topic(topic, assignment=[1, 2, 3])
     await probe.local.nodes[1].stop(15_000)
     await probe.new_epoch(topic, 0)
@@ -118,7 +118,7 @@ async def test_the_last_member_loses_the_end_of_its_log(probe: Probe, topic: str
 async def test_an_older_copy_comes_back_first(
     probe: Probe, topic: str, tmp_path: Path, earlier: bool, keep: float
 ) -> None:
-    """All nodes die, one comes back first from an older copy of its directory, whole or with its newest bytes gone."""
+    """All nodes die, one returns first from an older copy of its directory, whole or without its newest bytes."""
     await probe.create_topic(topic, assignment=[1, 2, 3])
     values = await appended(probe, topic)
     directory = probe.local.nodes[3].directory
@@ -142,7 +142,7 @@ async def test_an_older_copy_comes_back_first(
 
 @pytest.mark.timeout(120)
 async def test_those_who_would_refuse_to_cut_lead(probe: Probe, topic: str, tmp_path: Path) -> None:
-    """With HW checkpoints of the others that forbid a cut, the short log does not lead either: nobody is stuck."""
+    """When the others' HW checkpoints forbid a truncation, the short log does not lead either: no replica is stuck."""
     await probe.create_topic(topic, assignment=[1, 2, 3])
     values = await appended(probe, topic)
     shutil.copytree(probe.local.nodes[3].directory, tmp_path / "copy")

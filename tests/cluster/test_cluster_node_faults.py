@@ -1,4 +1,4 @@
-"""Nodes die and leave under load: nothing acknowledged is lost, nothing comes twice, and the logs are equal after."""
+"""Nodes die and leave under load: no acknowledged record is lost or duplicated, and the logs are equal after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KILLS = 5
 
 
 async def test_produce_and_consume(probe: Probe, topic: str) -> None:
-    """Without any fault every record is acknowledged, read once by everybody, and on every disk."""
+    """Without any fault every record is acknowledged, read once by every consumer, and on every disk."""
     await probe.create_topic(topic, partitions=2)
     async with Load(probe=probe, topic=topic, pause_s=0.003) as load:
         await load.acked(300)
@@ -56,8 +56,10 @@ async def test_killing_the_leader_again_and_again(probe: Probe, topic: str) -> N
 
 
 async def test_a_paused_leader_wakes_under_another_reign(probe: Probe, topic: str) -> None:
-    """A leader that stands still longer than its session is replaced in time; awake again it takes nothing amiss,
-    and nothing that it had taken alone is read."""
+    """A leader paused longer than its session is replaced in time, and continues without an error when it resumes.
+
+    Records that only it had accepted are never read.
+    """
     await probe.create_topic(topic)
     before = await probe.partition(topic)
     pids = [service.pid for service in probe.local.services]
@@ -128,7 +130,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over(probe: Probe, topic: st
 
 
 async def test_two_nodes_down_refuse_instead_of_acknowledging(probe: Probe, topic: str) -> None:
-    """Below min ISR nothing is acknowledged, and what clients saw as the end stays; then everything goes on (P6)."""
+    """Below min ISR nothing is acknowledged, and the end that clients saw stays; then everything continues (P6)."""
     await probe.create_topic(topic)
     before = await probe.partition(topic)
     followers = [node_id for node_id in before.replicas if node_id != before.leader_id]
@@ -143,7 +145,7 @@ async def test_two_nodes_down_refuse_instead_of_acknowledging(probe: Probe, topi
         await until(alone, "the leader is alone in the ISR")
         frozen = await probe.described(topic, before.leader_id)
         acked = load.outcomes[SendOutcome.OK]
-        # Any number of looks would do; each is a round trip in which a wrong leader would acknowledge.
+        # Any number of checks would do; each is a round trip in which a wrong leader would acknowledge.
         later = [await probe.described(topic, before.leader_id) for _ in range(30)][-1]
         acked_below = load.outcomes[SendOutcome.OK] - acked
         elr = list((await probe.partition(topic)).elr)

@@ -1,4 +1,4 @@
-"""`durability=page-cache`: a node that lost its tail says so, and what happens then is decided, not an accident."""
+"""`durability=page-cache`: a node that lost its tail reports it, and the outcome is a decision, not an accident."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = 5
 
 
 async def a_lost_tail(probe: Probe, topic: str) -> None:
-    """Ten records on both; 2 stops, then 1; five records and the mark of the clean stop vanish from 1's disk."""
+    """Ten records on both; 2 stops, then 1; five records and the mark of the clean stop are removed from 1's disk."""
     for number in range(10):
         await append(probe, topic, b"old %d" % number)
     await assert_settled(probe, topic)
@@ -52,7 +52,7 @@ async def unclean_election(probe: Probe, topic: str) -> pb.ElectionPartitionResu
 
 @pytest.mark.timeout(120)
 async def test_after_an_unclean_election_logs_do_not_diverge(probe: Probe, topic: str) -> None:
-    """T37, TR2b: the node without the tail leads, goes on from there, and the other cuts what it had more."""
+    """T37, TR2b: the node without the tail leads, continues from there, and the other truncates its extra records."""
     await probe.create_topic(topic, assignment=[1, 2], unclean_leader_election_enable="true")
     await a_lost_tail(probe, topic)
     leader = await probe.leader(topic)
@@ -69,7 +69,7 @@ async def test_after_an_unclean_election_logs_do_not_diverge(probe: Probe, topic
 
 @pytest.mark.timeout(120)
 async def test_without_unclean_election_it_stays_offline_until_told(probe: Probe, topic: str) -> None:
-    """T37, the second variant: nobody leads, not even with all nodes back, until an operator accepts the loss."""
+    """T37, the second variant: no node leads, not even with all nodes back, until an operator accepts the loss."""
     await probe.create_topic(topic, assignment=[1, 2])
     await a_lost_tail(probe, topic)
     alone = await probe.partition(topic)

@@ -1,6 +1,6 @@
-"""One fault after another, drawn by a seed: what single faults leave behind, the next one finds.
+"""One fault after another, drawn from a seed: each fault starts from the state that the previous one left.
 
-A failure names its seed and the faults up to it; the draw decides kinds, nodes and lengths, the machine the rest.
+A failure names its seed and the faults up to it; the draw determines kinds, nodes and lengths, the machine the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Fault = Callable[[Probe, list[int], float], Awaitable[None]]
 
 
 async def kill_one(probe: Probe, nodes: list[int], length_s: float) -> None:
-    """A node is away for a while, or hardly at all."""
+    """A node is down, for a long or a very short time."""
     probe.local.kill_node(nodes[0])
     await asyncio.sleep(length_s)
     await probe.restart(nodes[0])
@@ -50,7 +50,7 @@ async def stop_one(probe: Probe, nodes: list[int], length_s: float) -> None:
 
 
 async def pause_one(probe: Probe, nodes: list[int], length_s: float) -> None:
-    """A node stands still, for less or for more than its session."""
+    """A node is paused, for less or for more than its session."""
     probe.pause(nodes[0])
     await asyncio.sleep(length_s * 2)
     probe.resume(nodes[0])
@@ -66,14 +66,14 @@ async def pause_one_kill_another(probe: Probe, nodes: list[int], length_s: float
 
 
 async def kill_controller(probe: Probe, nodes: list[int], length_s: float) -> None:
-    """Nobody decides for a while."""
+    """No controller runs for a while."""
     probe.local.controller.kill()
     await asyncio.sleep(length_s)
     await probe.local.start_controller()
 
 
 async def kill_controller_and_one(probe: Probe, nodes: list[int], length_s: float) -> None:
-    """A node dies and nobody notices before the controller is back."""
+    """A node dies and it is not detected before the controller is back."""
     probe.local.controller.kill()
     probe.local.kill_node(nodes[0])
     await asyncio.sleep(length_s / 2)
@@ -104,7 +104,7 @@ def drawn(seed: int) -> list[tuple[Fault, list[int], float]]:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", [3])
 async def test_faults_in_a_row(probe: Probe, topic: str, seed: int) -> None:
-    """After every fault the partitions take records again; at the end nothing is lost, doubled or unequal."""
+    """After every fault the partitions accept records again; at the end no record is lost, doubled or different."""
     await probe.create_topic(topic, partitions=_PARTITIONS)
     before = await probe.topic(topic)
     load = Load(probe=probe, topic=topic, partitions=_PARTITIONS, producers=4, pause_s=0.005, followers_are_read=True)

@@ -1,4 +1,4 @@
-"""Consumers that are slow, that read from followers or observers: a prefix of the one log, and never more."""
+"""Slow consumers, and reads from followers or observers: always a prefix of the one log, and never more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OBSERVER = 4
 
 
 async def test_a_slow_consumer_reads_everything(probe: Probe, topic: str) -> None:
-    """A consumer that takes its time misses nothing, and holds up nobody."""
+    """A slow consumer misses nothing, and delays no other client."""
     await probe.create_topic(topic, partitions=2)
     async with Load(probe=probe, topic=topic, pause_s=0.003, slow_consumer_s=0.5) as load:
         await load.acked(300)
@@ -37,7 +37,7 @@ async def test_a_consumer_at_followers_reads_the_same_log(probe: Probe, topic: s
 
 
 async def test_a_follower_answers_up_to_its_own_hw(probe: Probe, topic: str) -> None:
-    """A follower gives what it knows to be committed, an empty answer at its HW, and above it says "not yet"."""
+    """A follower returns what it knows as committed, an empty answer at its HW, and above it a retriable error."""
     await probe.create_topic(topic)
     await append(probe, topic, b"a", b"b", b"c")
     leader = await probe.leader(topic)
@@ -60,7 +60,7 @@ async def test_a_follower_answers_up_to_its_own_hw(probe: Probe, topic: str) -> 
 
 
 async def test_a_follower_gives_nothing_that_is_not_committed(probe: Probe, topic: str) -> None:
-    """A record that waits for a stopped follower is on the other one's disk, and is not given out."""
+    """A record that waits for a stopped follower is on the other one's disk, and is not returned to readers."""
     await probe.create_topic(topic)
     await append(probe, topic, b"a")
     leader = await probe.leader(topic)
@@ -90,7 +90,7 @@ async def test_a_follower_gives_nothing_that_is_not_committed(probe: Probe, topi
 
 
 async def test_a_leader_gives_nothing_that_is_not_committed(probe: Probe, topic: str) -> None:
-    """What only the leader has is acknowledged with acks=1 and not with acks=all, and nobody reads it (P6, P7)."""
+    """A record on the leader alone is acknowledged with acks=1, not with acks=all, and is not readable (P6, P7)."""
     await probe.create_topic(topic)
     await append(probe, topic, b"a")
     await assert_settled(probe, topic)
@@ -139,7 +139,7 @@ async def test_an_observer_replicates_and_is_never_counted(probe: Probe, topic: 
 
 
 async def test_the_death_of_an_observer_changes_nothing(probe: Probe, topic: str) -> None:
-    """Without its observer a partition acknowledges as before, and the observer catches up when it is back."""
+    """Without its observer a partition acknowledges as before, and the observer catches up after its return."""
     await probe.create_topic(topic)
     before = await probe.partition(topic)
     probe.local.kill_node(OBSERVER)

@@ -1,4 +1,4 @@
-"""The whole cluster or its controller goes away and comes back: what was acknowledged is there."""
+"""The whole cluster or its controller stops and returns: every acknowledged record is there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTROLLER_DOWN_S = 20.0
 
 
 async def test_kill_everything_and_start_again(probe: Probe, topic: str) -> None:
-    """kill -9 of the controller and every node in the middle of writing: every acknowledged record is there."""
+    """kill -9 of the controller and every node during writes: every acknowledged record is there."""
     await probe.create_topic(topic, partitions=2)
     before = await probe.metadata()
     async with Load(probe=probe, topic=topic) as load:
@@ -35,7 +35,7 @@ async def test_kill_everything_and_start_again(probe: Probe, topic: str) -> None
 
 
 async def test_a_clean_restart_of_everything(probe: Probe, topic: str) -> None:
-    """Everything stopped cleanly and started again goes on with the same records, ids and addresses."""
+    """A cluster that is stopped cleanly and started again continues with the same records, ids and addresses."""
     await probe.create_topic(topic, partitions=2)
     async with Load(probe=probe, topic=topic) as load:
         await load.acked(50)
@@ -51,7 +51,7 @@ async def test_a_clean_restart_of_everything(probe: Probe, topic: str) -> None:
 
 @pytest.mark.timeout(180)
 async def test_the_controller_is_away_for_twenty_seconds(probe: Probe, topic: str) -> None:
-    """Without a controller the data path goes on, and neither ISR nor leader changes, then or when it is back."""
+    """Without a controller the data path continues, and neither ISR nor leader changes, then or after its return."""
     await probe.create_topic(topic, partitions=2)
     before = await probe.topic(topic)
     epoch = (await probe.metadata()).controller_epoch

@@ -1,4 +1,4 @@
-"""A cluster goes from one feature level to the next, process by process, while clients write and read."""
+"""A cluster moves from one feature level to the next, process by process, while clients write and read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDS_S = 30.0
 
 
 def release(probe: Probe, lowest: int, highest: int) -> None:
-    """From now on processes start as a release that speaks these levels."""
+    """From now on processes start as a release with these levels."""
     words = (_SCRIPT, str(lowest), str(highest))
     probe.local.plan = dataclasses.replace(
         probe.local.plan, controller_module=(*words, "controller"), replica_module=(*words, "replica")
@@ -28,7 +28,7 @@ def release(probe: Probe, lowest: int, highest: int) -> None:
 
 
 async def roll_controller(probe: Probe) -> int:
-    """Stops and starts the controller; the level once every node is back."""
+    """Stops and starts the controller; returns the level once every node is back."""
     await probe.local.controller.stop(15_000)
     await probe.local.start_controller()
     await probe.everybody()
@@ -36,7 +36,7 @@ async def roll_controller(probe: Probe) -> int:
 
 
 async def roll_nodes(probe: Probe, topic: str) -> list[int]:
-    """Stops and starts node by node, each back in sync before the next; the level after each."""
+    """Stops and starts node by node, each back in sync before the next; returns the level after each."""
     levels = []
     for node_id in probe.local.nodes:
         await probe.local.nodes[node_id].stop(15_000)
@@ -47,7 +47,7 @@ async def roll_nodes(probe: Probe, topic: str) -> list[int]:
 
 
 async def refused_controller(probe: Probe) -> str:
-    """How a controller of the release now set ends on the cluster's store; the one before it has stopped."""
+    """How a controller of the current release exits on the cluster's store; the one before it has stopped."""
     await probe.local.controller.stop(15_000)
     with pytest.raises(ServiceDied) as died:
         await probe.local.start_controller()
@@ -56,7 +56,7 @@ async def refused_controller(probe: Probe) -> str:
 
 
 async def refused_node(probe: Probe, directory: Path) -> tuple[int, str]:
-    """How a fourth node of the release now set ends, and its last line."""
+    """How a fourth node of the current release exits, and its last line."""
     settings = {"node_id": "9", "data_dir": str(directory), "controllers": probe.local.bootstrap, "bind": "127.0.0.1:0"}
     words = [*probe.local.plan.replica_module, *flags(settings | {"internal_bind": "127.0.0.1:0"})]
     process = await asyncio.create_subprocess_exec(
@@ -75,7 +75,7 @@ async def refused_node(probe: Probe, directory: Path) -> tuple[int, str]:
 async def test_a_rolling_upgrade_raises_the_level_when_the_last_node_has_it(
     probe: Probe, topic: str, tmp_path: Path
 ) -> None:
-    """Levels 1-2 to 1 and back under load, nothing lost: who speaks too much or too little is refused by name.
+    """Levels 1-2 to 1 and back under load, nothing lost: a process with wrong levels is rejected by name.
 
     The level falls with the first node that is rolled back and rises with the last that is upgraded.
     """

@@ -22,7 +22,7 @@ async def test_a_forged_fetch_acknowledges_nothing(probe: Probe, topic: str) -> 
     await assert_settled(probe, topic)
     metadata = await probe.metadata()
     silent = await probe.node(3)
-    # Stopped before there is a new leader: whatever comes in its name in that epoch is not from it.
+    # Stopped before there is a new leader: any fetch in its name in that epoch is forged.
     probe.pause(3)
     probe.local.kill_node(1)
     now = await probe.new_epoch(topic, 0)
@@ -61,7 +61,7 @@ async def test_a_forged_fetch_acknowledges_nothing(probe: Probe, topic: str) -> 
 def refused_proposal(
     metadata: metadata_pb2.ClusterMetadata, topic: metadata_pb2.TopicMetadata, sequence: int
 ) -> pb.AlterPartitionRequest:
-    """A proposal in the leader's name that the controller refuses, with a number of the forger's choice."""
+    """A proposal in the leader's name that the controller rejects, with a sequence that the forger chooses."""
     now = topic.partitions[0]
     row = pb.AlterPartitionProposal(
         partition_index=0, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch + 7
@@ -78,11 +78,11 @@ def refused_proposal(
 
 @pytest.mark.parametrize("ahead", [5, ABOVE_ALL], ids=["a_little_ahead", "far_ahead"])
 async def test_a_refused_proposal_of_a_stranger_stops_no_isr_change(probe: Probe, topic: str, ahead: int) -> None:
-    """F3: after a refused AlterPartition with a number that the leader has not reached, its ISR shrinks and expands."""
+    """F3: after a rejected AlterPartition with a sequence above the leader's, its ISR shrinks and expands."""
     created = await probe.create_topic(topic, assignment=[1, 2, 3])
     await append(probe, topic, b"before")
     metadata = await probe.metadata()
-    # Number 0 is refused with the last one of this leader, unless it has sent none.
+    # Number 0 is rejected with the last one of this leader, unless it has sent none.
     last = await probe.controller.AlterPartition(refused_proposal(metadata, created, 0), timeout=CALL_S)
     answer = await probe.controller.AlterPartition(
         refused_proposal(metadata, created, last.last_request_sequence + ahead), timeout=CALL_S
@@ -97,7 +97,7 @@ async def test_a_refused_proposal_of_a_stranger_stops_no_isr_change(probe: Probe
 
 
 async def test_a_claim_without_a_proof_stops_nobody(probe: Probe, topic: str) -> None:
-    """F5: one heartbeat that names a metadata offset nobody was sent is refused, and the controller goes on."""
+    """F5: a heartbeat with a metadata offset that no node was sent is rejected, and the controller continues."""
     await probe.create_topic(topic)
     metadata, node = await probe.metadata(), await probe.node(1)
     request = pb.HeartbeatRequest(

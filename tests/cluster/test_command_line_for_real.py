@@ -37,14 +37,14 @@ def strandline(*words: str, stdin: str = "", timeout_s: float = 60.0) -> subproc
 
 
 def document(*words: str) -> object:
-    """What a command prints with `-o json`."""
+    """The parsed output of a command with `-o json`."""
     ran = strandline(*words, "-o", "json")
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 
 
 def test_lines_go_in_and_come_out(cluster: LocalCluster) -> None:
-    """What produce takes from stdin, consume prints; keys included, from the leader and from a follower."""
+    """Consume prints what produce reads from stdin; keys included, from the leader and from a follower."""
     at = ["--bootstrap", cluster.bootstrap]
     created = strandline("topic", "create", "letters", "-p", "1", *at)
     sent = strandline("produce", "letters", "-K", ":", *at, stdin="a:1\nb:2\nlast")
@@ -63,7 +63,7 @@ def test_lines_go_in_and_come_out(cluster: LocalCluster) -> None:
 
 
 def test_offsets_are_those_of_the_records(cluster: LocalCluster) -> None:
-    """Where a partition begins and ends, what belongs to a time, and what is newest agree with what was sent."""
+    """A partition's start and end, the offset for a time, and the newest record agree with what was sent."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "times", "-p", "2", *at)
     strandline("produce", "times", "-k", "user1", "-p", "1", *at, stdin="a\nb\nc\n")
@@ -89,7 +89,7 @@ def test_offsets_are_those_of_the_records(cluster: LocalCluster) -> None:
 
 
 def test_records_are_deleted_up_to_an_offset(cluster: LocalCluster) -> None:
-    """`topic delete-records` moves the beginning that `topic offsets` shows, and refuses an offset above the HW."""
+    """`topic delete-records` moves the start that `topic offsets` shows, and rejects an offset above the HW."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "old", "-p", "1", *at)
     strandline("produce", "old", *at, stdin="a\nb\nc\n")
@@ -110,7 +110,7 @@ def test_records_are_deleted_up_to_an_offset(cluster: LocalCluster) -> None:
 
 
 def test_an_election_that_nobody_needs_changes_nothing(cluster: LocalCluster) -> None:
-    """`topic elect` is content where no election is needed, and an unclean one moves no leader that is there."""
+    """`topic elect` succeeds where no election is needed, and an unclean one moves no existing leader."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "led", "-p", "1", *at)
     content = strandline("topic", "elect", "led", "-o", "json", *at)
@@ -125,7 +125,7 @@ def test_an_election_that_nobody_needs_changes_nothing(cluster: LocalCluster) ->
 
 
 def test_every_replica_can_be_looked_at(cluster: LocalCluster) -> None:
-    """`topic describe --replicas` shows for each replica how far it is, from its own node and from its leader."""
+    """`topic describe --replicas` shows each replica's progress, from its own node and from its leader."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "copied", "-p", "1", *at)
     strandline("produce", "copied", *at, stdin="a\nb\n")
@@ -139,7 +139,7 @@ def test_every_replica_can_be_looked_at(cluster: LocalCluster) -> None:
 
 
 async def _register(bootstrap: str, node_id: int) -> None:
-    """Register a node whose process then says nothing."""
+    """Register a node whose process then sends nothing."""
     host, _, port = bootstrap.rpartition(":")
     channel = open_channel(Endpoint(host, int(port)))
     message = pb.RegisterNodeRequest(
@@ -159,7 +159,7 @@ async def _register(bootstrap: str, node_id: int) -> None:
 
 
 def test_a_node_that_is_gone_for_good_is_removed(cluster: LocalCluster) -> None:
-    """A fenced node spoils the status until it is removed, which is refused while it has a session or partitions."""
+    """A fenced node makes the status bad until it is removed; removal fails while it has a session or partitions."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "held", "-p", "1", *at)
     asyncio.run(_register(cluster.bootstrap, 9))
@@ -179,7 +179,7 @@ def test_a_node_that_is_gone_for_good_is_removed(cluster: LocalCluster) -> None:
 
 
 def test_a_data_node_is_no_bootstrap(cluster: LocalCluster) -> None:
-    """A command that is given a data node's address says at once that the controller's is needed."""
+    """A command with a data node's address reports at once that the controller's is needed."""
     address = cluster.address(1)
     assert address is not None
     began_s = time.monotonic()
@@ -191,7 +191,7 @@ def test_a_data_node_is_no_bootstrap(cluster: LocalCluster) -> None:
 
 
 def test_status_and_verify_agree_with_the_files(cluster: LocalCluster) -> None:
-    """A healthy cluster is called healthy, and its replicas are equal over RPC."""
+    """A healthy cluster is reported as healthy, and its replicas are equal over RPC."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "numbers", "-p", "2", *at)
     strandline("produce", "numbers", *at, stdin="\n".join(map(str, range(500))))
@@ -218,7 +218,7 @@ def test_status_and_verify_agree_with_the_files(cluster: LocalCluster) -> None:
     ],
 )
 def test_a_refusal_is_one_line_and_exit_code_1(cluster: LocalCluster, words: tuple[str, ...], said: str) -> None:
-    """What the cluster refuses is told with its name, in one line."""
+    """A request that the cluster rejects is reported with the error's name, in one line."""
     ran = strandline(*words, "--bootstrap", cluster.bootstrap)
 
     assert ran.returncode == 1
@@ -227,7 +227,7 @@ def test_a_refusal_is_one_line_and_exit_code_1(cluster: LocalCluster, words: tup
 
 
 def test_nobody_there_is_exit_code_2() -> None:
-    """An address where nobody listens is told in one line that says what to check."""
+    """An address without a server is reported in one line that says what to check."""
     ran = strandline("topic", "list", "--bootstrap", "127.0.0.1:1")
 
     assert ran.returncode == 2
@@ -235,10 +235,10 @@ def test_nobody_there_is_exit_code_2() -> None:
     assert "--bootstrap" in ran.stderr
 
 
-# Spark starts within it and answers twenty questions, on a machine that does other things too.
+# Spark starts within it and answers twenty queries, on a busy machine too.
 @pytest.mark.timeout(600)
 def test_the_demo_proves_a_small_file_and_agrees_with_its_report(tmp_path: Path) -> None:
-    """The whole story on a small file: every check holds, Spark's figures too, and all of it is left behind."""
+    """The whole demo on a small file: every check holds, Spark's figures too, and all output files are left behind."""
     text = tmp_path / "text"
     text.write_text("".join(f"line {number}\n" for number in range(20_000)))
     ran = strandline("demo", str(text), "--dir", str(tmp_path / "run"), timeout_s=590)

@@ -1,4 +1,4 @@
-"""The controller's store is copied while it serves, and a cluster that lost the store goes on from the copy."""
+"""The controller's store is copied while it serves, and a cluster that lost the store continues from the copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strandline.runtime.exit_codes import ExitCode
 async def test_a_backup_of_a_running_store_is_restored_by_recover(
     probe: Probe, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Copied under load; later the store is lost with a younger topic in it: recover brings back both, epochs risen."""
+    """Copied under load; later the store is lost with a newer topic: recover restores both, with higher epochs."""
     copy, store = tmp_path / "copy.sqlite", probe.local.directory / "controller"
     await probe.create_topic(topic, partitions=2)
     async with Load(probe=probe, topic=topic) as load:
@@ -63,7 +63,7 @@ async def test_a_stopped_store_is_copied_too(probe: Probe, tmp_path: Path, capfd
 
 
 def test_a_directory_without_a_store_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A wrong directory is one line, and no store is made in it."""
+    """A wrong directory is reported in one line, and no store is created in it."""
     code = backup.main(["--data-dir", str(tmp_path), "--to", str(tmp_path / "copy")])
 
     assert code is ExitCode.FAILED

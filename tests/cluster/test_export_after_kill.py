@@ -1,4 +1,4 @@
-"""A node that is killed takes nothing along of what its writer had: the next process on its directory exports it."""
+"""When a node is killed, none of its writer's events are lost: the next process on its directory exports them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def own_lines(cluster: LocalCluster, incarnation: int | None = None) -> Rows:
-    """What the node's own record says of an incarnation, the first if none is given, by number."""
+    """The events in the node's own record of an incarnation, the first if none is given, by number."""
     record = cluster.plan.directory / f"node-{VICTIM}" / EVENTS_NAME
     # A node begins its record with its first events, a moment after it serves.
     text = record.read_text() if record.exists() else ""
@@ -43,7 +43,7 @@ def own_lines(cluster: LocalCluster, incarnation: int | None = None) -> Rows:
 
 
 def exported(root: Path, incarnation: int) -> Rows:
-    """What the files say of an incarnation of the node, by number."""
+    """The exported events of an incarnation of the node, by number."""
     place = LocalDirectory(root)
     rows: Rows = {}
     for cluster_id in clusters(place):
@@ -55,7 +55,7 @@ def exported(root: Path, incarnation: int) -> Rows:
 
 
 async def test_the_events_of_the_last_seconds_survive_kill_9(cluster: LocalCluster) -> None:
-    """Every number up to the last is there once, and each transition says what the node's own record says."""
+    """Every number up to the last is there once, and each transition equals the one in the node's own record."""
     root = cluster.plan.directory.parent / "export"
     async with Probe(cluster) as probe:
         await probe.everybody()
@@ -66,7 +66,7 @@ async def test_the_events_of_the_last_seconds_survive_kill_9(cluster: LocalClust
             return rows if sum(row["event_type"] == "EPOCH_START" for row in rows.values()) >= epochs else None
 
         known = await until(lambda: has_started(1), "the node leads and says so")
-        # What comes later is written by the same thread, which has then passed on everything before it.
+        # Later events are written by the same thread, which has then passed on everything before them.
         await probe.create_topic("second", partitions=3, replication_factor=2)
         await until(lambda: has_started(sum(r["event_type"] == "EPOCH_START" for r in known.values()) + 1), "and more")
         incarnation = next(iter(known.values()))["incarnation"]

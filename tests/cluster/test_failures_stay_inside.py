@@ -1,4 +1,4 @@
-"""What a caller learns of a failure that nobody foresaw: that it happened, and where to look; nothing of the inside."""
+"""What a caller sees of an unexpected failure: that it happened, and where to look; no internal details."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRET = "/var/lib/strandline/secret: key 0xDEADBEEF"
 
 
 class BrokenLeader(LeaderServiceServicer):
-    """Fails in every way that is not a refusal, with a text that nobody outside may read."""
+    """Fails in every way that is not a rejection, with a text that must not leave the server."""
 
     async def Produce(self, request: pb.ProduceRequest, context: Any) -> pb.ProduceResponse:  # noqa: N802
         raise ValueError(SECRET)
@@ -98,7 +98,7 @@ async def test_an_unforeseen_failure_leaks_no_text(method: str, capsys: pytest.C
 
 
 async def test_a_call_without_a_deadline_is_capped() -> None:
-    """A unary call whose caller named no deadline ends at the server's cap, as a time-out of ours."""
+    """A unary call without a deadline ends at the server's cap, with the server's own time-out error."""
     server = grpc.aio.server(interceptors=[RefusalInterceptor("node-7", unary_cap_s=0.2)])
     began_s = time.monotonic()
     error = await call(server, "Fetch", timeout_s=None)
@@ -123,7 +123,7 @@ class TalkingLeader(LeaderServiceServicer):
 
 @pytest.mark.parametrize("goes_away", ["the caller", "the server"])
 async def test_a_stream_that_somebody_leaves_is_no_alarm(goes_away: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A caller that breaks off, or a server that stops, in the middle of a stream is everyday life, no error."""
+    """A caller that disconnects, or a server that stops, in the middle of a stream is normal, not an error."""
     server = build_server(ServerSettings(name="node-7"))
     add_LeaderServiceServicer_to_server(TalkingLeader(), server)
     endpoint = bind(server, Endpoint("127.0.0.1", 0))

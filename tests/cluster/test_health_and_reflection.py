@@ -1,4 +1,4 @@
-"""Every server says whether it serves, and what: health and reflection on every port."""
+"""Every server reports whether it serves, and what: health and reflection on every port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVICES = {
 
 
 def address_of(cluster: LocalCluster, port: str) -> str:
-    """Where this kind of port is."""
+    """The address of this kind of port."""
     if port == "controller":
         return cluster.bootstrap
     found = cluster.address(1)
@@ -46,7 +46,7 @@ def test_every_service_says_that_it_serves(cluster: LocalCluster, port: str) -> 
 
 @pytest.mark.parametrize("port", SERVICES)
 def test_every_server_describes_itself(cluster: LocalCluster, port: str) -> None:
-    """Reflection lists the services, and gives the schema of each of their messages."""
+    """Reflection lists the services, and returns the schema of each of their messages."""
     with grpc.insecure_channel(address_of(cluster, port)) as channel:
         database = ProtoReflectionDescriptorDatabase(channel)
         listed = set(database.get_services())

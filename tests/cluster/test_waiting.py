@@ -1,4 +1,4 @@
-"""Waiting for a cluster, as the other tests do it: what has not started yet is waited for, and not a failure."""
+"""Waiting for a cluster, as in the other tests: a process that has not started yet is waited for, not a failure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ async def _reached(address: str) -> bool:
 
 
 async def test_a_cluster_that_cannot_be_reached_yet_is_asked_again() -> None:
-    """A look that reaches nobody ends no wait; the next one is asked, and its answer counts."""
+    """A failed call does not end the wait; the next one is made, and its answer counts."""
     with socket.socket() as nobody:
-        # Bound and not listening: the port is ours, and refuses whoever calls.
+        # Bound and not listening: the test owns the port, which refuses connections.
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         asked = 0
@@ -34,7 +34,7 @@ async def test_a_cluster_that_cannot_be_reached_yet_is_asked_again() -> None:
 
 
 async def test_a_wait_ends_with_what_was_told_last() -> None:
-    """Where nobody ever answers, the failure names what was waited for, and the address that did not answer."""
+    """Without any answer the failure names what was waited for, and the address that did not answer."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"

@@ -1,6 +1,7 @@
-"""A real browser for tests: Debian's Chromium without a screen, driven by Playwright.
+"""A real browser for tests: Debian's Chromium, headless, driven by Playwright.
 
-Invariant: every wait has a deadline; the browser ends with the test, and its profile goes with the test's directory.
+Invariant: every wait has a deadline; the browser ends with the test, and its profile is removed with the test's
+directory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ UNTIL_S = 20.0
 
 
 class Tab:
-    """One page of the browser. ``console`` is what it wrote to its console, uncaught errors included."""
+    """One page of the browser. ``console`` is its console output, uncaught errors included."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -39,7 +40,7 @@ class Tab:
         await self.page.goto(address)
 
     async def value(self, expression: str) -> Any:
-        """What a JavaScript expression gives."""
+        """The value of a JavaScript expression."""
         return await self.page.evaluate(expression)
 
     async def text(self, selector: str = "main") -> str:
@@ -47,7 +48,7 @@ class Tab:
         return str(await self.value(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     async def until(self, expression: str, what: str, timeout_s: float = UNTIL_S) -> float:
-        """When (monotonic s) an expression was seen to be true.
+        """Returns when (monotonic s) an expression was seen to be true.
 
         Raises:
             AssertionError: it never was, with what the page shows.
@@ -60,7 +61,7 @@ class Tab:
         return time.monotonic()
 
     async def look_like(self, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """The size of the screen and the colour scheme."""
+        """Set the size of the screen and the colour scheme."""
         await self.page.set_viewport_size({"width": width, "height": height})
         await self.page.emulate_media(color_scheme="dark" if dark else "light")
 

@@ -1,4 +1,4 @@
-"""Puts the builders of this folder, and the harness of real processes, where its tests can import them."""
+"""Makes the builders of this folder, and the harness of real processes, importable for its tests."""
 
 from __future__ import annotations
 

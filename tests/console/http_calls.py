@@ -18,7 +18,7 @@ CALL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; header names in lower case."""
+    """An HTTP response; header names in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,7 +34,7 @@ async def ask(
     form: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> Answer:
-    """One request; a form is sent as browsers send it."""
+    """One request; a form is sent like from a browser."""
     return await asyncio.to_thread(_ask, address, path, method, headers or {}, form, body)
 
 

@@ -1,4 +1,4 @@
-"""Starts a console as the process that users start, and stops it.
+"""Starts a console as users start it, as a process, and stops it.
 
 Invariant: every wait has a deadline; a console that a test started ends with the test, and must end cleanly.
 """
@@ -31,7 +31,7 @@ class Console:
     output: Path
 
     async def stop(self) -> float:
-        """SIGTERM; the seconds it took to end.
+        """Send SIGTERM; returns the seconds until it ended.
 
         Raises:
             AssertionError: it did not end with 0.

@@ -1,4 +1,4 @@
-"""The console before a cluster that speaks TLS: it is a client by its certificate, and may do what that one may."""
+"""The console with a cluster over TLS: it is a client with a certificate, and has that certificate's permissions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def _says(address: str, words: str) -> None:
 
 
 async def test_a_client_may_look_and_an_admin_may_create(cluster: LocalCluster) -> None:
-    """With a client's certificate the pages are whole and a creation is refused; with an admin's it is done."""
+    """With a client's certificate the pages are complete and a creation is rejected; with an admin's it succeeds."""
     async with console_here(cluster.bootstrap, allow_changes=True, **cluster.client_tls("client")) as address:
         await _says(address, "Nothing is wrong.")
         token, headers = await fresh_form(address)
@@ -52,6 +52,6 @@ async def test_a_client_may_look_and_an_admin_may_create(cluster: LocalCluster) 
 
 
 async def test_without_a_certificate_nothing_is_known(cluster: LocalCluster) -> None:
-    """A stranger's console says that nobody answers it, instead of an empty and healthy cluster."""
+    """A console with a certificate of another authority shows that nothing answers, not an empty healthy cluster."""
     async with console_here(cluster.bootstrap) as address:
         await _says(address, "Nothing is known yet: no controller has answered")

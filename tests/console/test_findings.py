@@ -1,4 +1,4 @@
-"""What is wrong now: each thing that can be, alone; and nothing where nothing is."""
+"""Findings: each possible one, alone; and none where nothing is wrong."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_healthy_cluster_has_no_findings() -> None:
 
 
 def test_one_replica_of_one_is_healthy() -> None:
-    """A partition that never had more than one replica is at its min ISR for ever, which is not wrong."""
+    """A partition that never had more than one replica is permanently at its min ISR, which is not wrong."""
     assert found(picture(topic_of(partition(0, replicas=(1,), isr=(1,), min_isr=1)))) == {}
 
 
@@ -56,19 +56,19 @@ def test_a_partition_is_judged_by_what_the_controller_committed(
 
 
 def test_leadership_elsewhere_is_only_a_note() -> None:
-    """A leader that is not the preferred one makes nobody unhealthy."""
+    """A leader that is not the preferred one does not make the cluster unhealthy."""
     assert found(picture(topic_of(partition(0, leader=2))))["not-preferred"].tone is Tone.NOTE
 
 
 def test_the_offline_partition_names_who_can_lead_it() -> None:
-    """The remedy names the nodes of ISR and ELR, because no other may be elected."""
+    """The remedy names the nodes of ISR and ELR, because only they may be elected."""
     shown = picture(topic_of(partition(0, isr=(2,), elr=(3,), leader=None)))
 
     assert "node 2, node 3" in found(shown)["offline"].remedy
 
 
 def test_a_fenced_node_is_named() -> None:
-    """A node whose session ended is bad news even where it holds nothing."""
+    """A node whose session ended is a finding even where it holds nothing."""
     shown = picture(topic_of(partition(0)), nodes=(node(1), node(2), node(3), node(4, fenced=True)))
 
     assert list(found(shown)) == ["fenced"]
@@ -76,7 +76,7 @@ def test_a_fenced_node_is_named() -> None:
 
 
 def test_a_node_that_does_not_answer_is_silent_after_two_seconds() -> None:
-    """One slow look is nothing; two seconds of them are told, until the controller fences the node."""
+    """One slow answer is no finding; two seconds of them are, until the controller fences the node."""
     silent = NodeLook(answered_ms=NOW_MS - 3_000, failing_since_ms=NOW_MS - 2_000, failure="deadline")
     slow = NodeLook(answered_ms=NOW_MS - 3_000, failing_since_ms=NOW_MS - 1_999, failure="deadline")
     fenced = (node(1), node(2), node(3, fenced=True))
@@ -87,7 +87,7 @@ def test_a_node_that_does_not_answer_is_silent_after_two_seconds() -> None:
 
 
 def test_a_failed_replica_tells_its_reason() -> None:
-    """What a node says about a replica it gave up stands on the page."""
+    """A node's reason for a failed replica is on the page."""
     look = NodeLook(answered_ms=NOW_MS, held={tp(0): held(5, 5, "failed", "cannot cut below HW 5")})
     shown = picture(topic_of(partition(0, isr=(1, 2), min_isr=1)), looks={3: look})
 
@@ -102,7 +102,7 @@ def test_a_failed_replica_tells_its_reason() -> None:
     ],
 )
 def test_a_silent_controller_is_told_with_the_age_of_what_is_known(controller: ControllerLook) -> None:
-    """What stands on the page is as old as the controller's last word, and the page says how old."""
+    """The page is as old as the controller's last message, and it shows how old."""
     shown = picture(topic_of(partition(0)), controller=controller)
 
     assert list(found(shown)) == ["controller"]
@@ -110,7 +110,7 @@ def test_a_silent_controller_is_told_with_the_age_of_what_is_known(controller: C
 
 
 def test_before_the_first_answer_nothing_is_called_healthy() -> None:
-    """Nobody has answered yet is not the same as nothing is wrong."""
+    """Before the first answer the cluster is not shown as healthy."""
     unknown = Picture(now_ms=NOW_MS, bootstrap="127.0.0.1:1")
 
     assert list(found(unknown)) == ["controller"]
@@ -118,7 +118,7 @@ def test_before_the_first_answer_nothing_is_called_healthy() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    """Bad before warnings before notes, whatever they are about."""
+    """Bad before warnings before notes, for any subject."""
     shown = picture(
         topic_of(partition(0, isr=(1, 2)), partition(1, leader=2), partition(2, isr=(3,), leader=None)),
         nodes=(node(1), node(2), node(3, fenced=True)),
@@ -130,7 +130,7 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_a_measurement_of_another_epoch_does_not_count() -> None:
-    """What a deposed leader measured is not shown as the partition's, while its replacement has not answered."""
+    """A deposed leader's measurements are not shown as the partition's, while its replacement has not answered."""
     looks = {1: NodeLook(answered_ms=NOW_MS, led={tp(0): led({1: 900, 2: 900}, hw=900, epoch=3)})}
     row = partition_rows(picture(topic_of(partition(0)), looks=looks))[0]
 
@@ -138,7 +138,7 @@ def test_a_measurement_of_another_epoch_does_not_count() -> None:
 
 
 def test_a_row_has_what_leader_and_replica_say() -> None:
-    """Lag is the leader's; the HW a replica knows is its own word; the age is that of the leader's answer."""
+    """Lag is the leader's; the HW of a replica is the one it reports; the age is that of the leader's answer."""
     looks = {
         1: NodeLook(answered_ms=NOW_MS - 700, led={tp(0): led({1: 900, 2: 880, 3: None}, hw=880)}),
         2: NodeLook(answered_ms=NOW_MS, held={tp(0): held(885, 870)}),

@@ -1,4 +1,4 @@
-"""The console before a real cluster in a real browser: a follower stands still and turns up; healed, it is gone."""
+"""The console with a real cluster in a real browser: a paused follower is a finding, and a healed one is not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from running_console import Console, console
 
 from strandline.cli.local_cluster import LocalCluster
 
-# How long after the shrink the page may take; the watch brings it, so what is waited for is the browser.
+# How long after the shrink the page may take; the watch delivers it, so the rest is the browser's time.
 SHOWN_WITHIN_S = 2.0
 _PHONE = 390
 
@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest_asyncio.fixture
 async def probe(cluster: LocalCluster) -> AsyncIterator[Probe]:
-    """Questions to the cluster, all of whose processes run."""
+    """A probe of the cluster, all of whose processes run."""
     async with Probe(cluster) as asking:
         await asking.everybody()
         yield asking
@@ -50,7 +50,7 @@ async def probe(cluster: LocalCluster) -> AsyncIterator[Probe]:
 
 @pytest_asyncio.fixture
 async def shown(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[tuple[Console, Tab]]:
-    """A console that allows changes, and an empty page of a browser; neither may have had anything to complain of."""
+    """A console that allows changes, and an empty page of a browser; neither may report an error."""
     async with (
         console(tmp_path, cluster.bootstrap, "--allow-changes", "--report", "/report.html") as running,
         chromium(tmp_path / "profile") as tab,
@@ -73,8 +73,10 @@ async def _shrunk(probe: Probe, topic: str, node_id: int) -> float:
 
 @needs_browser
 async def test_a_follower_that_stands_still_turns_up_and_goes(probe: Probe, shown: tuple[Console, Tab]) -> None:
-    """Within two seconds of the shrink the landing page names partition, replica and node; healed, it says that
-    nothing is wrong; meanwhile the focus of whoever uses the keyboard stays where it is."""
+    """Within two seconds of the shrink the landing page names partition, replica and node.
+
+    After healing it shows that nothing is wrong; meanwhile the keyboard focus stays where it is.
+    """
     running, tab = shown
     await probe.create_topic("a-still", assignment=[1, 2, 3], min_insync_replicas="2")
     await tab.open(f"{running.address}/")
@@ -152,7 +154,7 @@ async def test_it_fits_phones_and_the_dark(probe: Probe, shown: tuple[Console, T
 
 @needs_browser
 async def test_without_scripts_the_state_is_there(cluster: LocalCluster, probe: Probe, tmp_path: Path) -> None:
-    """A browser that runs no script shows the same parts, and says when they were made."""
+    """A browser without scripts shows the same parts, and when they were made."""
     await probe.create_topic("plain")
     async with (
         console(tmp_path, cluster.bootstrap) as running,
@@ -170,7 +172,7 @@ async def test_without_scripts_the_state_is_there(cluster: LocalCluster, probe: 
 
 @needs_browser
 async def test_a_topic_is_created_by_the_form(probe: Probe, shown: tuple[Console, Tab]) -> None:
-    """A refusal is shown with its code, and what was typed stays; corrected, the topic exists and is listed."""
+    """An error is shown with its code, and the input stays; corrected, the topic exists and is listed."""
     running, tab = shown
     await tab.open(f"{running.address}/topics")
     await tab.value("document.querySelector('#new-topic').open = true")
@@ -186,7 +188,7 @@ async def test_a_topic_is_created_by_the_form(probe: Probe, shown: tuple[Console
     assert "INVALID_REPLICATION_FACTOR" in refusal
     assert "what to do" in refusal
     assert await tab.value("document.querySelector('[name=name]').value") == "by-form"
-    # The browser notes that the answer was no; that is what a status is for.
+    # The browser logs the error status of the answer; that is expected.
     assert [line for line in tab.console if "422" not in line] == []
     tab.console.clear()
 
@@ -199,7 +201,7 @@ async def test_a_topic_is_created_by_the_form(probe: Probe, shown: tuple[Console
 async def test_a_controller_that_is_gone_is_told_with_the_age_of_what_is_known(
     cluster: LocalCluster, probe: Probe, tmp_path: Path
 ) -> None:
-    """While the controller stands still the page keeps what it told and says how old that is; then it is well."""
+    """While the controller is paused the page keeps its last state and shows how old that is; then it recovers."""
     await probe.create_topic("old")
     async with console(tmp_path, cluster.bootstrap) as running:
 

@@ -1,4 +1,4 @@
-"""Pages as HTML: everything foreign is escaped, every page is whole without scripts, styles are those of the house."""
+"""Pages as HTML: all foreign text is escaped, every page is complete without scripts, styles are the project's."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Tags(HTMLParser):
 
 
 def _evil_cluster() -> Picture:
-    """Everything that may be named by strangers is named by one who means ill."""
+    """Every name that a user can choose is a malicious one."""
     look = NodeLook(
         answered_ms=NOW_MS - 9_000, failing_since_ms=NOW_MS - 9_000, failure=_EVIL,
         led={tp(0, _EVIL): led({1: 9, 2: 5}, hw=5)},
@@ -88,7 +88,7 @@ async def test_names_and_sentences_of_others_are_escaped(path: str) -> None:
 
 
 async def test_the_page_of_an_evil_topic_shows_its_name() -> None:
-    """Escaped is not left out: people see the name as it is."""
+    """Escaping does not remove anything: users see the name unchanged."""
     html = _html(_evil_cluster(), f"/partitions/{_EVIL}/0")
 
     assert "&lt;img src=x onerror=alert(1)&gt;" in html
@@ -97,7 +97,7 @@ async def test_the_page_of_an_evil_topic_shows_its_name() -> None:
 @pytest.mark.parametrize("path", _PATHS)
 @pytest.mark.parametrize("known", [True, False], ids=["known", "nothing known"])
 async def test_every_page_is_whole(path: str, known: bool) -> None:
-    """Elements are closed, ids are unique, nothing is styled or scripted in place (the policy would refuse it)."""
+    """Elements are closed, ids are unique, nothing is styled or scripted inline (the policy would block it)."""
     looks = {1: NodeLook(answered_ms=NOW_MS, led={tp(0): led({1: 900, 2: 880, 3: None}, hw=880)})}
     shown = picture(topic_of(partition(0, isr=(1, 2)), partition(1, isr=(), leader=None)), looks=looks)
     tags = _Tags(_html(shown if known else Picture(now_ms=NOW_MS), path, report="/report.html"))
@@ -129,7 +129,7 @@ async def test_the_form_is_there_only_where_changes_are_allowed() -> None:
 
 
 async def test_a_form_is_never_replaced_while_somebody_types() -> None:
-    """What can be typed into is no live part."""
+    """No live part contains an input field, so that a form is never replaced while a user types."""
     page = _page(picture(topic_of(partition(0))), "/topics", allow_changes=True)
 
     assert all("<form" not in write_part(page, part) for part in page.parts if part.live)
@@ -147,7 +147,7 @@ def test_the_house_has_one_palette() -> None:
 
 
 def test_the_script_is_small_and_asks_only_its_own_server() -> None:
-    """One file, no library, no address of anybody else."""
+    """The script is one file without a library and without an external address."""
     script = (_CONSOLE / "static" / "console.js").read_text()
 
     assert len(script.splitlines()) < 150

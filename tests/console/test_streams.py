@@ -1,4 +1,4 @@
-"""Streams to browsers: what changed and nothing else, the newest state to the slow, and an end for everybody."""
+"""Streams to browsers: only changes, the newest state for slow ones, and an end for all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEADLINE_S = 10.0
 
 
 class Browser:
-    """One browser: takes an answer only while it reads, and leaves when told."""
+    """One browser: accepts data only while it reads, and leaves on request."""
 
     def __init__(self) -> None:
         self.reads = asyncio.Event()
@@ -28,12 +28,12 @@ class Browser:
         self.offered = asyncio.Event()
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """Nothing, until it leaves."""
+        """Blocks until it leaves."""
         await self.leaves.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Take a piece, when it reads."""
+        """Accept a piece, when it reads."""
         self.offered.set()
         await self.reads.wait()
         for line in message.get("body", b"").decode().splitlines():
@@ -41,13 +41,13 @@ class Browser:
                 self.taken.put_nowait(json.loads(line.removeprefix("data: ")))
 
     async def event(self) -> dict[str, Any]:
-        """The next event it took."""
+        """The next event it received."""
         return await asyncio.wait_for(self.taken.get(), DEADLINE_S)
 
 
 @pytest.fixture(autouse=True)
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part's HTML is what the page's values say of it."""
+    """A part's HTML depends only on the page's values for it."""
     monkeypatch.setattr(streams_module, "write_part", lambda page, part: page.values[part.name])
 
 
@@ -60,7 +60,7 @@ def _page(version: int) -> Page:
 
 
 async def test_only_what_changed_is_told() -> None:
-    """First every live part, then those that differ; what is not live never."""
+    """First every live part, then those that differ; parts that are not live never."""
     pulse, browser = Pulse(0), Browser()
     beat = asyncio.create_task(pulse.run())
     serving = asyncio.create_task(Streams(pulse, 1).serve(_page, browser.receive, browser.send))
@@ -76,7 +76,7 @@ async def test_only_what_changed_is_told() -> None:
 
 
 async def test_a_slow_browser_gets_the_newest_state() -> None:
-    """While it does not read, a hundred versions pass; of them it gets the one it was offered, then the last."""
+    """While it does not read, a hundred versions pass; it gets only the one it was offered, then the last."""
     pulse, browser = Pulse(0), Browser()
     made: list[int] = []
 
@@ -107,7 +107,7 @@ async def test_a_slow_browser_gets_the_newest_state() -> None:
 
 
 async def test_one_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A browser that takes nothing for the deadline of a send loses its stream, and its place is free again."""
+    """A browser that reads nothing for the deadline of a send loses its stream, and its slot is free again."""
     monkeypatch.setattr(streams_module, "SEND_DEADLINE_S", 0.05)
     pulse, browser = Pulse(0), Browser()
     streams = Streams(pulse, 1)
@@ -119,7 +119,7 @@ async def test_one_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_places_are_bounded_and_a_stop_ends_all() -> None:
-    """The one too many is refused at once; a stop ends those that are open, and nobody is let in after it."""
+    """The one too many is rejected at once; a stop ends the open ones, and no new one is accepted after it."""
     pulse, streams = Pulse(0), Streams(Pulse(0), 2)
     browsers = [Browser(), Browser(), Browser()]
     serving = [asyncio.create_task(streams.serve(_page, each.receive, each.send)) for each in browsers[:2]]

@@ -23,7 +23,7 @@ def _names(**query: str) -> list[str]:
 
 
 def test_the_worst_comes_first() -> None:
-    """Offline, under min ISR, at min ISR, then what is merely not led by the preferred one, then the healthy."""
+    """Offline, under min ISR, at min ISR, then those only without their preferred leader, then the healthy ones."""
     assert _names() == ["tides-3", "tides-2", "tides-1", "logs-0", "tides-0"]
 
 
@@ -49,12 +49,12 @@ def test_filters_and_orders(query: dict[str, str], names: list[str]) -> None:
 
 @pytest.mark.parametrize("query", [{"page": "-1"}, {"page": "9" * 40}, {"show": "x"}, {"sort": "'"}, {"node": "٣"}])
 def test_a_query_without_sense_shows_everything(query: dict[str, str]) -> None:
-    """Whatever stands in the address, a page comes."""
+    """A page is returned for any query in the address."""
     assert len(_names(**query)) == 5
 
 
 def test_a_page_is_bounded() -> None:
-    """Five thousand partitions are a hundred pages, and the page behind the last is the last."""
+    """Five thousand partitions are a hundred pages, and the page after the last is the last."""
     rows = partition_rows(picture(topic_of(*(partition(index) for index in range(5_000)))))
     page = table_page(rows, Query(page=1_000_000, sort="name"))
 
@@ -63,7 +63,7 @@ def test_a_page_is_bounded() -> None:
 
 
 def test_an_address_keeps_what_was_asked() -> None:
-    """Going to another page changes the page alone, and defaults are not written."""
+    """A link to another page changes only the page, and defaults are left out."""
     query = read_query({"q": "a&b", "show": "offline", "page": "2"})
 
     assert query.url(page=3) == "/partitions?q=a%26b&show=offline&page=3"

@@ -1,4 +1,4 @@
-"""Transitions: what changed between two states of the controller, with what was seen beside it."""
+"""Transitions: differences between two states of the controller, with the measurements of that time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_shrink_tells_what_was_seen_of_who_left() -> None:
 
 
 def test_a_new_leader_is_told_with_its_epoch() -> None:
-    """A leader change and the shrink of the same state are two transitions; the old leader is told as such."""
+    """A leader change and the shrink of the same state are two transitions; the old leader is named as such."""
     after = image(topic_of(partition(0, leader=2, leader_epoch=5, isr=(2, 3), partition_epoch=8)))
     found = _found(picture(topic_of(partition(0))), after)
 
@@ -41,7 +41,7 @@ def test_a_new_leader_is_told_with_its_epoch() -> None:
 
 
 def test_states_that_were_skipped_are_told_as_not_seen() -> None:
-    """After a gap in the watch the number of missed states is known by the partition epoch."""
+    """After a gap in the watch the number of missed states is known from the partition epoch."""
     after = image(topic_of(partition(0, isr=(1, 2), partition_epoch=11)))
 
     assert "3 states in between were not seen" in _found(picture(topic_of(partition(0))), after)[0].sentence
@@ -63,12 +63,12 @@ def test_nodes_and_topics_come_and_go() -> None:
 
 
 def test_the_first_state_is_no_change() -> None:
-    """A console that starts does not report the whole cluster as news."""
+    """A console that starts does not report the whole cluster as new."""
     assert _found(Picture(now_ms=NOW_MS), image(topic_of(partition(0)))) == []
 
 
 def test_memory_is_bounded_and_the_newest_stay() -> None:
-    """Beyond the bound the oldest transitions are forgotten; the newest come first."""
+    """Beyond the bound the oldest transitions are dropped; the newest come first."""
     kept = Transitions(3)
     kept.add(Transition(at_wall_ms=at, kind="leader", sentence=str(at), tp=tp(at % 2)) for at in range(10))
 
@@ -77,7 +77,7 @@ def test_memory_is_bounded_and_the_newest_stay() -> None:
 
 
 def test_lanes_are_kept_for_a_bounded_number_of_partitions() -> None:
-    """Whoever is in trouble or was looked at is kept; healthy partitions give way, and samples are bounded."""
+    """Partitions with a finding or a recent viewer are kept; healthy ones are dropped, and samples are bounded."""
     courses = Courses(most_partitions=2, most_samples=3)
     rows = partition_rows(picture(topic_of(partition(0), partition(1), partition(2), partition(3, isr=(1, 2)))))
     for at_ms in range(10):

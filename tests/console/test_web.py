@@ -1,4 +1,4 @@
-"""The console as a process without any cluster: what it serves, what it refuses, and how it ends."""
+"""The console as a process without any cluster: what it serves, what it rejects, and how it ends."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from strandline.runtime.settings import SettingsWrong, load_settings
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """An address at which nobody answers, and nobody else will while the test runs."""
+    """An address without a server, which no other process takes while the test runs."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 async def test_pages_are_served_before_any_controller_answers(nowhere: str) -> None:
-    """Each page comes, says that nothing is known and where was asked, guarded by a policy without exceptions."""
+    """Each page is served, shows that nothing is known and which address was used, with a policy without exceptions."""
     async with console_here(nowhere) as address:
         for path in ("/", "/partitions", "/nodes", "/topics"):
             page = await ask(address, path)
@@ -47,7 +47,7 @@ async def test_pages_are_served_before_any_controller_answers(nowhere: str) -> N
 
 
 async def test_a_name_that_is_not_ours_is_not_answered(nowhere: str) -> None:
-    """A stranger's name that was rebound to this address reaches nothing, by no method."""
+    """A foreign host name that was rebound to this address reaches nothing, by no method."""
     async with console_here(nowhere, allow_changes=True) as address:
         headers = {"Host": "stranger.example:80", "Origin": "http://stranger.example:80"}
 
@@ -56,7 +56,7 @@ async def test_a_name_that_is_not_ours_is_not_answered(nowhere: str) -> None:
 
 
 async def test_nothing_is_changed_without_leave(nowhere: str) -> None:
-    """Without --allow-changes a form is refused, and no page sets a cookie."""
+    """Without --allow-changes a form is rejected, and no page sets a cookie."""
     async with console_here(nowhere) as address:
         refused = await create(address, {"Origin": address})
 
@@ -65,7 +65,7 @@ async def test_nothing_is_changed_without_leave(nowhere: str) -> None:
 
 
 async def test_a_form_of_strangers_is_refused(nowhere: str) -> None:
-    """Another origin, no origin, another encoding, too large a body, a token of nobody: nothing is asked for."""
+    """Another origin, no origin, another encoding, too large a body, an unknown token: no request is sent."""
     async with console_here(nowhere, allow_changes=True) as address:
         token, headers = await fresh_form(address)
         foreign = [
@@ -86,8 +86,10 @@ async def test_a_form_of_strangers_is_refused(nowhere: str) -> None:
 
 
 async def test_a_form_is_asked_once_and_its_trouble_is_shown(nowhere: str) -> None:
-    """With token and origin right: what is no number is told with field and remedy; so is a controller that is gone.
-    What was typed stays typed."""
+    """With valid token and origin: an invalid number is reported with field and remedy; so is a missing controller.
+
+    The input stays in the form.
+    """
     async with console_here(nowhere, allow_changes=True) as address:
         token, headers = await fresh_form(address)
         answer = await create(address, headers, token=token, partitions="three<")
@@ -103,7 +105,7 @@ async def test_a_form_is_asked_once_and_its_trouble_is_shown(nowhere: str) -> No
 
 
 async def test_streams_are_bounded_and_end_with_the_console(tmp_path: Path, nowhere: str) -> None:
-    """One page too many is refused; streams that nobody reads neither hold up the others nor the stop."""
+    """One page too many is rejected; streams that are not read block neither the others nor the stop."""
     flags = ("--max-browsers", "3", "--look-interval-ms", "100")
     async with console(tmp_path, nowhere, *flags) as running, AsyncExitStack() as streams:
         opened = [await streams.enter_async_context(stream(running.address, "/live/")) for _ in range(3)]
@@ -130,14 +132,14 @@ def _ended(*flags: str) -> tuple[int, str]:
 
 @pytest.fixture
 def key(tmp_path: Path) -> str:
-    """A file of keys that holds none."""
+    """A file of keys without a key."""
     path = tmp_path / "key.pem"
     path.write_text("no key")
     return str(path)
 
 
 async def test_a_start_that_cannot_be_ends_with_one_line(key: str) -> None:
-    """A taken port, keys that are none: each its exit code and one sentence that names what to change."""
+    """A port in use, invalid keys: each has its exit code and one sentence that names what to change."""
     free = ("--bootstrap", "127.0.0.1:1", "--bind", "127.0.0.1:0")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -166,7 +168,7 @@ async def test_a_start_that_cannot_be_ends_with_one_line(key: str) -> None:
     ],
 )
 def test_settings_that_open_the_console_by_accident_are_refused(given: dict[str, str], said: str) -> None:
-    """Beyond loopback somebody must say how browsers are protected."""
+    """Beyond loopback the start needs an option for how browsers are protected."""
     with pytest.raises(SettingsWrong, match=said):
         load_settings(ConsoleSettings, flags={"bootstrap": "127.0.0.1:1", **given}, variables={})
 
@@ -181,7 +183,7 @@ def test_settings_that_open_the_console_by_accident_are_refused(given: dict[str,
     ],
 )
 def test_settings_that_are_meant_are_taken(given: dict[str, str]) -> None:
-    """Loopback as it is; elsewhere TLS, or a word of its own."""
+    """Loopback needs nothing; elsewhere TLS, or an explicit option."""
     load_settings(ConsoleSettings, flags={"bootstrap": "127.0.0.1:1", **given}, variables={})
 
 

@@ -1,4 +1,4 @@
-"""A cluster told by hand: three nodes, and partitions in whatever state a test wants."""
+"""A hand-made cluster state: three nodes, and partitions in any state that a test wants."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def topic_of(*partitions: PartitionImage, name: str = "tides", configs: Mapping[
 def image(
     *topics: TopicImage, nodes: Sequence[NodeImage] = (node(1), node(2), node(3)), offset: int = 1
 ) -> MetadataImage:
-    """What the controller tells."""
+    """The metadata that the controller sends."""
     return MetadataImage(
         cluster_id="cluster", controller_epoch=2, metadata_offset=offset, is_snapshot=True, rules=Rules(),
         nodes=tuple(nodes), topics=topics,
@@ -75,7 +75,7 @@ def led(leos: Mapping[int, int | None], *, hw: int, epoch: int = 4, log_start: i
 
 
 def held(leo: int, hw: int, state: str = "fetching", reason: str = "") -> HeldReplica:
-    """A replica's own word."""
+    """A replica's own report."""
     return HeldReplica(Offset(leo), Offset(hw), state, reason)
 
 

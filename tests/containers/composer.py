@@ -1,6 +1,6 @@
-"""Finds a compose that understands deploy/compose/compose.yaml, and runs it under a project name of its own.
+"""Finds a compose that supports deploy/compose/compose.yaml, and runs it under a project name of its own.
 
-Invariant: what was started under a name is removed with its volumes, also after a failure.
+Invariant: everything started under a name is removed with its volumes, also after a failure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Composed:
     variables: Mapping[str, str]
 
     def run(self, *words: str) -> str:
-        """A command of compose, which must end well; what it printed."""
+        """A command of compose, which must succeed; returns its output."""
         done = subprocess.run(
             [*self.words, *words],
             env={**os.environ, **self.variables},
@@ -43,7 +43,7 @@ class Composed:
 
 @contextmanager
 def composed(project: str, variables: Mapping[str, str]) -> Iterator[Composed]:
-    """A project for the length of a block; nothing is started yet.
+    """A project for the length of a block; nothing is started.
 
     Raises:
         NoEngine: there is no compose.
@@ -58,10 +58,10 @@ def composed(project: str, variables: Mapping[str, str]) -> Iterator[Composed]:
 
 
 def composer() -> tuple[str, ...]:
-    """The plugin where it is there, else docker-compose, which root installs on Debian.
+    """The plugin if it exists, else docker-compose, which root installs on Debian.
 
     Raises:
-        NoEngine: neither is there.
+        NoEngine: neither exists.
     """
     plugin = ["docker", "compose", "version"]
     if shutil.which("docker") and subprocess.run(plugin, check=False, capture_output=True, timeout=30).returncode == 0:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# The helper of testcontainers that cleans up after it comes from a registry; the fixtures here clean up themselves.
+# The clean-up helper of testcontainers comes from a registry; the fixtures here clean up themselves.
 os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
 _HERE = str(Path(__file__).resolve().parent)
@@ -30,7 +30,7 @@ _PREPARED = pytest.StashKey["Prepared"]()
 
 
 class Prepared:
-    """An engine and the images, made beside the tests that come first: both wait for downloads and disks."""
+    """An engine and the images, prepared beside the tests that come first: both wait for downloads and disks."""
 
     def __init__(self) -> None:
         self._running = some_engine()
@@ -63,7 +63,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what was begun, whether or not a test came to use it."""
+    """End what was begun, even if no test came to use it."""
     prepared = session.config.stash.get(_PREPARED, None)
     if prepared is not None:
         prepared.close()
@@ -71,7 +71,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def prepared(request: pytest.FixtureRequest) -> Prepared:
-    """What runs since the collection; a machine without an engine skips with the reason."""
+    """The preparation since the collection; a machine without an engine skips with the reason."""
     made: Prepared = request.config.stash[_PREPARED]
     try:
         made.engine.result()
@@ -82,7 +82,7 @@ def prepared(request: pytest.FixtureRequest) -> Prepared:
 
 @pytest.fixture(scope="session")
 def engine(prepared: Prepared) -> None:
-    """A container engine that answers."""
+    """A container engine that responds."""
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
-"""One case: a load of its own on the common cluster, what happens to the cluster meanwhile, and the verdict.
+"""One case: a load of its own on the common cluster, a fault of the cluster meanwhile, and the verdict.
 
-Invariant: every case ends with the same questions, answered from what clients saw and what lies on the disks: is
-the history one of a correct log, and are the copies equal to the last byte.
+Invariant: every case ends with the same checks, based on what clients saw and on the files: whether the history is one
+of a correct log, and whether the copies are equal to the last byte.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A load that runs, and what can be asked meanwhile."""
+    """A running load, and the queries that are possible meanwhile."""
 
     cluster: ContainerCluster
     probe: Probe
@@ -43,22 +43,22 @@ class Case:
     topic_ids: dict[str, str]
 
     async def do(self, deed: Callable[..., _Result], *words: Any) -> _Result:
-        """Something that the engine takes its time for, while the load goes on."""
+        """Run a slow call of the engine in a thread, while the load continues."""
         return await asyncio.to_thread(deed, *words)
 
     def leaders(self, partitions: Any) -> dict[int, int]:
-        """Who leads, by partition."""
+        """The current leaders, by partition."""
         return {each.partition_index: each.leader_id for each in partitions}
 
     def events(self, kind: str, topic: str | None = None) -> list[dict[str, Any]]:
-        """The state events of one kind of one topic, from every process, as the data directories have them."""
+        """The state events of one type of one topic, from every process, read from the data directories."""
         topic_id = self.topic_ids[topic or self.load.strict]
         directories = [self.cluster.directory_of(0), *(self.cluster.directory_of(node) for node in NODES)]
         found = (row for directory in directories for row in rows(directory))
         return [row for row in found if row["event_type"] == kind and row.get("topic_id") == topic_id]
 
     async def until_event(self, kind: str, count: int, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """Waits until so many events of a kind are written that fulfil a condition, and returns them."""
+        """Waits until this many events of a type that fulfil a condition are written, and returns them."""
 
         async def look() -> list[dict[str, Any]]:
             found = [row for row in self.events(kind) if holds(row)]
@@ -67,7 +67,7 @@ class Case:
         return await until(look, f"{count} events {kind}")
 
     async def settle(self) -> int:
-        """Ends the load, judges everything; how many records the topics hold."""
+        """Ends the load, checks everything; returns how many records the topics hold."""
         for topic in self.load.topics:
             await self.probe.in_sync(topic)
         await self.load.acked(5)
@@ -103,14 +103,14 @@ async def serving(cluster: ContainerCluster) -> None:
     """Waits until a cluster that was started serves.
 
     Raises:
-        AssertionError: it did not in time, or a container has ended; its last words are in the message.
+        AssertionError: it did not in time, or a container has ended; its last lines are in the message.
     """
     async with Probe(cluster) as probe:  # type: ignore[arg-type]
         await everybody(probe, cluster.epitaphs)
 
 
 async def everybody(probe: Probe, epitaphs: Callable[[], list[str]] = list) -> None:
-    """Waits until every node is registered and unfenced, and for nothing if ``epitaphs`` tells of a death."""
+    """Waits until every node is registered and unfenced, unless ``epitaphs`` reports a dead container."""
 
     async def look() -> bool:
         dead = await asyncio.to_thread(epitaphs)
@@ -133,7 +133,7 @@ async def _delete(cluster: ContainerCluster, topics: list[str]) -> None:
 
 
 async def timed(work: Awaitable[_Result]) -> tuple[float, _Result]:
-    """How long something took, in seconds, and its result."""
+    """The duration of a call, in seconds, and its result."""
     began_s = time.monotonic()
     result = await work
     return time.monotonic() - began_s, result

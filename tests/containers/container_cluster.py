@@ -1,11 +1,11 @@
-"""A controller and three data nodes as containers of our own image, as a cluster would run them: no root, no
-writable root file system, no capability, settings from variables.
+"""A controller and three data nodes as containers of the project's image, with the restrictions of a real cluster.
 
-Every container is on two networks: `clients`, whose ports are published on loopback and which is never cut, and
-`replication`, on which nodes and controller meet and which is cut in tests.
+They have no root, no writable root file system, no capability, and settings from variables. Every container is on two
+networks: `clients`, whose ports are published on loopback and which is never cut, and `replication`, which connects
+nodes and controller and which is cut in tests.
 
-Invariant: it answers the same questions as `LocalCluster` and the cluster of tests/chaos, so that their `Probe` and
-`Load` work with it; whatever it made is gone after `remove`, also when starting failed half way.
+Invariant: it has the same interface as `LocalCluster` and the cluster of tests/chaos, so that their `Probe` and `Load`
+work with it; everything it created is gone after `remove`, also when starting failed half way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STOP_S = 30
 CONTROLLER_SETTINGS = {
     "session_timeout_ms": "3000",
     "heartbeat_interval_ms": "500",
-    # Who leads changes only by what a test does.
+    # Leaders change only by what a test does.
     "auto_leader_rebalance_enable": "false",
 }
 NODE_SETTINGS = {
@@ -51,7 +51,7 @@ NODE_SETTINGS = {
     # A test machine's disk may be fuller than a server's.
     "low_space_bytes": "0",
 }
-# Files end soon, because a process that is killed takes its open file with it.
+# Files end soon, because a process that is killed loses its open file.
 _COMMON = {"export_dir": _EXPORT, "export_roll_s": "1", "health_bind": f"0.0.0.0:{_HEALTH}"}
 
 
@@ -59,13 +59,13 @@ class Here:
     """Where the clients of `Load` run: on this machine, in no namespace."""
 
     def inside(self, name: str) -> list[str]:
-        """Words before a command."""
+        """The words before a command."""
         return []
 
 
 @dataclass(slots=True)
 class ContainerCluster:
-    """What runs in ``directory``: controller/, node-1/ ... as data directories, export/, and logs/ at the end."""
+    """The containers of ``directory``: controller/, node-1/ ... as data directories, export/, and logs/ at the end."""
 
     image: str
     directory: Path
@@ -93,23 +93,23 @@ class ContainerCluster:
         return {node_id: SimpleNamespace(directory=self.directory_of(node_id)) for node_id in NODES}
 
     def address(self, node_id: int) -> Address | None:
-        """Where clients find a node."""
+        """A node's address for clients."""
         return Address(pid=0, client=f"127.0.0.1:{self._ports[node_id]}", node_id=node_id)
 
     def directory_of(self, node_id: int) -> Path:
-        """The data directory of a node, 0 for the controller, as this machine sees it."""
+        """The data directory of a node, 0 for the controller, on this machine."""
         return self.directory / name_of(node_id)
 
     @property
     def export(self) -> Path:
-        """Where all of them export their state events to."""
+        """The directory to which all of them export their state events."""
         return self.directory / "export"
 
     def start(self) -> None:
-        """Makes the networks and starts all containers; does not wait until they serve."""
+        """Creates the networks and starts all containers; does not wait until they serve."""
         for folder in (self.export, *map(self.directory_of, (CONTROLLER, *NODES))):
             folder.mkdir(parents=True)
-            # The user inside is another one than ours.
+            # The user inside differs from the user of the test.
             folder.chmod(0o777)
         self._ports = dict(zip((CONTROLLER, *NODES), free_ports(1 + len(NODES)), strict=True))
         for network in (self._clients, self._replication):
@@ -125,7 +125,7 @@ class ContainerCluster:
         return self._containers[node_id].get_wrapped_container()
 
     def impostor(self, node_id: int, holder: str) -> DockerContainer:
-        """A container that would be a node, with an empty directory and the certificate of another holder."""
+        """A container of a false node, with an empty directory and the certificate of another holder."""
         folder = self.directory / f"{name_of(node_id)}-with-{holder}"
         folder.mkdir()
         folder.chmod(0o777)
@@ -147,7 +147,7 @@ class ContainerCluster:
         made.with_volume_mapping(self.export, _EXPORT, "rw")
         if self.certificates:
             made.with_volume_mapping(self.certificates / (holder or name_of(node_id)), _TLS, "ro")
-        # On loopback alone, and always the same, so that what clients were told stays true after a restart.
+        # On loopback only, and always the same, so that clients' addresses stay valid after a restart.
         made.ports[f"{_CLIENTS}/tcp"] = ("127.0.0.1", self._ports[node_id])  # type: ignore[assignment]
         return made
 
@@ -168,7 +168,7 @@ class ContainerCluster:
         return settings | dict(self.node_settings)
 
     def client_tls(self, holder: str = "admin") -> dict[str, str]:
-        """The files of one holder, as this machine sees them; empty without TLS."""
+        """The files of one holder, on this machine; empty without TLS."""
         return self._files(str(self.certificates / holder)) if self.certificates else dict.fromkeys(self._files(""), "")
 
     @staticmethod
@@ -180,7 +180,7 @@ class ContainerCluster:
         self.connect(node_id)
 
     def remove(self) -> None:
-        """Ends and removes everything, and leaves what the containers wrote in logs/."""
+        """Ends and removes everything, and leaves the containers' output in logs/."""
         logs = self.directory / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         for node_id, container in self._containers.items():
@@ -202,7 +202,7 @@ class ContainerCluster:
         self.container(node_id).kill()
 
     def stop(self, node_id: int) -> int:
-        """SIGTERM, as the image says, and the exit code."""
+        """Sends SIGTERM, which the image names as stop signal; returns the exit code."""
         self.container(node_id).stop(timeout=_STOP_S)
         return int(self.container(node_id).wait(timeout=_STOP_S)["StatusCode"])
 
@@ -212,35 +212,35 @@ class ContainerCluster:
         self.container(node_id).start()
 
     def pause(self, node_id: int) -> None:
-        """Lets every process of a container stand still; its connections stay open."""
+        """Pauses every process of a container; its connections stay open."""
         self.container(node_id).pause()
         self._paused.add(node_id)
 
     def resume(self, node_id: int) -> None:
-        """Lets a paused container go on."""
+        """Resumes a paused container."""
         self.container(node_id).unpause()
         self._paused.discard(node_id)
 
     def connect(self, node_id: int) -> None:
-        """Puts a container onto the network of the nodes."""
+        """Connects a container to the network of the nodes."""
         self._replication.connect(str(self.container(node_id).id), [f"{name_of(node_id)}.replication"])
 
     def disconnect(self, node_id: int) -> None:
-        """Takes a container off the network of the nodes; clients still reach it."""
+        """Disconnects a container from the network of the nodes; clients still reach it."""
         self._replication._unwrap_network.disconnect(self.container(node_id))
 
     def cut(self, one: int, other: int) -> None:
-        """Loses what two containers send each other; each goes on to reach everybody else."""
+        """Drops all packets between two containers; each still reaches all others."""
         self._cut.add((one, other))
         links.cut(self.image, self.container(one), self.container(other), self._replication.name)
 
     def mend(self, one: int, other: int) -> None:
-        """Takes a cut back."""
+        """Undoes a cut."""
         links.mend(self.image, self.container(one), self.container(other), self._replication.name)
         self._cut.discard((one, other))
 
     def heal(self) -> None:
-        """Takes back whatever is in force, and starts what does not run."""
+        """Undoes every active fault, and starts the stopped containers."""
         for node_id in list(self._paused):
             self.resume(node_id)
         for pair in list(self._cut):
@@ -252,11 +252,11 @@ class ContainerCluster:
                 self.connect(node_id)
 
     def said(self, node_id: int) -> str:
-        """Everything a container has written."""
+        """All output of a container."""
         return str(self.container(node_id).logs().decode(errors="replace"))
 
     def epitaphs(self) -> list[str]:
-        """The last words of containers that do not run."""
+        """The last lines of containers that do not run."""
         return [
             f"{name_of(node_id)} has ended: {' | '.join(self.said(node_id).strip().splitlines()[-3:])}"
             for node_id in self._containers
@@ -280,7 +280,7 @@ def name_of(node_id: int) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
+    """Ports of loopback that are free now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

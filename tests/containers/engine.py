@@ -1,7 +1,7 @@
-"""Where the container engine of these tests comes from: the one that answers, or one that we start.
+"""The container engine of these tests: an existing one that responds, or one that is started here.
 
-Invariant: what was started here is stopped here; an engine that was there before is left as it was. A machine that
-can have none says why in one sentence.
+Invariant: an engine that was started here is stopped here; an existing one is left as it was. A machine that can have
+none reports why in one sentence.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LOOK_S, _ASK_S = 0.2, 20
 
 
 class NoEngine(Exception):
-    """No engine can be had on this machine; the sentence says why."""
+    """No engine is available on this machine; the sentence says why."""
 
 
 @contextmanager
 def engine() -> Iterator[None]:
-    """An engine that answers, for as long as the block lasts.
+    """An engine that responds, for the duration of the block.
 
     Raises:
         NoEngine: there is none, and none can be started.
@@ -48,10 +48,10 @@ def engine() -> Iterator[None]:
 
 
 def silence() -> str:
-    """Why no engine answers; empty if one does."""
+    """Why no engine responds; empty if one does."""
     if not shutil.which("docker"):
         return "docker is not installed"
-    # Not by the library: it leaves sockets open where nobody answers.
+    # Not by the library: it leaves sockets open where nothing answers.
     asked = ["docker", "version", "--format", "{{.Server.Version}}"]
     try:
         done = subprocess.run(asked, check=False, capture_output=True, text=True, timeout=_ASK_S)
@@ -81,9 +81,9 @@ def _install() -> None:
 
 
 def _own_engine() -> Iterator[None]:
-    """Starts dockerd with everything of its own, and stops it."""
+    """Starts dockerd with its own directories, and stops it."""
     DATA.mkdir(parents=True, exist_ok=True)
-    # A socket's path has at most 107 bytes; a checkout may lie deep.
+    # A socket's path has at most 107 bytes; a checkout may have a long path.
     run = Path(tempfile.mkdtemp(prefix="strandline-docker-"))
     socket = f"unix://{run}/docker.sock"
     command = ["dockerd", "--host", socket, "--data-root", str(DATA / "root"), "--exec-root", str(run / "exec")]

@@ -1,6 +1,6 @@
-"""Builds the project's own images for the tests, by the script that people use.
+"""Builds the project's own images for the tests, with the same script that users run.
 
-Invariant: an image that was built from the same inputs is not built again; the script knows.
+Invariant: an image that was built from the same inputs is not built again; the script detects that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def built(target: str) -> str:
 
 
 def _origins(target: str) -> dict[str, str]:
-    """What to start from: what the machine can make from its own package mirror, else what can be pulled."""
+    """The base images: what the machine can make from its own package mirror, else what can be pulled."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return {}
     script = [str(ROOT / "deploy" / "images" / "base"), *(["java"] if target == "analytics" else [])]

@@ -1,7 +1,7 @@
-"""Cuts the link between two containers of one network, while both go on to reach everybody else.
+"""Cuts the link between two containers of one network, while both still reach all others.
 
-Each of the two is told a hardware address for the other that nobody has, so that whatever it sends there is lost
-without a word, as by a broken switch. That needs a capability that the services do not have, and must not have: a
+Each of the two gets a hardware address for the other that does not exist, so that whatever it sends there is lost
+without an error, like with a broken switch. That needs a capability that the services do not have, and must not have: a
 container of the same image joins the network namespace with it for a moment.
 
 Invariant: `mend` removes exactly what `cut` made; both may be repeated.
@@ -31,12 +31,12 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
 
 
 def cut(image: str, one: Container, other: Container, network: str) -> None:
-    """Loses every packet between two containers on a network, both ways."""
+    """Drops every packet between two containers on a network, both ways."""
     _both("cut", image, one, other, network)
 
 
 def mend(image: str, one: Container, other: Container, network: str) -> None:
-    """Takes a cut back."""
+    """Undoes a cut."""
     _both("mend", image, one, other, network)
 
 
@@ -58,7 +58,7 @@ def _both(verb: str, image: str, one: Container, other: Container, network: str)
 
 
 def _run(client: docker.DockerClient, image: str, words: list[str], inside: Container) -> None:
-    """Runs the script in the network namespace of a container, and removes what ran it, its volume included."""
+    """Runs the script in the network namespace of a container, and removes the helper container with its volume."""
     helper = client.containers.create(
         image,
         ["-c", _SCRIPT, *words],

@@ -1,7 +1,7 @@
-"""Cases 2 and 3 as they are played: what was done to the cluster, by which clock, and what has to follow from it.
+"""Cases 2 and 3 as they are played: what was done to the cluster, by which clock, and what must follow from it.
 
-Invariant: what is expected is told by what the test did and by who led at that moment, never by the events that are
-held against it.
+Invariant: the expected values come from what the test did and from the leaders at that time, never from the events that
+are checked against them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Removal = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """One case: its topic, and what has to be found in its events."""
+    """One case: its topic, and what must be found in its events."""
 
     topic: str
     topic_id: str
@@ -50,7 +50,7 @@ async def killed_leader(cluster: ContainerCluster, directory: Path) -> Played:
         before = (await run.probe.topic(run.load.strict)).partitions
         leader = run.leaders(before)[0]
         followers = [node for node in NODES if node != leader]
-        # Together and without delay: a follower that stood still for a session's length would be the one to fall.
+        # Together and without delay: a follower paused for a session's length would be fenced instead.
         await asyncio.gather(*(run.do(cluster.pause, node) for node in followers))
         await _ahead(run, leader)
         killed_s = time.monotonic()
@@ -82,13 +82,13 @@ async def _ahead(run: Case, leader: int) -> None:
 
 
 async def lagging_follower(cluster: ContainerCluster, directory: Path) -> Played:
-    """Case 3: a follower is cut from its leader alone, heals, then stands still until its session has ended."""
+    """Case 3: a follower is cut from its leader alone, heals, then is paused until its session has ended."""
     async with case(cluster, "lagging-follower", directory) as run:
         before = (await run.probe.topic(run.load.strict)).partitions
         leaders = run.leaders(before)
         leader = leaders[0]
         follower = next(node for node in NODES if node != leader)
-        # A cut has two ends: what the follower leads itself loses the other one.
+        # A cut has two ends: partitions that the follower leads itself lose the other node.
         parted = {index: follower for index, node in leaders.items() if node == leader}
         parted |= {index: leader for index, node in leaders.items() if node == follower}
         await run.do(cluster.cut, leader, follower)
@@ -115,7 +115,7 @@ async def lagging_follower(cluster: ContainerCluster, directory: Path) -> Played
 
 
 async def _elected(run: Case, index: int, before: int, since_s: float) -> float:
-    """Waits until the controller tells another leader; seconds since the fault."""
+    """Waits until the controller reports another leader; returns the seconds since the fault."""
     await run.probe.leader(run.load.strict, index, other_than=before)
     return time.monotonic() - since_s
 
@@ -130,7 +130,7 @@ async def _until_out(run: Case, index: int, node: int) -> None:
 async def _told(
     run: Case, *, removals: Counter[Removal], failovers: dict[int, float], elected: dict[int, float]
 ) -> Played:
-    """The case with what the data directories say of it, once the last expand is written."""
+    """The case with the events of the data directories, once the last expand is written."""
     grown = await run.until_event(
         "ISR_CHANGE", removals.total(), lambda row: len(row["new_isr"]) > len(row.get("old_isr") or row["new_isr"])
     )

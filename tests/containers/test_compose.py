@@ -1,4 +1,4 @@
-"""The cluster that people start with one command: deploy/compose/compose.yaml."""
+"""The cluster that users start with one command: deploy/compose/compose.yaml."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RECORDS = 20
 
 @pytest.fixture
 def project(image: str, analytics_image: str) -> Iterator[Composed]:
-    """A project on ports that nobody uses; removed at the end with its volumes."""
+    """A project on free ports; removed at the end with its volumes."""
     ports = dict(zip(_NAMES, map(str, free_ports(len(_NAMES))), strict=True))
     variables = {f"STRANDLINE_{name}_PORT": port for name, port in ports.items()}
     try:
@@ -51,7 +51,7 @@ def test_the_file_names_this_version() -> None:
 
 
 def test_nothing_is_published_beyond_loopback() -> None:
-    """Without TLS the only ways in are loopback and the project's own network."""
+    """Without TLS it is reachable only from loopback and the project's own network."""
     services = yaml.safe_load(FILE.read_text())["services"]
     published = [port for service in services.values() for port in service.get("ports", [])]
 
@@ -61,7 +61,7 @@ def test_nothing_is_published_beyond_loopback() -> None:
 
 
 async def test_up_produce_read_down(project: Composed) -> None:
-    """It comes up, shows its console, takes records, gives them back after a restart, answers statistics, and stops."""
+    """The cluster starts, serves the console, accepts records, keeps them over a restart, computes statistics, ends."""
     bootstrap = f"127.0.0.1:{project.variables['STRANDLINE_CONTROLLER_PORT']}"
     project.run("up", "--detach")
     await until(lambda: _serving(bootstrap), "three data nodes serve", timeout_s=90)

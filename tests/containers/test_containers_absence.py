@@ -1,4 +1,4 @@
-"""Cases 5 and 6: the controller is away; two of three replicas are away."""
+"""Cases 5 and 6: the controller is down; two of three replicas are down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AWAY_S = 30.0
 
 
 async def test_nothing_is_decided_while_the_controller_is_away(cluster: ContainerCluster, tmp_path: Path) -> None:
-    """Produce and fetch go on while the ISR is stable; it comes back with its store, and no epoch goes down."""
+    """Produce and fetch continue while the ISR is stable; it returns with its store, and no epoch goes down."""
     async with case(cluster, "no-controller", tmp_path) as run:
         before = await run.probe.metadata()
         await run.do(cluster.kill, CONTROLLER)
@@ -50,12 +50,12 @@ async def test_nothing_is_decided_while_the_controller_is_away(cluster: Containe
 
 
 def _of(run: Case, metadata: metadata_pb2.ClusterMetadata) -> list[metadata_pb2.PartitionMetadata]:
-    """The partitions of the case's topic in what the controller told."""
+    """The partitions of the case's topic in the controller's metadata."""
     return next(list(topic.partitions) for topic in metadata.topics if topic.name == run.load.strict)
 
 
 async def _epoch_of_leader(run: Case, index: int, node_id: int) -> int:
-    """The epoch at which a node itself says that it leads."""
+    """The epoch in which a node itself reports that it leads."""
     led = await run.probe.described(run.load.strict, node_id, index)
     assert not led.error_code, led.error_message
     return int(led.leader_epoch)
@@ -64,9 +64,9 @@ async def _epoch_of_leader(run: Case, index: int, node_id: int) -> int:
 async def test_one_of_three_replicas_serves_reads_and_refuses_acks_all(
     cluster: ContainerCluster, tmp_path: Path
 ) -> None:
-    """NOT_ENOUGH_REPLICAS below min ISR, and reads go on up to the leader's HW (P6); writes go on when they are back.
+    """NOT_ENOUGH_REPLICAS below min ISR, and reads continue up to the leader's HW (P6); writes resume on their return.
 
-    Everything that was acknowledged before is readable while two are away, and afterwards.
+    Every record acknowledged before is readable while two are down, and afterwards.
     """
     async with case(cluster, "two-away", tmp_path) as run:
         leader = await run.probe.leader(run.load.strict)
@@ -86,7 +86,7 @@ async def test_one_of_three_replicas_serves_reads_and_refuses_acks_all(
 
 
 async def _alone(run: Case, leader: int) -> None:
-    """Waits until the one that is left leads every partition and is alone in its ISR."""
+    """Waits until the remaining node leads every partition and is alone in its ISR."""
 
     async def look() -> bool:
         topics = [await run.probe.topic(topic) for topic in run.load.topics]

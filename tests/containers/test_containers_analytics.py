@@ -1,4 +1,4 @@
-"""Case 7: what the services exported in cases 2 and 3, told by the Spark job of the analytics' image."""
+"""Case 7: the exports of cases 2 and 3, evaluated by the Spark job of the analytics' image."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def told(analytics_image: str, cluster: ContainerCluster, killed_leader: Played, lagging_follower: Played) -> Rows:
-    """Statistics 8, 9 and 19 of everything that was exported; computed without network, root or a writable system."""
+    """Statistics 8, 9 and 19 of all exports; computed without network, root or a writable system."""
     for case in (killed_leader, lagging_follower):
         asyncio.run(_exported(cluster.export, case))
     client = docker.from_env(timeout=_JOB_S)
@@ -53,7 +53,7 @@ def told(analytics_image: str, cluster: ContainerCluster, killed_leader: Played,
 
 
 async def _exported(root: Path, case: Played) -> None:
-    """Waits until the exported files reach the last event of a case of each process that still lives."""
+    """Waits until the exported files contain the last event of a case of each running process."""
     newest = {node: max(mine for other, mine in case.last if other == node) for node, _ in case.last}
 
     async def look() -> bool:
@@ -64,7 +64,7 @@ async def _exported(root: Path, case: Played) -> None:
 
 
 def _reached(root: Path) -> dict[tuple[int, int], int]:
-    """By node and incarnation: the last event that an exported file holds."""
+    """By node and incarnation: the last event in an exported file."""
     reached: dict[tuple[int, int], int] = {}
     for path in root.glob(f"*/v1/{MANIFEST_FOLDER}/transitions/**/*.json"):
         for span in Manifest.from_json(path.read_text()).ranges:
@@ -79,7 +79,7 @@ def _rows(told: Rows, case: Played, statistic: str) -> Rows:
 
 @pytest.mark.parametrize("name", ["killed_leader", "lagging_follower"])
 def test_the_job_counts_what_was_done(told: Rows, name: str, request: pytest.FixtureRequest) -> None:
-    """Shrinks and expands of each partition, and of each removal its replica and its cause, as the test caused them."""
+    """Shrinks and expands of each partition, and the replica and cause of each removal, as the test caused them."""
     case: Played = request.getfixturevalue(name)
     changes = {row["partition"]: (row["shrinks"], row["expands"]) for row in _rows(told, case, "s08")}
     removed = Counter[tuple[int, int, str]]()

@@ -1,4 +1,4 @@
-"""What is in the images: nothing twice, nothing that only their making needed, and no more than was promised."""
+"""The content of the images: nothing twice, no build tools, and no more than documented."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _history(client: docker.DockerClient, image: str) -> list[dict[str, Any]]:
 def test_the_analytics_image_holds_nothing_twice(
     engine_client: docker.DockerClient, image: str, analytics_image: str
 ) -> None:
-    """It begins with every layer of the services' image but the last, our own code, and ends with that."""
+    """The analytics image begins with the services' layers except the last, the project's code, and ends with that."""
     small, large = _layers(engine_client, image), _layers(engine_client, analytics_image)
 
     assert large[: len(small) - 1] == small[:-1]
@@ -53,7 +53,7 @@ def test_the_analytics_image_holds_nothing_twice(
 
 
 def test_the_services_image_adds_no_more_than_was_promised(engine_client: docker.DockerClient, image: str) -> None:
-    """At most 320 MB over its base, of which the layer that changes with our own code is a small part."""
+    """The services' image adds at most 320 MB to its base, and the layer with the project's code is a small part."""
     added = [step["Size"] for step in _history(engine_client, image) if "COPY" in step["CreatedBy"]][-2:]
 
     assert sum(added) <= _MOST_BYTES
@@ -64,7 +64,7 @@ def test_the_services_image_adds_no_more_than_was_promised(engine_client: docker
 def test_what_is_installed_is_what_is_locked(
     engine_client: docker.DockerClient, target: str, locked: str, request: pytest.FixtureRequest
 ) -> None:
-    """Exactly the packages of the requirements file and our own: no installer, no wheel is left behind."""
+    """The image has exactly the packages of the requirements file and the project's own: no installer, no wheel."""
     asked = engine_client.containers.create(
         request.getfixturevalue(target), ["-c", _LOOK], entrypoint="python", network_mode="none"
     )

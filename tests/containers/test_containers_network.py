@@ -22,9 +22,9 @@ _ZOMBIE_S = 4.0
 async def test_a_leader_off_the_network_of_nodes_acknowledges_nothing(
     cluster: ContainerCluster, tmp_path: Path
 ) -> None:
-    """Cut off, it keeps what it is sent to itself; another leads; healed, its tail is gone and nothing acked is.
+    """Cut off, it keeps new records to itself; another leads; healed, its tail is gone and no acked record is.
 
-    The client that knows only the old leader gets no acks=all once the new one is there.
+    The client that knows only the old leader gets no acks=all once the new one leads.
     """
     async with case(cluster, "zombie", tmp_path) as run:
         before = await run.probe.partition(run.load.strict)
@@ -54,7 +54,7 @@ async def test_a_leader_off_the_network_of_nodes_acknowledges_nothing(
 
 
 async def _both_lead(run: Case, since_s: float) -> None:
-    """Waits until the new leader has acknowledged, and the old one was asked for long enough."""
+    """Waits until the new leader has acknowledged, and the old one has received requests for long enough."""
     await run.load.acked(5)
 
     async def look() -> bool:
@@ -64,7 +64,7 @@ async def _both_lead(run: Case, since_s: float) -> None:
 
 
 async def _ended(run: Case, before_s: float) -> None:
-    """Waits until everything that the old leader's client sent up to then has an outcome."""
+    """Waits until every record that the old leader's client sent before has an outcome."""
 
     async def look() -> bool:
         return all(each.outcome for each in run.load.sent_between(NAME, 0.0, before_s))

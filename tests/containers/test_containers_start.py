@@ -1,4 +1,4 @@
-"""Case 1: three replicas and a controller from our image come up, replicate, and leave in good order."""
+"""Case 1: three replicas and a controller from the project's image start, replicate, and stop cleanly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _USER = 10001
 
 
 async def _command(cluster: ContainerCluster, *words: str) -> bytes:
-    """What a command of the command line prints about the cluster."""
+    """The output of the command line about the cluster."""
     command = [sys.executable, "-m", "strandline.cli", *words, "--bootstrap", cluster.bootstrap]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(_COMMAND_S):
@@ -33,7 +33,7 @@ async def _command(cluster: ContainerCluster, *words: str) -> bytes:
 
 
 async def test_three_replicas_come_up_and_replicate(cluster: ContainerCluster, tmp_path: Path) -> None:
-    """What is produced with acks=all is read back by everybody, and describe shows three replicas in sync."""
+    """Records produced with acks=all are read by every consumer, and describe shows three replicas in sync."""
     async with case(cluster, "come-up", tmp_path) as run:
         told = json.loads(await _command(cluster, "topic", "describe", run.load.strict, "-o", "json"))
         records = await run.settle()
@@ -44,9 +44,9 @@ async def test_three_replicas_come_up_and_replicate(cluster: ContainerCluster, t
 
 
 async def test_a_stopped_leader_hands_over_first(cluster: ContainerCluster, tmp_path: Path) -> None:
-    """SIGTERM, which the image names, drains: leadership has moved when the process ends, with 0.
+    """SIGTERM, the image's stop signal, drains: leadership has moved when the process ends, with 0.
 
-    What was on its way at that moment had not been committed, and nobody was told so: no committed record is cut.
+    Records in flight at that time had not been committed, and were not acknowledged: no committed record is cut.
     """
     async with case(cluster, "drain", tmp_path) as run:
         leader = await run.probe.leader(run.load.strict)
@@ -76,7 +76,7 @@ def test_processes_are_not_root_and_write_nothing_but_their_volume(cluster: Cont
 
 
 async def test_a_container_that_is_stopped_early_ends_at_once(image: str) -> None:
-    """SIGTERM ends a command that has not begun to listen for it, also as the first process of its container."""
+    """SIGTERM ends a command that has not installed its handler yet, also as the first process of its container."""
     container = DockerContainer(image, command=["sim", "run", "--seeds", "0..100000"], read_only=True)
     try:
         await asyncio.to_thread(container.start)
@@ -101,7 +101,7 @@ def _status(answer: ExecResult) -> dict[str, str]:
 
 
 def test_images_say_what_they_are(image: str) -> None:
-    """Labels by the names that registries and scanners know; the stop signal and the entry point without a shell."""
+    """Labels with the names that registries and scanners use; the stop signal and the entry point without a shell."""
     client = docker.from_env()
     try:
         config = client.images.get(image).attrs["Config"]

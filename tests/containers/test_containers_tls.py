@@ -1,4 +1,4 @@
-"""Case 8: the same with certificates, and what becomes of those who have none, or another's."""
+"""Case 8: the same with certificates, and clients without one, or with another's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _certificates(directory: Path) -> Path:
     command = [sys.executable, "-m", "strandline.cli", "certs", "new", str(directory), "--nodes", str(len(NODES))]
     hosts = ["--node-host", "node-{id}.replication", "--controller-host", f"{name_of(CONTROLLER)}.replication"]
     subprocess.run([*command, *hosts], check=True, capture_output=True, timeout=60)
-    # The user inside is another one than ours, and the machine is a test's.
+    # The user inside differs from the user of the test, and the machine is a test machine.
     for key in directory.glob("*/tls.key"):
         key.chmod(0o644)
     return directory
@@ -63,7 +63,7 @@ def secured_failover(secured: ContainerCluster, tmp_path_factory: pytest.TempPat
 
 
 def test_with_certificates_a_killed_leader_is_replaced_just_so(secured_failover: Played) -> None:
-    """The same history, the same shrinks, expands and truncation, the same time."""
+    """With certificates the history, the shrinks, expands and truncation, and the time are the same."""
     assert max(secured_failover.failovers.values()) <= SESSION_S + 2.0
     assert secured_failover.truncated > 0
     assert secured_failover.changes == secured_failover.removals
@@ -71,7 +71,7 @@ def test_with_certificates_a_killed_leader_is_replaced_just_so(secured_failover:
 
 
 async def test_who_has_no_certificate_gets_no_answer(secured: ContainerCluster) -> None:
-    """Neither in plain text nor as an anonymous client of TLS; whoever has one is answered at the same port."""
+    """Neither plain text nor a TLS client without a certificate works; one with a certificate does at the same port."""
     ca = _bytes(secured.client_tls("client")["tls_ca"])
     node = secured.address(1)
     assert node is not None
@@ -88,7 +88,7 @@ async def test_who_has_no_certificate_gets_no_answer(secured: ContainerCluster) 
 
 
 async def test_a_replica_cannot_speak_for_another(secured: ContainerCluster) -> None:
-    """With replica 2's certificate nobody gets node 3 fenced."""
+    """No client with replica 2's certificate can get node 3 fenced."""
     async with Probe(secured) as probe:  # type: ignore[arg-type]
         await everybody(probe)
         before = await probe.node(3)
@@ -107,7 +107,7 @@ async def test_a_replica_cannot_speak_for_another(secured: ContainerCluster) -> 
 
 
 async def test_a_replica_with_anothers_certificate_does_not_start(secured: ContainerCluster) -> None:
-    """One line says whose certificate it is and whose it should be; the nodes that are there notice nothing."""
+    """One line has the certificate's holder and the expected one; the existing nodes are not affected."""
     async with Probe(secured) as probe:  # type: ignore[arg-type]
         await everybody(probe)
         before = {node.node_id: node.node_epoch for node in (await probe.metadata()).nodes}

@@ -1,4 +1,4 @@
-"""Puts this folder's builders, which are no tests, where its tests can import them."""
+"""Makes the builders of this folder, which are not tests, importable for its tests."""
 
 from __future__ import annotations
 

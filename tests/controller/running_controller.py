@@ -24,7 +24,7 @@ DEADLINE_S = 10
 
 
 class Stopped(Exception):
-    """Stands for the end of the process."""
+    """Replaces the end of the process."""
 
     def __init__(self, code: ExitCode, line: str) -> None:
         super().__init__(line)
@@ -57,7 +57,7 @@ async def controller(
 
 @asynccontextmanager
 async def stub_of(process: ControllerProcess) -> AsyncIterator[Any]:
-    """A stub that speaks to it."""
+    """A stub for its service."""
     assert process.endpoint is not None
     channel: grpc.aio.Channel = open_channel(process.endpoint)
     try:
@@ -67,7 +67,7 @@ async def stub_of(process: ControllerProcess) -> AsyncIterator[Any]:
 
 
 def registration(node_id: int, *, port: int = 1, **given: Any) -> pb.RegisterNodeRequest:
-    """A registration as a node sends it; rules are left to the controller."""
+    """A registration as a node sends it; the rules are left to the controller."""
     message = pb.RegisterNodeRequest(
         node_id=node_id,
         incarnation_id=given.pop("incarnation_id", f"incarnation-{node_id}"),
@@ -109,7 +109,7 @@ def port_of(endpoint: Endpoint | None) -> int:
 
 
 def node_directory(parent: Path, node_id: int, seen: MetadataImage) -> Path:
-    """A data directory as a node leaves it."""
+    """A data directory in the state that a node leaves it in."""
     path = parent / f"node-{node_id}"
     path.mkdir(parents=True)
     lines = ["version=1", f"node.id={node_id}", f"directory.id=dir-{node_id}", "cluster.id=c"]

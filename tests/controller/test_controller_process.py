@@ -67,7 +67,7 @@ async def next_change(stream: Any) -> pb.WatchMetadataResponse:
 
 
 async def end_of(stream: Any) -> ErrorCode:
-    """Read until the server ends the stream; why it did."""
+    """Read until the server ends the stream; returns the reason."""
     try:
         while await asyncio.wait_for(stream.read(), DEADLINE_S) is not grpc.aio.EOF:
             pass
@@ -77,7 +77,7 @@ async def end_of(stream: Any) -> ErrorCode:
 
 
 async def is_serving(process: ControllerProcess) -> bool:
-    """What the health service says of ControllerService."""
+    """The health service's status of ControllerService."""
     assert process.endpoint is not None
     channel = open_channel(process.endpoint)
     request = health_pb2.HealthCheckRequest(service=SERVICE)
@@ -87,7 +87,7 @@ async def is_serving(process: ControllerProcess) -> bool:
 
 
 async def test_serving_controller_says_where_it_is(tmp_path: Path) -> None:
-    """Port 0 becomes a real port in endpoint.json, written once the controller serves; health says so, too."""
+    """Port 0 becomes a real port in endpoint.json, written once the controller serves; health agrees."""
     async with controller(tmp_path) as process:
         written = json.loads((tmp_path / "endpoint.json").read_text())
         healthy = await is_serving(process)
@@ -155,7 +155,7 @@ async def test_a_removed_node_stays_removed_over_a_restart(tmp_path: Path) -> No
         await join(stub, 1)
         node = await join(stub, 4)
         alive = await stub.UnregisterNode(pb.UnregisterNodeRequest(node_id=4), timeout=DEADLINE_S)
-        # Nothing listens on its port: its process is seen to be gone as soon as its watch ends.
+        # Nothing listens on its port: its process counts as gone as soon as its watch ends.
         process.driver.step(ConnectionRefused(process.driver.clock(), ((NodeId(4), NodeEpoch(node.node_epoch)),)))
         removed = await stub.UnregisterNode(pb.UnregisterNodeRequest(node_id=4), timeout=DEADLINE_S)
     async with controller(tmp_path) as process, stub_of(process) as stub:
@@ -187,7 +187,7 @@ async def test_watch_gives_a_snapshot_then_changes_to_its_own_epoch(tmp_path: Pa
 
 
 async def test_quiet_watch_shows_that_the_controller_lives(tmp_path: Path) -> None:
-    """Without changes a message without metadata comes every heartbeat interval."""
+    """Without changes a message without metadata is sent every heartbeat interval."""
     async with controller(tmp_path) as process, stub_of(process) as stub:
         stream = stub.WatchMetadata(pb.WatchMetadataRequest())
         await next_change(stream)
@@ -198,7 +198,7 @@ async def test_quiet_watch_shows_that_the_controller_lives(tmp_path: Path) -> No
 
 
 async def test_watch_of_a_superseded_process_ends(tmp_path: Path) -> None:
-    """A newer registration ends the old process's watch with STALE_BROKER_EPOCH, and so does a new attempt."""
+    """A newer registration ends the old process's watch with STALE_BROKER_EPOCH, as it does a new attempt."""
     async with controller(tmp_path) as process, stub_of(process) as stub:
         old = await join(stub, 1)
         request = pb.WatchMetadataRequest(cluster_id=old.cluster_id, node_id=1, node_epoch=old.node_epoch)
@@ -249,7 +249,7 @@ async def test_calls_of_another_cluster_are_refused_as_a_whole(tmp_path: Path) -
 async def test_shapeless_registration_is_refused_with_its_field(
     tmp_path: Path, broken: dict[str, Any], field: str
 ) -> None:
-    """INVALID_REQUEST that names the field; nothing is registered."""
+    """INVALID_REQUEST with the field's name; nothing is registered."""
     message = registration(1)
     for name, value in broken.items():
         message.ClearField(name)
@@ -270,7 +270,7 @@ async def test_shapeless_registration_is_refused_with_its_field(
     "host", ["node\r\nSet-Cookie: a", "\x1b[2J", "<script>alert(1)</script>", "a b", "h" * 254, "[bold]", "/etc/passwd"]
 )
 async def test_a_host_that_is_none_is_refused(tmp_path: Path, end: str, host: str) -> None:
-    """What a node advertises is shown in terminals and dialled by everybody, so it is a name or an address."""
+    """An advertised address is shown in terminals and dialled by clients, so it must be a name or an address."""
     message = registration(1)
     getattr(message.endpoints, end).host = host
     async with controller(tmp_path) as process, stub_of(process) as stub:
@@ -295,7 +295,7 @@ async def test_names_and_addresses_are_hosts(tmp_path: Path, host: str) -> None:
 
 
 async def test_missing_node_epoch_is_stale_not_zero(tmp_path: Path) -> None:
-    """Kafka's -1 is absence: a heartbeat without node epoch is STALE_BROKER_EPOCH."""
+    """Kafka's -1 means absent: a heartbeat without node epoch is STALE_BROKER_EPOCH."""
     async with controller(tmp_path) as process, stub_of(process) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Heartbeat(pb.HeartbeatRequest(node_id=1), timeout=DEADLINE_S)
@@ -304,7 +304,7 @@ async def test_missing_node_epoch_is_stale_not_zero(tmp_path: Path) -> None:
 
 
 async def test_restart_keeps_the_state_and_begins_a_new_reign(tmp_path: Path) -> None:
-    """Cluster id, nodes, topics and epochs are there again; the controller epoch is one higher; nobody is fenced."""
+    """Cluster id, nodes, topics and epochs are restored; the controller epoch is one higher; no node is fenced."""
     async with controller(tmp_path) as process, stub_of(process) as stub:
         node = await join(stub, 1)
         await create(stub, "t")
@@ -335,7 +335,7 @@ async def test_port_and_store_belong_to_one_process(tmp_path: Path) -> None:
 
 
 async def test_rules_are_chosen_once(tmp_path: Path) -> None:
-    """The first start stores them; leaving them out later keeps them, another value is refused by name."""
+    """The first start stores them; leaving them out later keeps them, another value is rejected by name."""
     async with controller(tmp_path, durability="page-cache"):
         pass
     async with controller(tmp_path) as process:
@@ -347,7 +347,7 @@ async def test_rules_are_chosen_once(tmp_path: Path) -> None:
 
 
 async def test_a_cluster_of_a_later_level_is_left_alone(tmp_path: Path) -> None:
-    """An older release does not serve a store whose feature level it does not speak, and says what to do."""
+    """An older release does not serve a store whose feature level it does not support, and names the remedy."""
     async with controller(tmp_path):
         pass
     store = SqliteStore(tmp_path)
@@ -364,7 +364,7 @@ async def test_a_cluster_of_a_later_level_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_node_that_refuses_connections_is_fenced_long_before_its_session_ends(tmp_path: Path) -> None:
-    """The watch of a process that is gone breaks; the controller's own look finds its port closed."""
+    """The watch of a process that is gone breaks; the controller's own probe finds its port closed."""
     closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = closed.sockets[0].getsockname()[1]
     closed.close()
@@ -384,7 +384,7 @@ async def test_node_that_refuses_connections_is_fenced_long_before_its_session_e
 
 
 async def test_nodes_that_die_together_are_fenced_together(tmp_path: Path) -> None:
-    """One change takes both out, so that neither is elected or left alone in an ISR for the moment between (M64)."""
+    """One change removes both, so that neither is elected or left alone in an ISR in between (M64)."""
     closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = closed.sockets[0].getsockname()[1]
     closed.close()
@@ -410,7 +410,7 @@ async def test_nodes_that_die_together_are_fenced_together(tmp_path: Path) -> No
 async def test_a_node_that_is_found_gone_a_moment_later_is_fenced_with_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first waits although nobody else is looked at yet: connections break one after the other (M64)."""
+    """The first waits although no other node is probed yet: connections break one after the other (M64)."""
     monkeypatch.setattr(tasks, "_GATHER_S", 0.5)
     closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = closed.sockets[0].getsockname()[1]
@@ -436,7 +436,7 @@ async def test_a_node_that_is_found_gone_a_moment_later_is_fenced_with_the_first
 
 
 async def test_node_that_still_listens_is_not_fenced(tmp_path: Path) -> None:
-    """A broken watch alone is a reason to look, never to fence."""
+    """A broken watch alone is a reason to probe, never to fence."""
     seen = asyncio.Event()
 
     def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -462,7 +462,7 @@ async def end_as_if_killed(stub: Any, process: ControllerProcess) -> None:
 
 
 async def test_store_too_old_ends_all_service(tmp_path: Path) -> None:
-    """TR18 over the wire: health turns, watches end, every call is NOT_CONTROLLER with the way out."""
+    """TR18 over the wire: health changes, watches end, every call is NOT_CONTROLLER with the remedy."""
     async with controller(tmp_path) as process, stub_of(process) as stub:
         watching = stub.WatchMetadata(pb.WatchMetadataRequest())
         await next_change(watching)
@@ -485,7 +485,7 @@ async def test_store_too_old_ends_all_service(tmp_path: Path) -> None:
 
 
 async def test_a_recovered_store_is_served_from_without_a_restart(tmp_path: Path) -> None:
-    """F5: a store in doubt is let go of; after `recover` the same process begins a reign above all that was seen."""
+    """F5: a doubtful store is released; after `recover` the same process starts an epoch above all that was seen."""
     async with controller(tmp_path / "store") as process, stub_of(process) as stub:
         await join(stub, 2)
         header = process.driver.core.state.header
@@ -513,7 +513,7 @@ async def test_a_recovered_store_is_served_from_without_a_restart(tmp_path: Path
 
 
 async def _recovered(store: Path, *node_dirs: Path) -> None:
-    """Run `recover`, again while the controller has not closed the store yet."""
+    """Run `recover`, repeatedly while the controller has not closed the store yet."""
     given = ["--data-dir", str(store), *map(str, node_dirs)]
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -523,7 +523,7 @@ async def _recovered(store: Path, *node_dirs: Path) -> None:
 
 
 async def _answered(call: Callable[[], Awaitable[Any]]) -> Any:
-    """The first answer of a call that is refused for a while."""
+    """The first successful answer of a call that is rejected for a while."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
@@ -535,7 +535,7 @@ async def _answered(call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 class GatedStore:
-    """A store whose commits end when the test says so."""
+    """A store whose commits end when the test allows it."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -545,7 +545,7 @@ class GatedStore:
         self.fails = False
 
     async def open(self) -> ClusterState | None:
-        """Empty."""
+        """An empty store."""
         return None
 
     async def commit(self, transactions: Sequence[Transaction]) -> None:
@@ -564,11 +564,11 @@ class GatedStore:
         return await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
 
 async def test_nothing_is_answered_or_told_before_it_is_durable(tmp_path: Path) -> None:
-    """While a commit is under way its answer and even a question behind it wait; one later commit takes the rest."""
+    """While a commit is running its answer and even a read behind it wait; one later commit takes the rest."""
     store = GatedStore()
     async with controller(tmp_path, store=store) as process, stub_of(process) as stub:
         await join(stub, 1)
@@ -600,7 +600,7 @@ def ask_for_topic(process: ControllerProcess, name: str) -> asyncio.Future[Topic
 
 
 async def test_failed_commit_ends_the_process(tmp_path: Path) -> None:
-    """What may or may not be stored cannot be served: exit code 10, and nobody got an answer."""
+    """A change that may or may not be stored cannot be served: exit code 10, and no caller got an answer."""
     store = GatedStore()
     process = ControllerProcess(settings(tmp_path), store=store, stop=stop)
     await process.start()
@@ -620,7 +620,7 @@ async def test_failed_commit_ends_the_process(tmp_path: Path) -> None:
 
 
 async def create_briefly(stub: Any) -> None:
-    """A producer id needs a commit; nobody waits long for it."""
+    """A producer id needs a commit; no caller waits long for it."""
     await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=0.5)
 
 
@@ -641,7 +641,7 @@ async def test_what_page_cache_costs_is_logged_at_the_start(
     "rules", [Rules(truncation=Truncation.KIP_101), Rules(isr_join=IsrJoin.HW), Rules(fetch_hw=FetchHw.UPDATED)]
 )
 async def test_a_store_of_historic_rules_is_refused(tmp_path: Path, rules: Rules) -> None:
-    """A rule under which acknowledged records are lost is not served; the sentence names the rule and the remedy."""
+    """A rule under which acknowledged records are lost is not served; the message names the rule and the remedy."""
     store = SqliteStore(tmp_path)
     await store.open()
     await store.commit([Transaction(header=ClusterHeader(cluster_id="old", rules=rules))])

@@ -1,4 +1,4 @@
-"""Settings of the controller: where they come from, and which are refused."""
+"""Settings of the controller: where they come from, and which are rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BASE: dict[str, object] = {"data_dir": "/tmp/c"}
 
 
 def test_defaults_are_kafkas(tmp_path: Path) -> None:
-    """Session 9 s, heartbeat 2 s, automatic preferred leaders every 30 s, as at Kafka."""
+    """Session 9 s, heartbeat 2 s, automatic preferred leaders every 30 s, as in Kafka."""
     timings = ControllerSettings(data_dir=tmp_path).timings()
 
     assert (timings.session_timeout_ms, timings.heartbeat_interval_ms) == (9_000, 2_000)
@@ -22,7 +22,7 @@ def test_defaults_are_kafkas(tmp_path: Path) -> None:
 
 
 def test_flag_beats_variable_beats_file(tmp_path: Path) -> None:
-    """Every value knows its origin."""
+    """A flag wins over a variable, a variable over the file, and every value carries its origin."""
     file = tmp_path / "controller.yaml"
     file.write_text("session-timeout-ms: 3000\nheartbeat-interval-ms: 300\nbind: 127.0.0.1:1\n")
 
@@ -54,7 +54,7 @@ def test_flag_beats_variable_beats_file(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, object], named: str) -> None:
-    """A setting that cannot be used stops the start with one sentence that names it."""
+    """A setting that cannot be used stops the start with one message that names it."""
     with pytest.raises(SettingsWrong, match=named):
         load_settings(ControllerSettings, flags={**BASE, **wrong}, variables={})
 
@@ -65,7 +65,7 @@ def test_every_setting_is_described() -> None:
 
 
 def test_given_rules_are_merged_with_defaults_once(tmp_path: Path) -> None:
-    """At the first start what is not given has its default; later what is not given is as stored."""
+    """At the first start a setting that is not given has its default; later it keeps its stored value."""
     given = ControllerSettings(data_dir=tmp_path, truncation=Truncation.FETCH)
     stored = Rules(truncation=Truncation.FETCH, durability=Durability.PAGE_CACHE)
 
@@ -77,6 +77,6 @@ def test_given_rules_are_merged_with_defaults_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("truncation", [Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK])
 def test_no_server_takes_a_historic_rule(tmp_path: Path, truncation: Truncation) -> None:
-    """A rule that Kafka abandoned is refused, with the values that servers run."""
+    """A rule that Kafka abandoned is rejected, with the values that servers accept."""
     with pytest.raises(ValueError, match="servers run leader-epoch or fetch"):
         ControllerSettings(data_dir=tmp_path, truncation=truncation)

@@ -1,4 +1,4 @@
-"""`strandline controller recover`: the way out when the store is lost or too old (TR18)."""
+"""`strandline controller recover`: the remedy when the store is lost or too old (TR18)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES = (NodeId(1), NodeId(2))
 
 
 def image(leader_epoch: int, partition_epoch: int, offset: int, cluster_id: str = "c") -> MetadataImage:
-    """What a node received at an offset."""
+    """The metadata a node received at an offset."""
     partition = PartitionImage(
         tp=TP,
         replicas=NODES,
@@ -68,7 +68,7 @@ async def test_store_is_rebuilt_from_the_nodes_directories(tmp_path: Path, capsy
 
 
 async def test_partition_of_an_absent_node_is_named_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without node 2's directory the partition waits for an operator, and the command says so."""
+    """Without node 2's directory the partition waits for an operator, and the command reports it."""
     code = await _in_thread(tmp_path, node_directory(tmp_path, 1, image(7, 10, 20)))
 
     assert code is ExitCode.CLEAN
@@ -78,7 +78,7 @@ async def test_partition_of_an_absent_node_is_named_offline(tmp_path: Path, caps
 async def test_nothing_is_changed_when_one_directory_is_unusable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A damaged image, a folder that is no node's, or another cluster: exit 1, and no store appears."""
+    """A damaged image, a folder that is not a node's, or another cluster: exit 1, and no store is created."""
     good = node_directory(tmp_path, 1, image(7, 10, 20))
     bad = node_directory(tmp_path, 2, replace(image(7, 10, 20), cluster_id="other"))
 
@@ -92,7 +92,7 @@ async def test_nothing_is_changed_when_one_directory_is_unusable(
 
 
 def test_flipped_bit_in_the_stored_image_is_noticed(tmp_path: Path) -> None:
-    """Metadata that is not exactly what was written is not believed."""
+    """Metadata that is not exactly what was written is not accepted."""
     path = node_directory(tmp_path, 1, image(7, 10, 20))
     content = bytearray((path / "metadata.snapshot").read_bytes())
     content[-1] ^= 1

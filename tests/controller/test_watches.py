@@ -18,7 +18,7 @@ SECRET = "5a" * 32
 
 
 def watches_of(backlog: int) -> Watches[MetadataImage]:
-    """No watch yet; metadata is sent as it is."""
+    """An empty set of watches; metadata is sent unchanged."""
     return Watches(backlog, lambda image: image)
 
 
@@ -55,7 +55,7 @@ def opened(node_id: int | None = None, epoch: int | None = None) -> OpenWatch:
 
 
 async def test_snapshot_comes_first_then_changes_in_order() -> None:
-    """Nothing published after the opening is missed or turned around."""
+    """Nothing published after the opening is missed or reordered."""
     watches = watches_of(10)
     watch = watches.open(opened())
     for offset in (2, 3):
@@ -67,7 +67,7 @@ async def test_snapshot_comes_first_then_changes_in_order() -> None:
 
 
 async def test_each_node_gets_its_own_proof_of_a_change() -> None:
-    """A change is proven to the very process that watches; a client gets none (F5)."""
+    """A change carries a proof for the process that watches; a client gets none (F5)."""
     watches = watches_of(10)
     node_watch, client_watch = watches.open(opened(1, 5)), watches.open(opened())
     watches.publish(published(2))
@@ -80,7 +80,7 @@ async def test_each_node_gets_its_own_proof_of_a_change() -> None:
 
 
 async def test_slow_watcher_is_cut_off_and_holds_nobody_up() -> None:
-    """At its bound a watch ends with RESOURCE_EXHAUSTED's refusal; a quick one beside it gets everything."""
+    """At its bound a watch ends with RESOURCE_EXHAUSTED; a faster one beside it gets everything."""
     watches = watches_of(3)
     slow, quick = watches.open(opened()), watches.open(opened())
     for offset in range(2, 8):
@@ -96,7 +96,7 @@ async def test_slow_watcher_is_cut_off_and_holds_nobody_up() -> None:
 
 
 async def test_change_that_supersedes_a_watcher_ends_its_watch() -> None:
-    """TR15: the old process of a node that registered anew gets no further metadata; other nodes do."""
+    """TR15: the old process of a node that registered again gets no further metadata; other nodes do."""
     watches = watches_of(10)
     old, other = watches.open(opened(1, 5)), watches.open(opened(2, 6))
     watches.publish(published(2, node(1, 7)))
@@ -121,7 +121,7 @@ async def test_removal_of_the_watching_node_ends_its_watch() -> None:
 
 
 async def test_change_of_the_watching_node_itself_goes_to_it() -> None:
-    """Being fenced or unfenced is news for the node, not the end of its watch."""
+    """A fenced or unfenced state is a message to the node, not the end of its watch."""
     watches = watches_of(10)
     watch = watches.open(opened(1, 5))
     await watch.next_news(ALIVE_MS)
@@ -141,7 +141,7 @@ async def test_silence_is_broken_by_a_sign_of_life() -> None:
 
 
 async def test_end_of_all_watches_tells_the_first_reason() -> None:
-    """A watch that is ended twice keeps its first reason; a closed one is forgotten."""
+    """A watch that is ended twice keeps its first reason; a closed one is removed."""
     watches = watches_of(10)
     watch, gone = watches.open(opened()), watches.open(opened())
     watches.close(gone)

@@ -1,7 +1,7 @@
 """Cores of several data nodes without processes: effects are performed in memory, messages wait to be delivered.
 
-Nothing happens by itself: `deliver`, `drop`, `settle`, `advance`, `push` and `crash` move the world. Logs keep the
-batch headers and payloads that the cores asked to append, so whatever a test compares was really "written".
+Nothing happens by itself: `deliver`, `drop`, `settle`, `advance`, `push` and `crash` drive it. Logs keep the batch
+headers and payloads that the cores appended, so every byte that a test compares was really "written".
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ E = TypeVar("E")
 
 
 class StoredLog(LogFile):
-    """One log "on disk", as tests ask for it."""
+    """One log "on disk", in the form that tests read it."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class StoredLog(LogFile):
 
     @property
     def durable(self) -> int:
-        """Below which everything is synced."""
+        """The offset below which everything is synced."""
         return self.synced
 
     def records(self, start: int = 0, end: int | None = None) -> list[tuple[int, int, object]]:
@@ -78,7 +78,7 @@ class StoredLog(LogFile):
 
 
 class CoreLogs(MemoryLogs):
-    """The logs of one node: the simulator's, of logs that tests can ask."""
+    """The logs of one node: the simulator's logs, in a form that tests can read."""
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
         self.disk.logs.setdefault(tp, StoredLog())
@@ -92,7 +92,7 @@ class CoreLogs(MemoryLogs):
 
 @dataclass
 class Message:
-    """Something under way between two nodes. Dropping it gives the asker the failure instead."""
+    """A message in flight between two nodes. If it is dropped, the sender of the request gets the failure instead."""
 
     source: int
     target: int
@@ -106,7 +106,7 @@ class Message:
 
 
 class Cluster:
-    """Some cores and all that is between them. Nodes without a core may be named in metadata and requests."""
+    """Some cores and the links between them. Metadata and requests may name nodes that have no core."""
 
     def __init__(
         self,
@@ -131,12 +131,12 @@ class Cluster:
         self._logs: dict[int, CoreLogs] = {}
         self.links: dict[tuple[int, int], deque[Message]] = {}
         self.flushes: dict[int, list[tuple[TopicPartition, Commit]]] = {}
-        # Everything each node ever asked for, in order.
+        # Every effect each node ever requested, in order.
         self.effects: dict[int, list[want.Effect]] = {}
         self.produced: dict[int, want.AnswerProduce] = {}
         self.fetched: dict[int, list[want.AnswerFetch]] = {}
         self.answered: dict[int, Any] = {}
-        # AlterPartition attempts nobody has taken yet: (node, its life, request).
+        # AlterPartition attempts that no test has taken yet: (node, its incarnation, request).
         self.alters: list[tuple[int, int, AlterPartitionRequest]] = []
         self._asked: dict[int, tuple[int, int, int]] = {}
         self._next_request = 0
@@ -148,7 +148,7 @@ class Cluster:
             self.start(node)
 
     def start(self, node: int) -> None:
-        """A new process of ``node`` that registers under the next node epoch."""
+        """Start a new process of ``node`` that registers under the next node epoch."""
         self.lives[node] += 1
         self.flushes[node] = []
         self.effects.setdefault(node, [])
@@ -156,7 +156,7 @@ class Cluster:
         self.step(node, events.Registered(self.now, CLUSTER, node_epoch(node, self.lives[node]), 1))
 
     def crash(self, node: int, *, keep: int | None = None, tp: TopicPartition = TP) -> None:
-        """End the process. Of its log ``keep`` records survive, by default what was durable; never less."""
+        """End the process. ``keep`` records of its log survive, by default the durable ones; never fewer."""
         del self.cores[node]
         self.flushes[node] = []
         for at, disk in self.disks[node].items():
@@ -183,7 +183,7 @@ class Cluster:
         start: int | None = None,
         tp: TopicPartition = TP,
     ) -> None:
-        """Give ``node`` a log before it hears of the partition."""
+        """Give ``node`` a log before it receives metadata of the partition."""
         written = list(batches)
         disk = StoredLog(written[0].base_offset if written else 0)
         for header in written:
@@ -193,7 +193,7 @@ class Cluster:
         self.disks[node][tp] = disk
 
     def step(self, node: int, event: events.Event) -> list[want.Effect]:
-        """One event and everything that follows from it at once. Returns the effects."""
+        """Apply one event and everything that follows from it at once. Returns the effects."""
         found: list[want.Effect] = []
         queue = deque([event])
         while queue:
@@ -209,7 +209,7 @@ class Cluster:
     def push(
         self, node: int, *images: PartitionImage, nodes: Iterable[NodeImage] | None = None, **how: Any
     ) -> list[want.Effect]:
-        """Metadata for one node, addressed to its present life."""
+        """Send metadata to one node, addressed to its current incarnation."""
         if nodes is None:
             mentioned = {n for i in images for n in (*i.replicas, *i.observers)}
             nodes = [node_image(n, life=self.lives.get(n, 1)) for n in sorted(mentioned)]
@@ -218,7 +218,7 @@ class Cluster:
         return self.step(node, events.MetadataArrived(self.now, image))
 
     def push_all(self, *images: PartitionImage, **how: Any) -> None:
-        """Metadata for every running node."""
+        """Send metadata to every running node."""
         for node in list(self.cores):
             self.push(node, *images, **how)
 
@@ -233,11 +233,11 @@ class Cluster:
                 self.settle()
 
     def waiting(self, source: int, target: int) -> int:
-        """How many messages are under way on a link."""
+        """How many messages are in flight on a link."""
         return len(self.links.get((source, target), ()))
 
     def deliver(self, source: int, target: int) -> list[want.Effect]:
-        """Let the oldest message of a link arrive."""
+        """Deliver the oldest message of a link."""
         message = self.links[source, target].popleft()
         if message.target not in self.cores or message.life != self.lives.get(message.asker):
             self._fail(message)
@@ -245,11 +245,11 @@ class Cluster:
         return self.step(message.target, message.arrive())
 
     def drop(self, source: int, target: int) -> None:
-        """Lose the oldest message of a link; who waits for it hears that it failed."""
+        """Drop the oldest message of a link; the node that waits for it gets a failure."""
         self._fail(self.links[source, target].popleft())
 
     def settle(self, limit: int = 10_000) -> None:
-        """Deliver and flush until nothing is under way."""
+        """Deliver and flush until nothing is in flight."""
         while limit:
             limit -= 1
             pending = [link for link, queue in self.links.items() if queue and link[1] in self.cores]
@@ -296,7 +296,7 @@ class Cluster:
     def delete_records(
         self, offset: int | None, *, node: int = L, timeout: int = 30_000, tp: TopicPartition = TP
     ) -> int:
-        """Ask ``node`` to delete the records below ``offset``, or below its HW. Returns the request's id."""
+        """Request deletion on ``node`` of the records below ``offset``, or below its HW. Returns the request's id."""
         request = self.request_id()
         part = DeletePartition(tp, None if offset is None else Offset(offset))
         self.step(node, events.DeleteRecordsAsked(self.now, request, timeout, (part,)))
@@ -324,9 +324,9 @@ class Cluster:
         stream: int | None = None,
         honest: bool = True,
     ) -> int:
-        """A fetch by replica ``by`` or (None) a consumer. Fields that are not given are right.
+        """A fetch by replica ``by``, or by a consumer if None. Fields that are not given have correct values.
 
-        A replica without a core is ``honest``: whatever it says it has, this leader has sent it before.
+        ``honest``, for a replica without a core: this leader has sent it everything up to the offset it claims.
         """
         if part is None and by is not None:
             part = self.honest_part(offset, node=node, tp=tp, epoch=epoch, lfe=lfe)
@@ -340,7 +340,7 @@ class Cluster:
         return request
 
     def serve(self, end: int, *, by: int, node: int = L, tp: TopicPartition = TP) -> None:
-        """The leader has sent replica ``by`` its log up to ``end``, or whole if ``end`` lies beyond it."""
+        """Record that the leader has sent replica ``by`` its log up to ``end``, or all of it if it ends earlier."""
         log = self.cores[node].state.logs.get(tp)
         if log is not None:
             self.step(node, events.FetchServed(self.now, NodeId(by), ((tp, Offset(min(end, log.leo))),)))
@@ -348,7 +348,7 @@ class Cluster:
     def honest_part(
         self, offset: int, *, node: int = L, tp: TopicPartition = TP, epoch: int | None = None, lfe: int | None = None
     ) -> FetchPartition:
-        """What a replica at ``offset`` would ask: the current epoch, and the leader's epoch of the record before."""
+        """What a replica at ``offset`` would send: the current epoch, and the leader's epoch of the record before."""
         state = self.cores[node].state
         log = state.logs[tp]
         if lfe is None and offset > log.log_start_offset:
@@ -373,11 +373,11 @@ class Cluster:
         return log.leo, log.hw
 
     def leader(self, node: int = L, tp: TopicPartition = TP) -> Any:
-        """The leader's part of ``node``."""
+        """The leader state of ``node``."""
         return self.cores[node].state.leaders[tp]
 
     def follower(self, node: int, tp: TopicPartition = TP) -> Any:
-        """The follower's part of ``node``."""
+        """The follower state of ``node``."""
         return self.cores[node].state.followers[tp]
 
     def remote(self, follower: int, node: int = L, tp: TopicPartition = TP) -> int | None:
@@ -386,15 +386,15 @@ class Cluster:
         return leo
 
     def wished(self, node: int, kind: type[E]) -> list[E]:
-        """Every effect of a kind that ``node`` ever asked for."""
+        """Every effect of a kind that ``node`` ever requested."""
         return [e for e in self.effects[node] if isinstance(e, kind)]
 
     def emitted(self, node: int, event_type: str) -> list[want.Emit]:
-        """Every event of a type that left the house."""
+        """Every event of a type that was reported."""
         return [e for e in self.wished(node, want.Emit) if NAME_OF[type(e.event)] == event_type]
 
     def cuts(self, node: int) -> list[int]:
-        """Where ``node`` truncated, in order."""
+        """The offsets where ``node`` truncated, in order."""
         return [e.offset for e in self.wished(node, want.Truncate)]
 
     def _perform(self, node: int, effect: want.Effect) -> list[events.Event]:
@@ -492,7 +492,7 @@ class Cluster:
         return self._files[node].read(results, effect.max_bytes)
 
     def _shortened(self, node: int, result: FetchResult) -> FetchResult:
-        """A read of so many batches as a test allows."""
+        """The first batches of a read, as many as the test allows."""
         if result.read is None:
             return result
         ends = [h.next_offset for h in self.disks[node][result.tp].headers if h.next_offset > result.read.start]

@@ -1,4 +1,4 @@
-"""Puts the cluster of cores and its builders, which are no tests, where the tests of this folder can import them."""
+"""Makes the cluster of cores and its builders, which are not tests, importable for the tests of this folder."""
 
 from __future__ import annotations
 

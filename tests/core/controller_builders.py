@@ -1,4 +1,4 @@
-"""A controller to talk to in a test: nodes register with one call, time moves when told, states read like the text."""
+"""A controller for tests: one call registers a node, time advances only on request, states read like the text."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Controller:
         self.step(ControllerStarted(now_ms, CLUSTER, SECRET))
 
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
-        """One step; checks that what is committed is what the core believes, and stands before it is told."""
+        """One step; checks that the core's state equals the committed state, and is committed before it is reported."""
         effects = self.core.step(event)
         commits = [effect for effect in effects if isinstance(effect, Commit)]
         for commit in commits:
@@ -94,7 +94,7 @@ class Controller:
         return effects
 
     def ask(self, request: ControllerRequest) -> Any:
-        """The answer to a request, or the refusal of the whole call."""
+        """The answer to a request, or the rejection of the whole call."""
         request_id = next(self._ids)
         effects = self.step(RequestArrived(self.now_ms, request_id, request))
         ends = [e for e in effects if isinstance(e, Answer | RefuseCall) and e.request_id == request_id]
@@ -102,7 +102,7 @@ class Controller:
         return ends[0].answer if isinstance(ends[0], Answer) else ends[0].refusal
 
     def watch(self, request: WatchMetadata) -> OpenWatch | Refusal:
-        """Open a watch, or be refused."""
+        """Open a watch, or be rejected."""
         (effect,) = self.step(WatchArrived(self.now_ms, next(self._ids), request))
         if isinstance(effect, RefuseCall):
             return effect.refusal
@@ -120,7 +120,7 @@ class Controller:
             self.step(ControllerTicked(self.now_ms))
 
     def register(self, node_id: int, **given: Any) -> Any:
-        """Register a node; a refusal comes back, else its epoch is remembered."""
+        """Register a node; returns a rejection, or else keeps the new node epoch."""
         answer = self.ask(registration(node_id, **given))
         if isinstance(answer, NodeRegistered) and answer.node_epoch is not None:
             self.epochs[node_id] = answer.node_epoch
@@ -155,11 +155,11 @@ class Controller:
         self.step(ConnectionRefused(self.now_ms, nodes))
 
     def node(self, node_id: int) -> Any:
-        """What everybody knows of the node."""
+        """The cluster's view of the node."""
         return self.core.state.nodes[NodeId(node_id)].image
 
     def report(self, node_id: int, *logs: ReplicaLogInfo) -> Any:
-        """The node's present process reports its logs; by default an empty one in the leader epoch that holds now."""
+        """The node's current process reports its logs; by default an empty one in the current leader epoch."""
         infos = logs or (self.log_of(),)
         return self.ask(
             ReportReplicaLogs(
@@ -170,7 +170,7 @@ class Controller:
     def log_of(
         self, *spans: tuple[int, int], leo: int = 0, reconciled: int | None = None, **given: Any
     ) -> ReplicaLogInfo:
-        """A log of these (epoch, start offset) spans that ends at ``leo``, as reported in the present leader epoch."""
+        """A log of these (epoch, start offset) spans that ends at ``leo``, as reported in the current leader epoch."""
         entries = tuple(EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in spans)
         fields: dict[str, Any] = {
             "tp": P0,
@@ -183,7 +183,7 @@ class Controller:
         return ReplicaLogInfo(**{**fields, **given})
 
     def create(self, *replicas: int, name: str = TOPIC, topic_id: str = TOPIC_ID, **configs: str) -> PartitionImage:
-        """Create a topic of one partition on these nodes; settings by name with _ for the dots."""
+        """Create a topic of one partition on these nodes; setting names use _ in place of the dots."""
         given = tuple((key.replace("_", "."), value) for key, value in configs.items())
         assignment = ((0, tuple(NodeId(node_id) for node_id in replicas)),)
         topic = NewTopic(name=name, topic_id=topic_id, assignments=assignment, configs=given)
@@ -209,7 +209,7 @@ class Controller:
         return partition.leader, set(partition.isr), set(partition.elr)
 
     def proposal(self, *isr: int, sender: int | None = None, sequence: int = 1, **given: Any) -> AlterPartitionRequest:
-        """A proposal as the leader would send it now, with whatever is ``given`` otherwise."""
+        """A proposal as the leader would send it now, with the fields in ``given`` overridden."""
         tp = given.pop("tp", P0)
         partition = self.core.state.partition(tp) or self.partition()
         leader = partition.leader if sender is None else sender
@@ -233,7 +233,7 @@ class Controller:
         return AlterPartitionRequest(**{**fields, **given})
 
     def propose(self, *isr: int, **given: Any) -> ErrorCode:
-        """Send a proposal; the error of the request or of its one partition."""
+        """Send a proposal; returns the error of the request or of its one partition."""
         return outcome(self.ask(self.proposal(*isr, **given)))
 
 
@@ -259,7 +259,7 @@ def registration(node_id: int, **given: Any) -> RegisterNode:
 
 
 def seen(leader_epoch: int, partition_epoch: int, tp: TopicPartition = P0) -> EpochsSeen:
-    """What a node knows of a partition's epochs."""
+    """A node's view of a partition's epochs."""
     return EpochsSeen(tp, LeaderEpoch(leader_epoch), PartitionEpoch(partition_epoch))
 
 

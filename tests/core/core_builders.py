@@ -1,4 +1,4 @@
-"""Short ways to say metadata, batches and requests in tests of the core; every default is stated in the signature."""
+"""Short builders for metadata, batches and requests in tests of the core; every default is in the signature."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def metadata(
     removed: tuple[NodeId, ...] = (),
     offset: int | None = None,
 ) -> MetadataImage:
-    """What the controller sends to one incarnation: whole topics, whole nodes; later than all before it."""
+    """What the controller sends to one incarnation: whole topics, whole nodes; newer than all earlier metadata."""
     topics: dict[str, list[PartitionImage]] = {}
     for image in partitions:
         topics.setdefault(image.tp.topic_id, []).append(image)

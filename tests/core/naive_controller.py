@@ -1,7 +1,7 @@
 """The smallest controller that keeps the rules of the ISR: fences, elects, answers AlterPartition by compare-and-set.
 
 It shares no code with the product's controller, so that a mistake in the one is not a mistake in the other. It has no
-ELR: a last member stays in the ISR and is waited for.
+ELR: the last member stays in the ISR, and the partition waits for it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NaiveController:
         self.history.append((image, nodes))
 
     def register(self, node: int, life: int) -> None:
-        """M56: a new incarnation keeps its places within its session, and ends the reign of the old one."""
+        """M56: a new incarnation keeps its places within its session, and ends the leader epoch of the old one."""
         self.lives[node] = life
         if self.leader == node:
             self._elect()
@@ -66,14 +66,14 @@ class NaiveController:
         self._committed()
 
     def unfence(self, node: int) -> None:
-        """The node is heard again."""
+        """The node sends heartbeats again."""
         self.fenced.discard(node)
         if self.leader is None:
             self._elect()
         self._committed()
 
     def prefer(self, node: int) -> None:
-        """Move leadership to a member, as the check for preferred leaders does."""
+        """Move leadership to a member, like the check for preferred leaders."""
         if node in self.isr and node not in self.fenced:
             self.leader, self.leader_epoch, self.version = node, self.leader_epoch + 1, self.version + 1
             self._committed()

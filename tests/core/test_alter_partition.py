@@ -54,7 +54,7 @@ def test_invalid_requests_are_refused_as_in_kafka(
 
 
 def test_fences_come_before_the_shape(controller: Controller) -> None:
-    """Cluster, controller epoch, node epoch, sequence, then the partition: the first broken fence is answered."""
+    """Check order: cluster, controller epoch, node epoch, sequence, partition; the first failure is returned."""
     wrong = controller.proposal(1, 3, cluster_id="x", controller_epoch=9, node_epoch=NodeEpoch(0), leader_epoch=500)
     steps = [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH]
     repairs = [{"cluster_id": CLUSTER}, {"controller_epoch": 1}, {"node_epoch": controller.epochs[0]}]
@@ -67,7 +67,7 @@ def test_fences_come_before_the_shape(controller: Controller) -> None:
 
 
 def test_stale_epochs_are_told_apart(controller: Controller) -> None:
-    """A lower leader epoch is fenced; a lower partition epoch of the current reign is INVALID_UPDATE_VERSION."""
+    """A lower leader epoch is fenced; a lower partition epoch of the current leader epoch is INVALID_UPDATE_VERSION."""
     controller.fence(0)
     before = controller.partition()
     assert before.leader == 1
@@ -88,7 +88,7 @@ def test_shrink_below_min_isr_fills_the_elr_and_expansion_empties_it(controller:
 
 
 def test_proposal_of_the_current_isr_changes_nothing(controller: Controller) -> None:
-    """A proposal that is already so is answered with the state and costs no epoch."""
+    """A proposal that already holds is answered with the current state and does not bump an epoch."""
     before = controller.partition()
     offset = controller.core.state.header.metadata_offset
 
@@ -116,7 +116,7 @@ def test_old_incarnation_is_not_added() -> None:
 
 
 def test_epochs_are_checked_for_added_members_only(controller: Controller) -> None:
-    """A shrink goes through although it names an earlier incarnation of a member that stays."""
+    """A shrink is applied although it names an earlier incarnation of a member that stays."""
     shrink = controller.proposal(0, 1, epoch_of_1=NodeEpoch(controller.epochs[1] - 1))
 
     assert outcome(controller.ask(shrink)) is ErrorCode.NONE
@@ -154,7 +154,7 @@ def test_retried_request_applies_once_or_never() -> None:
 
 
 def test_equal_sequence_gets_the_stored_answer(controller: Controller) -> None:
-    """A copy of an applied attempt is answered as the first was, and changes nothing."""
+    """A copy of an applied attempt gets the same answer as the first, and changes nothing."""
     attempt = controller.proposal(0, 1)
     first = controller.ask(attempt)
     offset = controller.core.state.header.metadata_offset
@@ -167,7 +167,7 @@ def test_equal_sequence_gets_the_stored_answer(controller: Controller) -> None:
 
 
 def test_lower_sequence_is_invalid_and_a_new_incarnation_counts_anew(controller: Controller) -> None:
-    """A sequence below the last seen of this node epoch never applies; a new node epoch begins its own count."""
+    """A sequence below the last seen of this node epoch never applies; a new node epoch starts its own sequence."""
     assert controller.propose(0, 1, sequence=5) is ErrorCode.NONE
     before = controller.partition()
 
@@ -185,7 +185,7 @@ def test_lower_sequence_is_invalid_and_a_new_incarnation_counts_anew(controller:
 
 
 def test_a_strangers_sequence_is_not_answered_with_the_leaders_own(controller: Controller) -> None:
-    """F3: a number that somebody else used first is refused with the number to exceed, not with his answer."""
+    """F3: a sequence that another sender used first is rejected with the sequence to exceed, not with that answer."""
     stranger = controller.ask(controller.proposal(0, 2, sequence=7, sender=0, leader_epoch=99))
     own = controller.ask(controller.proposal(0, 1, sequence=7))
     assert outcome(stranger) is not ErrorCode.NONE
@@ -197,7 +197,7 @@ def test_a_strangers_sequence_is_not_answered_with_the_leaders_own(controller: C
 
 
 def test_no_request_uses_up_all_sequences(controller: Controller) -> None:
-    """F3: a sequence that no honest node can have reached is refused and not remembered, before a first one as well."""
+    """F3: a sequence that no honest node can have reached is rejected and not stored, also before the first attempt."""
     first = controller.ask(controller.proposal(0, 1, sequence=1 << 62))
     assert controller.propose(0, 1, sequence=1) is ErrorCode.NONE
     later = controller.ask(controller.proposal(0, sequence=1 << 62))
@@ -218,7 +218,7 @@ def test_attempt_for_an_earlier_reign_is_refused(controller: Controller) -> None
 
 
 def test_one_refused_partition_does_not_keep_the_others(controller: Controller) -> None:
-    """Each proposal of a request has its own decision."""
+    """Each proposal of a request is decided separately."""
     good = controller.proposal(0, 1)
     bad = ProposedIsr(
         TopicPartition("nobody", 0), LeaderEpoch(0), PartitionEpoch(0), (IsrMember(NodeId(0), controller.epochs[0]),)

@@ -1,4 +1,4 @@
-"""Well-typed nonsense from peers: a core answers or ignores it, keeps its invariants, and never stops for it."""
+"""Well-typed nonsense from peers: a core answers or ignores it, keeps its invariants, and never stops because of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ requests = st.builds(
 
 @given(st.data())
 def test_a_leader_survives_whatever_it_is_asked(data: st.DataObject) -> None:
-    """Fetches, questions and reports of any content are each answered at most once, and the HW never goes back."""
+    """Fetches, epoch requests and reports of any content are answered at most once each, and the HW never goes back."""
     cluster = Cluster(1)
     cluster.preload(1, history((2, 3, 0), (4, 2, 3)), hw=1)
     cluster.push(1, *(partition_image(tp, epoch=5, replicas=(1, 2, 3), isr=(1, 2)) for tp in (TP, TP1)))
@@ -110,7 +110,7 @@ offset_answers = st.builds(
 
 @given(st.data())
 def test_a_follower_survives_whatever_it_is_answered(data: st.DataObject) -> None:
-    """Whatever is answered, nothing misfitting is appended, no process stops, and fsync cuts nothing committed."""
+    """No answer makes a follower append an invalid batch, stop, or (fsync) truncate a committed record."""
     durability = data.draw(st.sampled_from(Durability))
     truncation = data.draw(st.sampled_from([Truncation.LEADER_EPOCH, Truncation.FETCH]))
     rules = Rules(truncation=truncation, durability=durability)
@@ -154,7 +154,7 @@ CONTRADICTIONS = {
 
 @pytest.mark.parametrize("image", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_metadata_that_cannot_be_true_is_ignored(image: PartitionImage) -> None:
-    """A node that is told what contradicts itself keeps what it knew, and leads on."""
+    """A node that receives contradictory metadata keeps its previous metadata and continues to lead."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=5))
 
@@ -166,7 +166,7 @@ def test_metadata_that_cannot_be_true_is_ignored(image: PartitionImage) -> None:
 
 @pytest.mark.parametrize("change", [{"configs": (("max.message.bytes", "x"),)}, {"name": "../x"}])
 def test_topics_that_cannot_be_are_ignored(change: dict[str, Any]) -> None:
-    """A setting that is no number, or a name that leads out of the data directory, stops no node."""
+    """A setting that is not a number, or a name that leads out of the data directory, does not stop a node."""
     cluster = Cluster(1)
     image = metadata(node_epoch(1), partition_image(epoch=5))
 
@@ -176,7 +176,7 @@ def test_topics_that_cannot_be_are_ignored(change: dict[str, Any]) -> None:
 
 
 def test_nobody_leads_in_an_epoch_that_its_log_has_passed() -> None:
-    """A node whose log holds a later epoch than the controller gives it does not lead, and does not stop (TR18)."""
+    """A node whose log holds a later epoch than the controller assigns does not lead, and does not stop (TR18)."""
     cluster = Cluster(1)
     cluster.preload(1, history((4, 2, 0)))
     cluster.push(1, partition_image(epoch=3))
@@ -189,7 +189,7 @@ def test_nobody_leads_in_an_epoch_that_its_log_has_passed() -> None:
 
 @pytest.mark.parametrize("isr", [(2,), (1, 9), (1, 1)])
 def test_a_decision_that_cannot_be_is_asked_for_again(isr: tuple[int, ...]) -> None:
-    """An ISR without the leader, or with strangers, is not taken over; the proposal goes out once more."""
+    """An ISR without the leader, or with nodes that are not replicas, is not adopted; the proposal is sent again."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=5, isr=(1,), replicas=(1, 2)))
     cluster.fetch(0, by=2, epoch=5)

@@ -28,7 +28,7 @@ def with_limit(cluster: Cluster, limit: int | None) -> None:
 
 
 def test_a_batch_above_the_topics_limit_is_refused_and_the_next_one_is_not() -> None:
-    """max.message.bytes refuses a larger batch with MESSAGE_TOO_LARGE, NOT_APPENDED, and nothing is appended."""
+    """max.message.bytes rejects a larger batch with MESSAGE_TOO_LARGE, NOT_APPENDED, and nothing is appended."""
     cluster = alone()
     with_limit(cluster, 2 * BATCH_BYTES)
 
@@ -42,7 +42,7 @@ def test_a_batch_above_the_topics_limit_is_refused_and_the_next_one_is_not() -> 
 
 
 def test_a_limit_that_is_taken_away_no_longer_refuses() -> None:
-    """A change of the topic's settings counts from the metadata that carries it."""
+    """A change of the topic's settings takes effect with the metadata that carries it."""
     cluster = alone()
     with_limit(cluster, BATCH_BYTES)
     with_limit(cluster, None)

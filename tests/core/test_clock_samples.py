@@ -1,4 +1,4 @@
-"""The controller tells how far each node's clock is off, twice a minute, from what the node measured."""
+"""The controller reports each node's clock offset twice a minute, from what the node measured."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _told(samples: ClockSamples, beat: Heartbeat, now_ms: int) -> list[StateEven
 
 
 def test_a_measurement_is_told_at_once_and_then_every_half_minute() -> None:
-    """However often the node beats; each node has its own half minute."""
+    """The report does not depend on how often the node sends heartbeats; each node has its own half minute."""
     samples = ClockSamples()
     times = [now_ms for now_ms in range(0, 100_000, 2_000) if _told(samples, BEAT, now_ms)]
 
@@ -40,7 +40,7 @@ def test_a_measurement_is_told_at_once_and_then_every_half_minute() -> None:
 
 
 def test_a_node_that_measured_nothing_is_not_told_of() -> None:
-    """Its first heartbeat, or one of an older release."""
+    """No sample is reported for a node without a measurement: its first heartbeat, or one of an older release."""
     silent = replace(BEAT, clock_offset_us=None, clock_err_us=None)
 
     assert _told(ClockSamples(), silent, 0) == []

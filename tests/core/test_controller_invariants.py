@@ -1,4 +1,4 @@
-"""Whatever happens to the controller, in whatever order: its invariants hold after every step."""
+"""The controller's invariants hold after every step, for any events in any order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ actions = st.one_of(
 
 
 def perform(controller: Controller, action: tuple[str, object], sequence: int) -> Controller:
-    """One thing that may happen."""
+    """One event that may happen."""
     match action:
         case ("restart", int(n)):
             controller.register(n)
@@ -79,7 +79,7 @@ def check_partition(state: ClusterState, partition: PartitionImage) -> None:
 
 
 def check_step(before: ClusterState, after: ClusterState) -> None:
-    """I1, I14: epochs never go back, any change costs a partition epoch, any election a leader epoch."""
+    """I1, I14: epochs never go back; any change bumps the partition epoch, any election the leader epoch."""
     assert after.header.controller_epoch >= before.header.controller_epoch
     assert after.header.metadata_offset >= before.header.metadata_offset
     for old, new in zip(before.partitions(), after.partitions(), strict=True):
@@ -94,7 +94,7 @@ def check_step(before: ClusterState, after: ClusterState) -> None:
 
 @settings(max_examples=150)
 @given(st.lists(actions, max_size=30))
-# All start again, and an operator does not wait for their logs: who leads is proven all the same.
+# All restart, and an operator does not wait for their logs: the leader is proven all the same.
 @example([("restart", 1), ("restart", 2), ("restart", 3), ("elect", ElectionKind.UNCLEAN)])
 def test_invariants_hold_after_every_step(history: list[tuple[str, object]]) -> None:
     """Restarts, wiped disks, silences, elections and proposals in any order break no invariant."""
@@ -120,7 +120,7 @@ def test_invariants_hold_after_every_step(history: list[tuple[str, object]]) -> 
 @settings(max_examples=50)
 @given(st.lists(actions, max_size=20))
 def test_equal_histories_give_equal_states(history: list[tuple[str, object]]) -> None:
-    """The core has no clock and no dice: the same events give the same state."""
+    """The core reads no clock and no random numbers: the same events give the same state."""
 
     def run() -> ClusterState:
         controller = Controller()

@@ -1,4 +1,4 @@
-"""DeleteRecords at the leader: what is deleted, who is waited for, and until when (C100, T61, TR34)."""
+"""DeleteRecords at the leader: what is deleted, which replicas it waits for, and until when (C100, T61, TR34)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def follow(cluster: Cluster, node: int, offset: int, log_start: int | None, *, e
 
 
 def answer(cluster: Cluster, request: int) -> DeletedPartition | None:
-    """What a deletion in one partition was answered, None while it waits."""
+    """The answer to a deletion in one partition, None while it waits."""
     answers: tuple[DeletedPartition, ...] | None = cluster.answered.get(request)
     return answers[0] if answers else None
 
 
 def code(cluster: Cluster, request: int) -> ErrorCode | None:
-    """The refusal of an answered deletion, None for success."""
+    """The error of an answered deletion, None for success."""
     found = answer(cluster, request)
     assert found is not None
     return found.refusal.code if found.refusal else None
@@ -56,7 +56,7 @@ def test_an_offset_outside_the_committed_log_deletes_nothing(offset: int) -> Non
 
 
 def test_the_high_watermark_is_what_no_offset_means() -> None:
-    """T61: without an offset everything committed goes, and nothing above it."""
+    """T61: without an offset everything committed is deleted, and nothing above it."""
     cluster = leading()
     cluster.produce(batch())
     cluster.delete_records(None)
@@ -65,7 +65,7 @@ def test_the_high_watermark_is_what_no_offset_means() -> None:
 
 
 def test_a_new_leader_says_not_yet() -> None:
-    """While the HW may be below what an earlier leader told (KIP-207), an offset above it may be committed."""
+    """While the HW may be below the one an earlier leader returned (KIP-207), an offset above it may be committed."""
     cluster = Cluster(1)
     cluster.preload(1, [batch(base=offset, epoch=0) for offset in range(5)], hw=2)
     cluster.push(1, partition_image(epoch=1))
@@ -78,7 +78,7 @@ def test_a_new_leader_says_not_yet() -> None:
 
 
 def test_only_the_leader_deletes() -> None:
-    """A follower, and a node that knows no such partition, refuse and delete nothing."""
+    """A follower, and a node that does not know the partition, reject the request and delete nothing."""
     cluster = leading()
     cluster.push(1, partition_image(leader=2, epoch=1, version=2, replicas=ALL, isr=ALL))
     led_elsewhere, unknown = cluster.delete_records(2), cluster.delete_records(2, tp=TP1)
@@ -89,7 +89,7 @@ def test_only_the_leader_deletes() -> None:
 
 
 def test_every_member_of_the_isr_is_waited_for() -> None:
-    """T61: the answer comes with the fetch by which the last member of the ISR tells the new log start."""
+    """T61: the answer is sent on the fetch in which the last ISR member reports the new log start."""
     cluster = leading()
     request = cluster.delete_records(None)
     follow(cluster, 2, 5, 5)
@@ -110,7 +110,7 @@ def test_a_replica_outside_the_isr_is_not_waited_for() -> None:
 
 
 def test_a_member_that_tells_no_log_start_is_waited_for() -> None:
-    """What a replica does not say is not known."""
+    """The leader waits for a member whose fetch reports no log start, because its log start is unknown."""
     cluster = leading(isr=(1, 2))
     request = cluster.delete_records(0)
     follow(cluster, 2, 5, None)
@@ -121,14 +121,14 @@ def test_a_member_that_tells_no_log_start_is_waited_for() -> None:
 
 
 def test_a_leader_alone_answers_at_once() -> None:
-    """Without other members of the ISR, and with min ISR 1, the leader's own log start is all there is."""
+    """Without other members of the ISR, and with min ISR 1, only the leader's own log start counts."""
     cluster = leading(isr=(1,), min_isr=1)
 
     assert answer(cluster, cluster.delete_records(4)) == DeletedPartition(TP, Offset(4))
 
 
 def test_below_min_isr_no_deletion_is_complete() -> None:
-    """A replica of the ELR may be elected, and its log start is not known: the leader has deleted, and waits."""
+    """A replica of the ELR may be elected, and its log start is unknown: the leader has deleted, and waits."""
     cluster = leading(isr=(1,), min_isr=1)
     cluster.push(1, partition_image(version=2, replicas=ALL, isr=(1,), elr=(2,), min_isr=2))
     request = cluster.delete_records(4, timeout=1_000)
@@ -139,7 +139,7 @@ def test_below_min_isr_no_deletion_is_complete() -> None:
 
 
 def test_a_member_that_leaves_is_waited_for_no_longer() -> None:
-    """The controller's word that a replica left the ISR completes what waited for that replica alone."""
+    """When the controller reports that a replica left the ISR, a deletion that waited only for it completes."""
     cluster = leading()
     request = cluster.delete_records(3)
     follow(cluster, 2, 5, 3)
@@ -165,7 +165,7 @@ def test_a_pending_member_is_waited_for() -> None:
 
 
 def test_nobody_joins_below_a_completed_deletion() -> None:
-    """M44: a follower that still holds deleted records joins only after its fetch tells that it deleted them too."""
+    """M44: a follower that still holds deleted records joins only after its fetch shows that it deleted them too."""
     cluster = leading(isr=(1, 2))
     cluster.delete_records(3)
     follow(cluster, 2, 5, 3)
@@ -178,7 +178,7 @@ def test_nobody_joins_below_a_completed_deletion() -> None:
 
 
 def test_nobody_joins_below_the_log_start_that_an_epoch_began_with() -> None:
-    """What earlier leaders completed is not above the log start of a leader that was in their ISR."""
+    """Deletions that earlier leaders completed are not above the log start of a leader that was in their ISR."""
     cluster = Cluster(1)
     cluster.preload(1, [batch(base=offset, epoch=0) for offset in range(5)], hw=5, start=2)
     cluster.push(1, partition_image(epoch=1, isr=(1,), replicas=(1, 2)))
@@ -192,7 +192,7 @@ def test_nobody_joins_below_the_log_start_that_an_epoch_began_with() -> None:
 
 
 def test_the_deadline_tells_the_low_watermark_so_far() -> None:
-    """C100: REQUEST_TIMED_OUT carries the lowest log start that is known, and not a moment too early."""
+    """C100: REQUEST_TIMED_OUT carries the lowest known log start, and is not sent before the deadline."""
     cluster = leading()
     request = cluster.delete_records(4, timeout=1_000)
     follow(cluster, 2, 5, 4)
@@ -207,7 +207,7 @@ def test_the_deadline_tells_the_low_watermark_so_far() -> None:
 
 
 def test_a_deletion_is_repeatable() -> None:
-    """C100: asking again after a time-out deletes nothing more, and waits for the same."""
+    """C100: a repeated request after a time-out deletes nothing more, and waits for the same replicas."""
     cluster = leading()
     cluster.delete_records(4, timeout=100)
     cluster.advance(200)
@@ -220,7 +220,7 @@ def test_a_deletion_is_repeatable() -> None:
 
 
 def test_a_change_of_leader_is_told_at_once() -> None:
-    """T15: a leader that resigns cannot know whether the next one deleted, and says who leads."""
+    """T15: a leader that resigns cannot know whether the next one deleted, and returns the new leader."""
     cluster = leading()
     request = cluster.delete_records(4)
     cluster.push(1, partition_image(leader=2, epoch=1, version=2, replicas=ALL, isr=ALL))
@@ -229,7 +229,7 @@ def test_a_change_of_leader_is_told_at_once() -> None:
 
 
 def test_a_caller_that_left_is_not_answered() -> None:
-    """What it asked for stays deleted."""
+    """The records that a caller deleted before it left stay deleted."""
     cluster = leading()
     request = cluster.delete_records(4)
     cluster.step(1, events.CallGone(cluster.now, request))
@@ -242,7 +242,7 @@ def test_a_caller_that_left_is_not_answered() -> None:
 
 
 def test_partitions_of_one_call_are_answered_together() -> None:
-    """In the order of the request: what was refused at once waits for what has to wait."""
+    """Partitions of a call are answered together, in the request's order: an early rejection waits for the others."""
     cluster = Cluster(1)
     cluster.push(1, *(partition_image(tp, isr=(1, 2)) for tp in (TP, TP1)))
     cluster.produce(batch(), batch())
@@ -259,7 +259,7 @@ def test_partitions_of_one_call_are_answered_together() -> None:
 
 
 def test_how_many_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound a call is refused before anything is deleted for it."""
+    """Beyond the bound a call is rejected before it deletes anything."""
     monkeypatch.setattr(delete_serving, "MAX_WAITING", 2)
     cluster = leading()
     waiting = [cluster.delete_records(1), cluster.delete_records(1)]
@@ -272,7 +272,7 @@ def test_how_many_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_deleted_records_stay_deleted_after_the_leader_died(streams: bool) -> None:
-    """TR34, I27: once a deletion is complete, whoever of the ISR leads next begins at or above it."""
+    """TR34, I27: once a deletion is complete, any ISR member that leads next begins at or above it."""
     cluster = Cluster(1, 2, 3, streams=streams)
     cluster.push_all(partition_image(replicas=ALL, isr=ALL, min_isr=2))
     cluster.produce(*[batch() for _ in range(5)])
@@ -291,7 +291,7 @@ def test_deleted_records_stay_deleted_after_the_leader_died(streams: bool) -> No
 
 
 def test_the_log_start_is_moved_before_the_answer() -> None:
-    """C100: the file effect stands before the answer, so what is told is on the leader's disk."""
+    """C100: the file effect precedes the answer, so the log start that is returned is on the leader's disk."""
     cluster = leading(isr=(1,), min_isr=1)
     part = DeletePartition(TP, Offset(2))
     effects = cluster.step(1, events.DeleteRecordsAsked(cluster.now, 77, 30_000, (part,)))

@@ -1,4 +1,4 @@
-"""What a commit covers, also when the log was cut while it ran (M55)."""
+"""What a commit covers, also when the log was truncated while it ran (M55)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_commit_covers_what_was_appended_when_it_was_issued() -> None:
 
 
 def test_no_commit_without_need() -> None:
-    """Nothing is issued while everything is durable."""
+    """No commit is issued while everything is durable."""
     assert not DurablePoint(Offset(7)).maybe_issue(Offset(7))
 
 
@@ -34,7 +34,7 @@ def test_a_cut_takes_away_at_once() -> None:
 
 
 def test_a_cut_between_issue_and_completion_bounds_the_commit() -> None:
-    """M55: the lowest truncation since the issue bounds what the commit covers, whatever was appended after it."""
+    """M55: the lowest truncation since the issue bounds what the commit covers, even after further appends."""
     point = DurablePoint(Offset(0))
     point.maybe_issue(Offset(10))
     point.truncated(Offset(4))
@@ -48,7 +48,7 @@ def test_a_cut_between_issue_and_completion_bounds_the_commit() -> None:
 
 
 def test_a_stale_completion_proves_nothing() -> None:
-    """A completion that does not name the commit under way changes nothing."""
+    """A completion that does not name the commit in progress changes nothing."""
     point = DurablePoint(Offset(0))
     point.complete(Offset(8))
     point.maybe_issue(Offset(5))
@@ -59,7 +59,7 @@ def test_a_stale_completion_proves_nothing() -> None:
 
 
 def test_a_commit_does_not_outlive_its_log() -> None:
-    """A commit issued before the log was thrown away covers nothing of the new one."""
+    """A commit issued before the log was discarded covers nothing of the new one."""
     point = DurablePoint(Offset(0))
     point.maybe_issue(Offset(50))
     point.restarted(Offset(20))
@@ -72,7 +72,7 @@ def test_a_commit_does_not_outlive_its_log() -> None:
 def test_durable_point_agrees_with_a_log_of_marks(steps: list[tuple[str, int]]) -> None:
     """The durable point is the number of leading records that some completed commit really covered."""
     point = DurablePoint(Offset(0))
-    # Of every record: was it durable. And the identities of the records under commit.
+    # For every record: whether it was durable. And the identities of the records in the running commit.
     log: list[list[bool]] = []
     committing: list[list[bool]] | None = None
     issued = 0

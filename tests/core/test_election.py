@@ -1,4 +1,4 @@
-"""Who leads: clean elections, ELR, unclean elections, preferred leaders."""
+"""Which replica leads: clean elections, ELR, unclean elections, preferred leaders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_elr_follows_kafkas_own_table() -> None:
 
 
 def test_sessions_that_end_together_leave_the_isr_together() -> None:
-    """Nodes fenced by one tick are all eligible: the HW cannot have moved after the first of them (M64), one epoch."""
+    """Nodes fenced by one tick are all eligible, in one epoch: the HW cannot have moved after the first (M64)."""
     controller = Controller()
     controller.start(0, 1, 2, 3)
     before = controller.create(0, 1, 2, 3, min_insync_replicas="3")
@@ -118,7 +118,7 @@ def test_unclean_election_where_the_topic_allows_it() -> None:
 
 
 def test_enabling_unclean_election_elects_at_once() -> None:
-    """A partition without a clean candidate gets its leader with the change of the setting."""
+    """A partition without a clean candidate gets its leader when the setting changes."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -133,7 +133,7 @@ def test_enabling_unclean_election_elects_at_once() -> None:
 
 
 def test_operator_may_elect_unclean_only_where_nobody_leads() -> None:
-    """ElectLeaders UNCLEAN: ELECTION_NOT_NEEDED with a leader, nobody to elect: ELIGIBLE_LEADERS_NOT_AVAILABLE."""
+    """ElectLeaders UNCLEAN: ELECTION_NOT_NEEDED with a leader, without a candidate ELIGIBLE_LEADERS_NOT_AVAILABLE."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -152,7 +152,7 @@ def test_operator_may_elect_unclean_only_where_nobody_leads() -> None:
 
 
 def test_unclean_election_prefers_a_clean_one() -> None:
-    """ElectLeaders UNCLEAN takes a living member of the ELR first, and that is no unclean election."""
+    """ElectLeaders UNCLEAN takes a living member of the ELR first, and that is not an unclean election."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -165,7 +165,7 @@ def test_unclean_election_prefers_a_clean_one() -> None:
 
 
 def test_unknown_partitions_are_refused_one_by_one() -> None:
-    """ElectLeaders answers each partition asked for with its own error."""
+    """ElectLeaders returns an error for each requested partition separately."""
     controller = Controller()
     controller.start(1)
     controller.create(1)
@@ -181,7 +181,7 @@ def test_unknown_partitions_are_refused_one_by_one() -> None:
 
 
 def test_preferred_leader_comes_back_by_itself() -> None:
-    """M49b: once the first replica is in the ISR again the check of every 30 s moves leadership back to it."""
+    """M49b: once the first replica is in the ISR again, the check that runs every 30 s moves leadership back to it."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -197,7 +197,7 @@ def test_preferred_leader_comes_back_by_itself() -> None:
 
 
 def test_automatic_preferred_leader_can_be_switched_off() -> None:
-    """M49b: with the setting off the leader stays, until ElectLeaders asks for the preferred one."""
+    """M49b: with the setting off the leader stays, until ElectLeaders requests the preferred one."""
     controller = Controller(timings=ControllerTimings(auto_leader_rebalance=False))
     controller.start(1, 2)
     controller.create(1, 2)
@@ -216,7 +216,7 @@ def test_automatic_preferred_leader_can_be_switched_off() -> None:
 
 
 def test_only_a_few_leaders_move_per_check() -> None:
-    """M49b: one check moves at most as many partitions as the setting says."""
+    """M49b: one check moves at most as many partitions as the setting allows."""
     controller = Controller(timings=ControllerTimings(preferred_elections_per_check=2))
     controller.start(1, 2)
     ids = [f"22222222-0000-4000-8000-00000000000{n}" for n in range(5)]
@@ -233,7 +233,7 @@ def test_only_a_few_leaders_move_per_check() -> None:
 
 
 def test_observer_is_never_elected() -> None:
-    """M60: not even an unclean election takes an observer, and it is in no ISR; every partition lists it."""
+    """M60: an observer is never elected, not even unclean, and is in no ISR; every partition lists it."""
     controller = Controller()
     controller.start(1)
     controller.create(1, unclean_leader_election_enable="true")

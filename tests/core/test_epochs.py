@@ -47,7 +47,7 @@ def end(of: EpochCache, epoch: int | None, leo: int = 20) -> tuple[int, int] | N
     ],
 )
 def test_where_an_epoch_ends(built: EpochCache, leo: int, asked: int | None, answer: tuple[int, int] | None) -> None:
-    """T1: the answer is the largest epoch not above the asked one and its end; absent where nobody can say."""
+    """T1: the answer is the largest epoch not above the requested one, and its end; none where that is unknown."""
     assert end(built, asked, leo) == answer
 
 
@@ -67,7 +67,7 @@ def test_conflicting_assignments(pairs: tuple[tuple[int, int], ...], kept: tuple
 
 
 def test_answers_after_conflicting_assignments() -> None:
-    """T2: what was removed is unknown afterwards."""
+    """T2: entries that were removed are unknown afterwards."""
     older, lower = assigned((1, 5), (2, 6), (1, 7)), assigned((5, 11), (6, 12), (7, 13), (7, 12))
 
     assert (end(older, 1, 8), end(older, 2, 8)) == ((1, 8), None)
@@ -78,7 +78,7 @@ def test_answers_after_conflicting_assignments() -> None:
     ("cut", "kept"), [(8, ((2, 6),)), (9, ((2, 6), (3, 8))), (6, ()), (12, ((2, 6), (3, 8), (4, 11)))]
 )
 def test_truncating_from_the_end(cut: int, kept: tuple[tuple[int, int], ...]) -> None:
-    """T3: entries that begin at or after the cut go, those below it stay whole."""
+    """T3: entries that begin at or after the truncation point are removed, those below it are kept."""
     built = cache((2, 6), (3, 8), (4, 11))
     changed = built.truncate_from_end(Offset(cut))
 
@@ -101,7 +101,7 @@ def test_truncating_from_the_end(cut: int, kept: tuple[tuple[int, int], ...]) ->
 def test_truncating_from_the_start(
     before: tuple[tuple[int, int], ...], cut: int, kept: tuple[tuple[int, int], ...]
 ) -> None:
-    """T3: the epoch that spans the new log start begins there, older ones go."""
+    """T3: the epoch that spans the new log start begins there, older ones are removed."""
     built = cache(*before)
     changed = built.truncate_from_start(Offset(cut))
 
@@ -116,7 +116,7 @@ def test_many_leader_changes() -> None:
     written = (end(built, 1, 5), end(built, 0, 5))
     built.assign(LeaderEpoch(2), Offset(5))
 
-    # The first epoch's entry began where the second's does and gave way to it: asked for, it ends at its start.
+    # The first epoch's entry began where the second's does and was replaced by it: its end is its start.
     assert fast == ((0, 0), (1, 0))
     assert written == ((1, 5), (0, 0))
     assert (end(built, 2, 10), end(built, 1, 10), end(built, 0, 10)) == ((2, 10), (1, 5), (0, 0))
@@ -124,7 +124,7 @@ def test_many_leader_changes() -> None:
 
 
 def test_entries_that_do_not_increase_are_refused() -> None:
-    """I0: a cache read from a file that is no history stops the process."""
+    """I0: a cache that is not a valid history stops the process that reads it from a file."""
     with pytest.raises(AssertionError, match="I0"):
         cache((2, 5), (1, 9))
     with pytest.raises(AssertionError, match="I0"):
@@ -134,15 +134,15 @@ def test_entries_that_do_not_increase_are_refused() -> None:
 @pytest.mark.parametrize(
     ("own", "leo", "answer", "expected"),
     [
-        # Known here: the shorter of both ends.
+        # Known here: the smaller of both ends.
         (((4, 0),), 10, (4, 7), Cut(Offset(7), True)),
         (((3, 0), (4, 5)), 10, (3, 9), Cut(Offset(5), True)),
-        # The leader's answer is of an epoch newer than any of ours: all we have lies before its end.
+        # The leader's answer names an epoch newer than any of this cache: the whole log lies before its end.
         (((3, 0),), 10, (4, 8), Cut(Offset(8), True)),
         (((3, 0),), 10, (4, 18), Cut(Offset(10), True)),
-        # Not on our lineage: down to the largest one below, and compare again.
+        # Not in this lineage: take the largest epoch below, and compare again.
         (((3, 0), (5, 12)), 20, (4, 15), Cut(Offset(12), False)),
-        # Older than our first entry: that entry's start bounds it (M38).
+        # Older than the first entry here: that entry's start bounds it (M38).
         (((3, 6), (5, 12)), 20, (1, 9), Cut(Offset(6), True)),
         (((3, 6), (5, 12)), 20, (1, 2), Cut(Offset(2), True)),
         # Nothing known here.
@@ -153,12 +153,12 @@ def test_entries_that_do_not_increase_are_refused() -> None:
 def test_where_a_follower_cuts(
     own: tuple[tuple[int, int], ...], leo: int, answer: tuple[int, int], expected: Cut
 ) -> None:
-    """M38: the follower's own lineage and the leader's answer decide together where it cuts."""
+    """M38: the follower's own lineage and the leader's answer together determine where it truncates."""
     assert cut_for(cache(*own), Offset(leo), EpochEnd(LeaderEpoch(answer[0]), Offset(answer[1]))) == expected
 
 
 class NaiveCache:
-    """A list with the epoch of every record, and the promises of epochs that have written nothing yet."""
+    """A list with the epoch of every record, and the starts of epochs that have written nothing yet."""
 
     def __init__(self) -> None:
         self.records: list[int] = []
@@ -169,7 +169,7 @@ class NaiveCache:
         return max(known) if known else None
 
     def lead(self, epoch: int) -> None:
-        # At one offset only the newest promise stands: the older ones will never write there.
+        # At one offset only the newest such start counts: the older epochs will never write there.
         self.promised = [epoch]
 
     def append(self, epoch: int) -> None:
@@ -193,7 +193,7 @@ class NaiveCache:
 @given(st.lists(st.one_of(st.tuples(st.just("lead"), st.integers(1, 3)), st.tuples(st.just("write"), st.integers(1, 4)),
                           st.tuples(st.just("cut"), st.integers(0, 12))), max_size=30), st.integers(0, 40))  # fmt: skip
 def test_cache_agrees_with_a_list_of_epochs(steps: list[tuple[str, int]], asked: int) -> None:
-    """A cache that followed reigns, writes and cuts answers as a list of every record's epoch would."""
+    """A cache that followed new epochs, appends and truncations gives the answers of a list of every record's epoch."""
     naive, built = NaiveCache(), EpochCache()
     for verb, number in steps:
         if verb == "lead":

@@ -1,4 +1,4 @@
-"""FetchStream: what a named partition is owed, and when silence is right."""
+"""FetchStream: what the leader must answer for a named partition, and when it may send nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def leading(*tps: TopicPartition, isr: tuple[int, ...] = (1, 2, 3)) -> Cluster:
 
 
 def name(cluster: Cluster, *tps: TopicPartition, wait: int = 500, min_bytes: int = 1, offset: int | None = None) -> int:
-    """Replica 2 names partitions on its stream, each at the leader's log end unless said otherwise."""
+    """Replica 2 names partitions on its stream, each at the leader's log end unless given otherwise."""
     request = cluster.request_id()
     for tp in tps:
         cluster.serve(cluster.log(1, tp).leo, by=2, tp=tp)
@@ -66,7 +66,7 @@ def test_what_is_ripe_is_answered_at_once() -> None:
 
 
 def test_an_unnamed_partition_is_served_nothing() -> None:
-    """Once answered, a partition has no fetch until it is named again."""
+    """An answered partition has no fetch until it is named again."""
     cluster = leading()
     request = name(cluster, TP)
     cluster.produce(batch())
@@ -77,7 +77,7 @@ def test_an_unnamed_partition_is_served_nothing() -> None:
 
 
 def test_naming_again_replaces() -> None:
-    """A partition that is named again leaves its older fetch, which is closed empty when nothing is left of it."""
+    """Naming a partition again replaces its older fetch, which is closed empty when no partition is left in it."""
     cluster = leading(TP, TP1)
     first = name(cluster, TP, TP1)
     second = name(cluster, TP)
@@ -93,7 +93,7 @@ def test_naming_again_replaces() -> None:
 
 
 def test_silence_when_there_is_no_news() -> None:
-    """At max_wait a partition is answered only if its HW or log start differs from what the stream last told."""
+    """At max_wait a partition is answered only if its HW or log start differs from the last one sent on the stream."""
     cluster = leading()
     never_told = name(cluster, TP)
     cluster.advance(600)
@@ -106,7 +106,7 @@ def test_silence_when_there_is_no_news() -> None:
 
 
 def test_a_new_high_watermark_is_told_at_max_wait() -> None:
-    """A HW that rose while the fetch was parked is told at the end of the wait, and not before (M22)."""
+    """A HW that rose while the fetch was parked is sent at the end of the wait, and not before (M22)."""
     cluster = leading(isr=(1, 3))
     cluster.produce(batch())
     name(cluster, TP)
@@ -126,7 +126,7 @@ def test_a_new_high_watermark_is_told_at_max_wait() -> None:
 
 
 def test_a_new_log_start_is_told_at_max_wait() -> None:
-    """A log start that moved is news as well."""
+    """A log start that moved is sent at max_wait as well."""
     cluster = leading(isr=(1,))
     cluster.produce(batch(), batch())
     cluster.fetch(2, by=2)
@@ -142,7 +142,7 @@ def test_a_new_log_start_is_told_at_max_wait() -> None:
 
 
 def test_forgetting_ends_the_fetch() -> None:
-    """forgotten_topics_data: the partition's fetch is ended, an emptied message is closed."""
+    """forgotten_topics_data ends the partition's fetch, and a message without partitions is closed."""
     cluster = leading(TP, TP1)
     request = name(cluster, TP, TP1)
     cluster.step(1, events.FetchForgotten(0, STREAM, (TP,)))
@@ -156,7 +156,7 @@ def test_forgetting_ends_the_fetch() -> None:
 
 
 def test_the_end_of_a_stream_ends_its_fetches() -> None:
-    """A stream that ended is answered nothing more, and others are not touched."""
+    """A stream that ended gets no more answers, and other streams are not affected."""
     cluster = leading()
     request = name(cluster, TP)
     other = cluster.fetch(0, by=3, wait=500, stream=STREAM + 1)
@@ -168,7 +168,7 @@ def test_the_end_of_a_stream_ends_its_fetches() -> None:
 
 
 def test_a_new_stream_was_told_nothing() -> None:
-    """What one stream was told does not silence the next one of the same node."""
+    """A HW sent on one stream does not suppress the answer on the next stream of the same node."""
     cluster = leading()
     name(cluster, TP)
     cluster.advance(600)
@@ -180,7 +180,7 @@ def test_a_new_stream_was_told_nothing() -> None:
 
 
 def test_min_bytes_counts_per_answer() -> None:
-    """min_bytes is counted over what one answer would carry."""
+    """min_bytes is counted over the content of one answer."""
     cluster = leading(TP, TP1)
     request = name(cluster, TP, TP1, min_bytes=250)
     cluster.produce(batch(2), tp=TP)
@@ -192,7 +192,7 @@ def test_min_bytes_counts_per_answer() -> None:
 
 
 def test_errors_do_not_wait_for_min_bytes() -> None:
-    """An error is told at once, whatever min_bytes says."""
+    """An error is returned at once, regardless of min_bytes."""
     cluster = leading()
     request = name(cluster, TP, min_bytes=1000)
     cluster.push(1, partition_image(replicas=(1, 2, 3), isr=(1, 2, 3), leader=3, epoch=1, version=2))
@@ -205,7 +205,7 @@ def test_errors_do_not_wait_for_min_bytes() -> None:
 @pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize("truncation", [Truncation.LEADER_EPOCH, Truncation.FETCH])
 def test_the_high_watermark_arrives_after_a_divergence(streams: bool, truncation: Truncation) -> None:
-    """M32: the HW of a diverging answer is ignored, so it has not been told; the next fetch brings it."""
+    """M32: a follower ignores the HW of a diverging answer, so it does not count as sent; the next fetch brings it."""
     cluster = Cluster(1, 2, streams=streams, rules=Rules(truncation=truncation))
     cluster.preload(1, history((0, 4, 0)), hw=4)
     cluster.preload(2, history((0, 4, 0), (1, 2, 4)), hw=1)
@@ -220,7 +220,7 @@ def test_the_high_watermark_arrives_after_a_divergence(streams: bool, truncation
 @pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize("first_to_hear", [1, 3], ids=["leader hears first", "follower hears first"])
 def test_the_high_watermark_arrives_after_a_change_of_leader_and_back(streams: bool, first_to_hear: int) -> None:
-    """M7: what a leader told in an older epoch may be unknown again; a stream that outlives epochs tells it anew."""
+    """M7: a HW sent in an older epoch may be unknown again; a stream that outlives epochs sends it again."""
     cluster = Cluster(1, 2, 3, streams=streams)
     members: dict[str, tuple[int, ...]] = {"replicas": (1, 2, 3), "isr": (1, 2, 3)}
     cluster.push_all(partition_image(leader=1, epoch=0, version=1, **members))
@@ -228,7 +228,7 @@ def test_the_high_watermark_arrives_after_a_change_of_leader_and_back(streams: b
     cluster.settle()
     cluster.advance(1000, settle=True)
     first = cluster.ends(3)
-    # A new leader whose own HW lags and stands still (M18) lowers the HW of its followers.
+    # A new leader whose own HW lags and does not move (M18) lowers the HW of its followers.
     cluster.log(2).hw = Offset(0)
     lagging = partition_image(leader=2, epoch=1, version=2, min_isr=4, **members)
     for node in (2, first_to_hear, 4 - first_to_hear):
@@ -249,7 +249,7 @@ def test_the_high_watermark_arrives_after_a_change_of_leader_and_back(streams: b
 
 @pytest.mark.parametrize("fetch_hw", list(FetchHw))
 def test_idle_partitions_are_cheap(fetch_hw: FetchHw) -> None:
-    """A follower that knows everything sends and is sent nothing, for as long as nothing happens."""
+    """A follower that is up to date sends and receives nothing for as long as nothing happens."""
     cluster = Cluster(1, 2, streams=True, rules=Rules(fetch_hw=fetch_hw))
     cluster.push_all(partition_image())
     cluster.produce(batch())

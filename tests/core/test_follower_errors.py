@@ -1,4 +1,4 @@
-"""What a follower does with errors, damage and its own commits: it waits, it fails one partition, it never guesses."""
+"""How a follower handles errors, damage and its own commits: it waits, it fails one partition, it never guesses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fetched(cluster: Cluster, *parts: FetchedPartition) -> None:
 
 
 def answer(cluster: Cluster, found: FetchedPartition) -> None:
-    """The leader answers what this partition has under way."""
+    """The leader answers the outstanding request of this partition."""
     correlation = cluster.follower(2, found.tp).outstanding
     cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), correlation, (found,)))
 
@@ -63,7 +63,7 @@ def part(*batches: BatchHeader, tp: TopicPartition = TP, hw: int = 0, **more: An
 
 
 def refused(code: ErrorCode, tp: TopicPartition = TP) -> FetchedPartition:
-    """One partition's refusal."""
+    """The rejection of one partition."""
     return FetchedPartition(tp, error=Refusal(code))
 
 
@@ -125,7 +125,7 @@ def test_errors_that_pass(code: ErrorCode) -> None:
 
 
 def test_new_metadata_ends_the_back_off() -> None:
-    """A new leader epoch is asked at once, whatever the old one's back-off was."""
+    """The follower fetches in a new leader epoch at once, regardless of the back-off of the old one."""
     cluster = following()
     for _ in range(5):
         fetched(cluster, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -138,7 +138,7 @@ def test_new_metadata_ends_the_back_off() -> None:
 
 
 def test_no_answer_is_no_news() -> None:
-    """M39: a fetch that fails leaves the log and is asked again."""
+    """M39: a fetch that fails leaves the log unchanged and is sent again."""
     cluster = following()
     fetched(cluster, part(batch(base=0, epoch=1)))
     failing = fetches(cluster)[-1]
@@ -150,7 +150,7 @@ def test_no_answer_is_no_news() -> None:
 
 
 def test_a_broken_stream_fails_every_question_on_it() -> None:
-    """A failure without a correlation id concerns every fetch under way to that leader."""
+    """A failure without a correlation id applies to every outstanding fetch to that leader."""
     cluster = following(TP, TP1)
     cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), None, "stream broke"))
     cluster.advance(100)
@@ -160,7 +160,7 @@ def test_a_broken_stream_fails_every_question_on_it() -> None:
 
 
 def test_an_answer_to_no_question_counts_nothing() -> None:
-    """M27: only the answer to the question under way counts, so a duplicate or a late one does nothing."""
+    """M27: only the answer to the outstanding request counts; a duplicate or late one has no effect."""
     cluster = following()
     first = fetches(cluster)[-1].correlation_id
     fetched(cluster, part(batch(base=0, epoch=1)))
@@ -170,7 +170,7 @@ def test_an_answer_to_no_question_counts_nothing() -> None:
 
 
 def test_a_question_that_is_forgotten_is_asked_again() -> None:
-    """A question that is neither answered nor failed is given up after half a minute."""
+    """A request that is neither answered nor failed is given up after half a minute."""
     cluster = following()
     cluster.advance(ASK_AGAIN_AFTER_MS + 5_000)
 
@@ -178,7 +178,7 @@ def test_a_question_that_is_forgotten_is_asked_again() -> None:
 
 
 def test_flipped_bytes_are_fetched_again() -> None:
-    """T34: of a corrupt answer nothing is appended; the second round succeeds."""
+    """T34: no part of a corrupt answer is appended; the second fetch succeeds."""
     cluster = following()
     fetched(cluster, FetchedPartition(TP, high_watermark=Offset(2), corrupt="CRC does not match"))
     first = cluster.ends(2)
@@ -191,7 +191,7 @@ def test_flipped_bytes_are_fetched_again() -> None:
 
 
 def test_one_damaged_partition_does_not_stop_the_others() -> None:
-    """T34, KIP-461: after equal failures one partition is failed, its neighbour goes on, a new epoch brings it back."""
+    """T34, KIP-461: after equal failures one partition is marked failed, the others go on; a new epoch restores it."""
     cluster = following(TP, TP1)
     for count in range(5):
         answer(cluster, FetchedPartition(TP, corrupt="flipped"))
@@ -217,7 +217,7 @@ def test_one_damaged_partition_does_not_stop_the_others() -> None:
     ids=["not at the log end", "a gap", "epochs go back", "an epoch after the leader's"],
 )
 def test_batches_that_do_not_fit(batches: tuple[BatchHeader, ...]) -> None:
-    """M4, I0: what does not continue this log is damage, and nothing of it is appended."""
+    """M4, I0: a batch that does not continue this log is damage, and nothing of it is appended."""
     cluster = following()
     fetched(cluster, part(*batches, hw=1))
 
@@ -228,7 +228,7 @@ def test_batches_that_do_not_fit(batches: tuple[BatchHeader, ...]) -> None:
 
 @pytest.mark.parametrize("batches", [(), (batch(base=0, epoch=1),)], ids=["no records", "records"])
 def test_a_log_start_above_the_high_watermark_is_damage(batches: tuple[BatchHeader, ...]) -> None:
-    """M10: no leader deletes what is not committed, so nothing of such an answer is taken over."""
+    """M10: no leader deletes uncommitted records, so nothing of such an answer is applied."""
     cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=1))
     before = (cluster.ends(2), cluster.log(2).log_start_offset)
@@ -247,7 +247,7 @@ def test_a_log_start_above_the_high_watermark_is_damage(batches: tuple[BatchHead
 
 
 def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes() -> None:
-    """M10: what the leader deleted and this replica does not have yet is not below its high watermark."""
+    """M10: records that the leader deleted and this replica does not have yet are not below its high watermark."""
     cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=1))
     fetched(cluster, FetchedPartition(TP, high_watermark=Offset(9), log_start_offset=Offset(8)))
@@ -257,7 +257,7 @@ def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes() ->
 
 
 def test_success_forgets_damage() -> None:
-    """Five failures in a row are damage; a success between them begins the count anew."""
+    """Five failures in a row count as damage; a success between them resets the count."""
     cluster = following()
     for count in range(6):
         fetched(cluster, FetchedPartition(TP, corrupt="flipped"))
@@ -289,7 +289,7 @@ def test_a_page_cache_does_not_wait() -> None:
 
 
 def test_one_partition_commits_while_another_is_asked() -> None:
-    """M54: a partition whose commit is pending is left out of the next message, the others are not."""
+    """M54: a partition with a pending commit is left out of the next message, the others are not."""
     cluster = following(TP, TP1, hold_flushes=True)
     cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), None, "stream broke"))
     cluster.advance(100)
@@ -299,7 +299,7 @@ def test_one_partition_commits_while_another_is_asked() -> None:
 
 
 def test_an_answer_for_one_partition_asks_for_that_one() -> None:
-    """M54: a partition is in at most one outstanding fetch; the one still unanswered is not named again."""
+    """M54: a partition is in at most one outstanding fetch; one that is still unanswered is not named again."""
     cluster = following(TP, TP1)
     cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), None, "stream broke"))
     cluster.advance(100)
@@ -310,7 +310,7 @@ def test_an_answer_for_one_partition_asks_for_that_one() -> None:
 
 @pytest.mark.parametrize(("leader_hw", "own"), [(0, 0), (2, 2), (9, 3)])
 def test_high_watermark_of_a_follower(leader_hw: int, own: int) -> None:
-    """M7: the smaller of the leader's HW and the own LEO, after the append."""
+    """M7: a follower's HW is the smaller of the leader's HW and its own LEO, after the append."""
     cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=leader_hw))
 
@@ -318,7 +318,7 @@ def test_high_watermark_of_a_follower(leader_hw: int, own: int) -> None:
 
 
 def test_high_watermark_of_a_follower_may_go_down() -> None:
-    """M7, I13: after a change of leader it may; consumers of this replica are refused until it is back."""
+    """M7, I13: after a leader change the HW may go back; its consumers are rejected until it has recovered."""
     cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=3))
     shown = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
@@ -340,7 +340,7 @@ def test_high_watermark_of_a_follower_may_go_down() -> None:
 
 
 def test_a_follower_that_cut_shows_no_high_watermark_above_its_log() -> None:
-    """F6: what it showed before an unclean election is gone; it shows nothing until its HW is there again."""
+    """F6: the HW from before an unclean election is void; the replica serves nothing until its HW is there again."""
     cluster = following()
     fetched(cluster, part(batch(2, base=0, epoch=1), batch(1, base=2, epoch=1), hw=3))
     cluster.fetch(0, by=None, node=2, at_follower=True)
@@ -357,7 +357,7 @@ def test_a_follower_that_cut_shows_no_high_watermark_above_its_log() -> None:
 
 
 def test_log_start_follows_the_leader() -> None:
-    """M10: a follower takes over the leader's log start from an answer, and forgets the epochs below it."""
+    """M10: a follower adopts the leader's log start from an answer, and drops the epochs below it."""
     cluster = following(epoch=3)
     fetched(cluster, part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3), hw=4))
     answer = FetchedPartition(TP, high_watermark=Offset(4), log_start_offset=Offset(3))
@@ -368,7 +368,7 @@ def test_log_start_follows_the_leader() -> None:
 
 
 def test_the_epoch_is_saved_before_its_batch() -> None:
-    """M35, M36: a follower notes a new epoch when a batch carries one, before it appends the batch."""
+    """M35, M36: when a batch carries a new epoch, a follower stores the epoch before it appends the batch."""
     cluster = following(epoch=3)
     before = len(cluster.effects[2])
     fetched(cluster, part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3)))
@@ -380,7 +380,7 @@ def test_the_epoch_is_saved_before_its_batch() -> None:
 
 
 def test_followers_remember_producers() -> None:
-    """M61, TR20: a follower that becomes leader recognises what the old leader appended."""
+    """M61, TR20: a follower that becomes leader recognises batches that the old leader appended."""
     cluster = following(rules=Rules())
     fetched(cluster, part(batch(2, base=0, epoch=1, producer=7, sequence=0)))
     cluster.push(2, partition_image(leader=2, epoch=2, version=2, isr=(2,)))
@@ -392,7 +392,7 @@ def test_followers_remember_producers() -> None:
 
 
 def test_a_cut_takes_producers_with_it() -> None:
-    """TR20, M61: what was truncated is forgotten; the same batch is appended anew by whoever leads then."""
+    """TR20, M61: a truncated batch is forgotten; the next leader appends the same batch again."""
     cluster = Cluster(1, 2)
     cluster.push_all(partition_image())
     cluster.produce(batch(producer=7, sequence=0))
@@ -417,7 +417,7 @@ def test_a_cut_takes_producers_with_it() -> None:
 
 
 def test_without_a_leader_nobody_is_asked() -> None:
-    """A partition without a leader waits, and says so."""
+    """A partition without a leader waits, and reports this state."""
     cluster = following()
     before = len(fetches(cluster))
     cluster.push(2, partition_image(leader=None, epoch=2, version=2))
@@ -428,7 +428,7 @@ def test_without_a_leader_nobody_is_asked() -> None:
 
 
 def test_another_leader_is_asked_and_the_old_one_told() -> None:
-    """A follower that turns to another leader ends the fetch that is parked at the old one."""
+    """A follower that switches to another leader ends the fetch that is parked at the old one."""
     cluster = following()
     cluster.push(2, partition_image(leader=3, epoch=2, version=2, replicas=(1, 2, 3), isr=(1, 2, 3)))
 
@@ -437,7 +437,7 @@ def test_another_leader_is_asked_and_the_old_one_told() -> None:
 
 
 def test_a_replica_that_is_moved_away_goes() -> None:
-    """A partition whose replicas no longer name this node is given up and its log removed."""
+    """A partition whose replicas no longer include this node is dropped and its log removed."""
     cluster = following()
     cluster.push(2, partition_image(epoch=1, version=2, replicas=(1, 3), isr=(1,)))
 
@@ -446,7 +446,7 @@ def test_a_replica_that_is_moved_away_goes() -> None:
 
 
 def test_what_a_follower_says_of_itself() -> None:
-    """DescribeReplicas: ends, state with its reason, leader and epochs."""
+    """DescribeReplicas returns ends, state with its reason, leader and epochs."""
     cluster = following(rules=Rules(), epoch=4)
     fetched(cluster, part(batch(2, base=0, epoch=4), hw=1))
     fetched(cluster, refused(ErrorCode.FENCED_LEADER_EPOCH))
@@ -459,7 +459,7 @@ def test_what_a_follower_says_of_itself() -> None:
 
 
 def test_an_observer_replicates() -> None:
-    """M60: an observer follows the leader like a replica does."""
+    """M60: an observer follows the leader like a replica."""
     cluster = Cluster(1, 9)
     cluster.push_all(partition_image(isr=(1,), replicas=(1,), observers=(9,)))
     cluster.produce(batch(4))

@@ -1,4 +1,4 @@
-"""How a follower comes to agree with its leader: questions, cuts, and when it refuses to cut (edge cases D, M41)."""
+"""How a follower reconciles with its leader: epoch requests, truncation, and when it refuses (edge cases D, M41)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOTH = [Rules(), FETCH]
 
 
 def following(*log: BatchHeader, hw: int = 0, rules: Rules | None = None, epoch: int = 5, **image: Any) -> Cluster:
-    """Node 2 follows node 1, which has no core: its answers are given by hand."""
+    """Node 2 follows node 1, which has no core: the test supplies its answers."""
     cluster = Cluster(2, rules=rules)
     if log:
         cluster.preload(2, log, hw=hw)
@@ -39,7 +39,7 @@ def following(*log: BatchHeader, hw: int = 0, rules: Rules | None = None, epoch:
 
 
 def with_cache(cluster: Cluster, *pairs: tuple[int, int]) -> None:
-    """Give the follower's cache other entries than its batches have."""
+    """Give the follower's cache entries that differ from its batches."""
     log = cluster.log(2)
     log.epochs.clear()
     for epoch, start in pairs:
@@ -47,7 +47,7 @@ def with_cache(cluster: Cluster, *pairs: tuple[int, int]) -> None:
 
 
 def asked(cluster: Cluster) -> SendEpochEnds:
-    """The latest question for an epoch's end."""
+    """The latest request for an epoch's end."""
     return cluster.wished(2, SendEpochEnds)[-1]
 
 
@@ -57,13 +57,13 @@ def fetches(cluster: Cluster) -> list[SendFetch]:
 
 
 def epoch_ends(cluster: Cluster, epoch: int, end: int) -> None:
-    """The leader says that ``epoch`` ended at ``end``."""
+    """The leader answers that ``epoch`` ended at ``end``."""
     answer = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(epoch), Offset(end)))
     cluster.step(2, events.EpochEndsAnswered(cluster.now, NodeId(1), asked(cluster).correlation_id, (answer,)))
 
 
 def epoch_refused(cluster: Cluster, code: ErrorCode) -> None:
-    """The leader refuses to say where the epoch ended."""
+    """The leader rejects the request for the epoch's end."""
     answer = EpochEndAnswer(TP, refusal=Refusal(code))
     cluster.step(2, events.EpochEndsAnswered(cluster.now, NodeId(1), asked(cluster).correlation_id, (answer,)))
 
@@ -80,7 +80,7 @@ def diverges(cluster: Cluster, epoch: int, end: int, **more: Any) -> None:
 
 
 def answer_offsets(cluster: Cluster, latest: int, earliest: int) -> None:
-    """The leader says where its log ends and begins."""
+    """The leader returns its log end and log start."""
     follower = cluster.follower(2)
     answers = (OffsetAnswer(TP, Offset(latest)), OffsetAnswer(TP, Offset(earliest)))
     cluster.step(2, events.OffsetsAnswered(cluster.now, NodeId(1), follower.outstanding, answers))
@@ -88,7 +88,7 @@ def answer_offsets(cluster: Cluster, latest: int, earliest: int) -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_no_answer_cuts_nothing(code: ErrorCode) -> None:
-    """T28: refusals, however many, never truncate; the answer then truncates once."""
+    """T28: errors never truncate, however many; the answer then truncates once."""
     cluster = following(*history((5, 300, 0)), hw=100, epoch=6)
     for _ in range(4):
         epoch_refused(cluster, code)
@@ -103,7 +103,7 @@ def test_no_answer_cuts_nothing(code: ErrorCode) -> None:
 
 
 def test_a_dead_leader_cuts_nothing() -> None:
-    """T28: questions that are never answered are asked again for ever, and nothing is cut."""
+    """T28: unanswered requests are sent again for ever, and nothing is truncated."""
     cluster = following(*history((5, 30, 0)), hw=10, epoch=6)
     for _ in range(6):
         cluster.step(2, events.EpochEndsFailed(cluster.now, NodeId(1), asked(cluster).correlation_id, "gone"))
@@ -114,7 +114,7 @@ def test_a_dead_leader_cuts_nothing() -> None:
 
 
 def test_a_question_is_fenced_by_the_epoch_followed() -> None:
-    """KIP-320, TR7: the question names the leader epoch it is meant for and asks for the latest epoch known."""
+    """KIP-320, TR7: the request names the leader epoch it is meant for and the latest epoch known."""
     cluster = following(*history((3, 4, 0)), epoch=7)
     (question,) = asked(cluster).questions
 
@@ -122,7 +122,7 @@ def test_a_question_is_fenced_by_the_epoch_followed() -> None:
 
 
 def test_an_epoch_the_follower_does_not_know() -> None:
-    """T29, KIP-279: an answer of an unknown epoch cuts to the own end of the one below, and is asked again."""
+    """T29, KIP-279: an answer with an unknown epoch truncates to the own end of the epoch below, and is retried."""
     cluster = following(*history((3, 120, 0), (5, 80, 120)), epoch=6)
     epoch_ends(cluster, 4, 155)
     first = cluster.log(2).leo, str(cluster.follower(2).state), len(fetches(cluster))
@@ -135,7 +135,7 @@ def test_an_epoch_the_follower_does_not_know() -> None:
 
 
 def test_an_empty_log_asks_nothing() -> None:
-    """M28: without an epoch there is nothing to ask; the first fetch proves itself by starting at its own log start."""
+    """M28: without an epoch no epoch request is sent; the first fetch begins at its own log start, so it is valid."""
     cluster = following()
     part = fetches(cluster)[0].request.partitions[0]
 
@@ -144,7 +144,7 @@ def test_an_empty_log_asks_nothing() -> None:
 
 
 def test_a_leader_that_cannot_say() -> None:
-    """M38: an answer without an end never truncates under today's rules; the partition is marked failed."""
+    """M38: an answer without an end never truncates under the current rules; the partition is marked failed."""
     cluster = following(*history((5, 3, 0)), epoch=6)
     cluster.step(2, events.EpochEndsAnswered(0, NodeId(1), asked(cluster).correlation_id, (EpochEndAnswer(TP),)))
 
@@ -153,7 +153,7 @@ def test_a_leader_that_cannot_say() -> None:
 
 
 def test_an_answer_of_an_older_epoch_is_ignored() -> None:
-    """T33: an answer that arrives after the follower's epoch changed counts nothing."""
+    """T33: an answer that arrives after the follower's epoch changed has no effect."""
     cluster = following(*history((5, 30, 0)), epoch=6)
     old = asked(cluster).correlation_id
     cluster.push(2, partition_image(epoch=7, version=2))
@@ -178,14 +178,14 @@ def test_a_fetch_answer_of_an_older_epoch_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("own", "answer", "cut"),
     [
-        # Own ends in the row's words: 4 ends at (4, 149), 3 at (2, 129), 2 at (1, 119).
+        # Own ends in the row's notation: 4 ends at (4, 149), 3 at (2, 129), 2 at (1, 119).
         (((1, 0), (4, 129), (5, 149)), (4, 140), 140),
         (((1, 0), (2, 119), (4, 129)), (3, 130), 129),
         (((1, 0), (3, 119)), (2, 120), 119),
     ],
 )
 def test_diverging_answers(own: tuple[tuple[int, int], ...], answer: tuple[int, int], cut: int) -> None:
-    """T30a: the follower cuts to the shorter of the leader's end and its own, and goes on fetching."""
+    """T30a: the follower truncates to the smaller of the leader's end and its own, and continues to fetch."""
     cluster = following(*history((1, 200, 0)), rules=FETCH)
     with_cache(cluster, *own)
     diverges(cluster, *answer)
@@ -198,7 +198,7 @@ def test_diverging_answers(own: tuple[tuple[int, int], ...], answer: tuple[int, 
 
 def two_logs(rules: Rules, own: list[BatchHeader], leaders: list[BatchHeader], *, epoch: int, hw: int = 0,
              leader_hw: int = 0) -> Cluster:  # fmt: skip
-    """Node 1 leads with one log, node 2 follows with another; nothing was delivered yet."""
+    """Node 1 leads with one log, node 2 follows with another; nothing has been delivered yet."""
     cluster = Cluster(1, 2, rules=rules)
     cluster.preload(1, leaders, hw=leader_hw)
     cluster.preload(2, own, hw=hw)
@@ -208,7 +208,7 @@ def two_logs(rules: Rules, own: list[BatchHeader], leaders: list[BatchHeader], *
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_forked_logs_become_equal(rules: Rules) -> None:
-    """T30: after one round the follower's last common epoch is left, at the end the logs are equal."""
+    """T30: after one round the follower has only its last common epoch left, and at the end the logs are equal."""
     own, leaders = history((0, 1, 0), (2, 1, 1), (4, 1, 2)), history((0, 1, 0), (2, 1, 1), (5, 1, 2))
     cluster = two_logs(rules, own, leaders, epoch=5)
     cluster.deliver(2, 1)
@@ -223,7 +223,7 @@ def test_forked_logs_become_equal(rules: Rules) -> None:
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_the_high_watermark_waits_for_the_cut(rules: Rules) -> None:
-    """T30c, TR13: the round that cuts moves neither HW nor log; one truncation, and at the end LEO 5 and HW 4."""
+    """T30c, TR13: the round that truncates moves neither HW nor log; one truncation, and at the end LEO 5 and HW 4."""
     own, leaders = history((0, 2, 0), (2, 1, 2), (4, 3, 3)), history((0, 2, 0), (2, 1, 2), (5, 2, 3))
     cluster = two_logs(rules, own, leaders, epoch=5, hw=1, leader_hw=4)
     cluster.deliver(2, 1)
@@ -241,7 +241,7 @@ def test_the_high_watermark_waits_for_the_cut(rules: Rules) -> None:
 
 
 def test_the_high_watermark_of_a_diverging_answer_is_ignored() -> None:
-    """TR13, KAFKA-14704: it belongs to a log the follower is not a prefix of."""
+    """TR13, KAFKA-14704: the HW of a diverging answer belongs to a log of which the follower's is not a prefix."""
     cluster = following(*history((4, 14, 0)), hw=2, rules=FETCH)
     found = cluster.effects[2]
     before = len(found)
@@ -255,7 +255,7 @@ def test_the_high_watermark_of_a_diverging_answer_is_ignored() -> None:
 @pytest.mark.parametrize(("epoch", "end"), [(20, 29), (24, 30)])
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_an_epoch_that_wrote_nothing_leaves_no_trace(epoch: int, end: int, rules: Rules) -> None:
-    """T5, KAFKA-10706: a cut at or beyond the log end leaves the log alone and drops the phantom epoch."""
+    """T5, KAFKA-10706: a truncation at or beyond the log end leaves the log alone and drops the phantom epoch."""
     cluster = Cluster(2, rules=rules)
     cluster.preload(2, history((19, 2, 27)), hw=27)
     cluster.push(2, partition_image(epoch=epoch, leader=2))
@@ -275,7 +275,7 @@ def test_an_epoch_that_wrote_nothing_leaves_no_trace(epoch: int, end: int, rules
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_a_phantom_epoch_cuts_nothing_committed(rules: Rules) -> None:
-    """TR14: a node that led without writing forgets that reign, so that it later answers the true end of an epoch."""
+    """TR14: a node that led without writing drops that epoch, so that it later returns the true end of an epoch."""
     cluster = Cluster(1, 2, 3, rules=rules)
     for node, records in ((2, 99), (1, 81), (3, 86)):
         cluster.preload(node, history((1, records, 0)), hw=81)
@@ -296,7 +296,7 @@ def test_a_phantom_epoch_cuts_nothing_committed(rules: Rules) -> None:
 
 
 def test_a_cut_below_the_high_watermark_is_refused() -> None:
-    """M41: the partition is marked failed, nothing is cut, and it is said aloud."""
+    """M41: the partition is marked failed, nothing is truncated, and the failure is reported."""
     cluster = following(*history((5, 10, 0)), hw=8, epoch=6)
     epoch_ends(cluster, 5, 6)
     (failed,) = cluster.emitted(2, "PARTITION_FAILED")
@@ -317,7 +317,7 @@ def test_a_cut_below_the_high_watermark_is_refused() -> None:
     ],
 )
 def test_rules_that_accept_loss_cut_and_say_so(rules: Rules) -> None:
-    """M41: with page-cache acknowledgements or a historic rule the cut is done, with how much was committed."""
+    """M41: with page-cache acknowledgements or a historic rule it truncates and reports how much was committed."""
     cluster = following(*history((5, 10, 0)), hw=8, epoch=6, rules=rules)
     epoch_ends(cluster, 5, 6)
     (cut,) = cluster.emitted(2, "TRUNCATION")
@@ -327,7 +327,7 @@ def test_rules_that_accept_loss_cut_and_say_so(rules: Rules) -> None:
 
 
 def test_a_cut_right_after_a_start_does_not_say_that_nothing_was_committed() -> None:
-    """F4: the HW of a checkpoint may be seconds old; a replica that heard of no other says that it does not know."""
+    """F4: the HW of a checkpoint may be seconds old; a replica that has received no other reports it as unknown."""
     cluster = following(*history((5, 10, 0)), hw=3, epoch=6)
     epoch_ends(cluster, 5, 6)
     (cut,) = cluster.emitted(2, "TRUNCATION")
@@ -336,7 +336,7 @@ def test_a_cut_right_after_a_start_does_not_say_that_nothing_was_committed() -> 
 
 
 def test_a_cut_of_a_replica_that_was_told_the_high_watermark_is_counted() -> None:
-    """F4: once a leader told it the HW in this process, a cut above it took nothing that this replica knew of."""
+    """F4: once a leader sent the HW in this process, a truncation above it removed nothing known as committed here."""
     cluster = following(*history((5, 10, 0)), hw=3, epoch=5, rules=FETCH)
     fetched(cluster, high_watermark=Offset(4))
     cluster.push(2, partition_image(epoch=6, version=2))
@@ -347,7 +347,7 @@ def test_a_cut_of_a_replica_that_was_told_the_high_watermark_is_counted() -> Non
 
 
 def test_a_lower_high_watermark_of_a_new_leader_allows_no_deeper_cut() -> None:
-    """M7, M41: what was known as committed stays so, also while a new leader does not know it yet."""
+    """M7, M41: records known as committed remain so, also while a new leader does not know it yet."""
     cluster = following(*history((5, 10, 0)), hw=8, epoch=5, rules=FETCH)
     fetched(cluster, high_watermark=Offset(8))
     cluster.push(2, partition_image(epoch=6, version=2))
@@ -371,7 +371,7 @@ def test_an_unclean_election_explains_a_cut(unclean: int | None, allowed: bool) 
 
 
 def test_the_first_record_cut_decides() -> None:
-    """M41: it is the epoch of the first record that would go which an unclean election must explain."""
+    """M41: an unclean election must explain the epoch of the first record that would be truncated."""
     log = history((3, 5, 0), (6, 5, 5))
     newer = following(*log, hw=8, epoch=9, unclean=6)
     epoch_ends(newer, 6, 7)
@@ -395,7 +395,7 @@ def test_a_cut_below_the_checkpoint_rewrites_it_first() -> None:
 
 
 def test_a_restart_at_a_higher_log_start_is_no_truncation() -> None:
-    """M41, M30: a log that lies wholly below the leader's start begins anew there, whatever its HW."""
+    """M41, M30: a log that lies wholly below the leader's start is restarted there, regardless of its HW."""
     cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)
     fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
     answer_offsets(cluster, latest=20, earliest=12)
@@ -410,7 +410,7 @@ def test_a_restart_at_a_higher_log_start_is_no_truncation() -> None:
 
 @pytest.mark.parametrize("unclean", [True, False])
 def test_out_of_range_high(unclean: bool) -> None:
-    """T32: a leader whose log is shorter: cut to its end if an unclean election explains it, else failed and whole."""
+    """T32: leader with a shorter log: truncated to its end if an unclean election explains it, else failed and kept."""
     cluster = following(*history((0, 3, 0)), hw=3, rules=FETCH, unclean=4 if unclean else None)
     fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
     answer_offsets(cluster, latest=0, earliest=0)
@@ -421,7 +421,7 @@ def test_out_of_range_high(unclean: bool) -> None:
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_out_of_range_low(rules: Rules) -> None:
-    """T32: a leader whose log begins above the follower's end: the follower begins anew there and becomes equal."""
+    """T32: a leader whose log begins above the follower's end: it restarts its log there and becomes equal."""
     cluster = Cluster(1, 2, rules=rules)
     cluster.preload(1, history((4, 2, 2)), hw=4)
     cluster.preload(2, history((0, 1, 0)), hw=1)
@@ -436,7 +436,7 @@ def test_out_of_range_low(rules: Rules) -> None:
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_a_log_start_within_a_batch(rules: Rules) -> None:
-    """M30: the leader's log starts within a batch; the follower begins anew with that whole batch, as it is sent."""
+    """M30: the leader's log starts within a batch; the follower restarts with that whole batch, as it is sent."""
     cluster = Cluster(1, 2, rules=rules)
     cluster.preload(1, [batch(3, base=3, epoch=4), batch(2, base=6, epoch=4)], hw=8, start=5)
     cluster.preload(2, history((0, 1, 0)), hw=1)
@@ -462,7 +462,7 @@ def test_a_fenced_lookup_stops_the_partition() -> None:
 
 @pytest.mark.parametrize("answers", [(), (OffsetAnswer(TP),), (OffsetAnswer(TP), OffsetAnswer(TP, Offset(0)))])
 def test_a_lookup_that_says_nothing_is_no_answer(answers: tuple[OffsetAnswer, ...]) -> None:
-    """M39: a malformed answer to the lookup cuts nothing and stops no process."""
+    """M39: a malformed answer to the lookup truncates nothing and stops no process."""
     cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)
     fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
     cluster.step(2, events.OffsetsAnswered(0, NodeId(1), cluster.follower(2).outstanding, answers))
@@ -473,7 +473,7 @@ def test_a_lookup_that_says_nothing_is_no_answer(answers: tuple[OffsetAnswer, ..
 
 
 def test_out_of_range_without_a_reason_does_not_spin() -> None:
-    """M30: when the leader's ends explain nothing the follower keeps its log and asks again only after a while."""
+    """M30: when the leader's ends explain nothing, the follower keeps its log and retries only after a delay."""
     cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)
     fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
     answer_offsets(cluster, latest=9, earliest=0)
@@ -499,7 +499,7 @@ def test_scenario_one_loses_nothing(rules: Rules, leader_dies: bool, min_isr: in
         for link in [k for k, q in cluster.links.items() if q]:
             cluster.deliver(*link)
     follower = cluster.ends(1)
-    # The answer that carries HW 2 is lost with the process that waits for it.
+    # The answer that carries HW 2 is lost, because the process that waits for it ends.
     cluster.restart(1)
     cluster.push(1, partition_image(leader=2, min_isr=min_isr))
     if not leader_dies:
@@ -515,7 +515,7 @@ def test_scenario_one_loses_nothing(rules: Rules, leader_dies: bool, min_isr: in
 
 @pytest.mark.parametrize("truncation", [Truncation.LEADER_EPOCH, Truncation.FETCH])
 def test_scenario_two_does_not_diverge(truncation: Truncation) -> None:
-    """TR2, scenario 2: two nodes that lost power disagree about one offset; the one that returns later cuts it."""
+    """TR2, scenario 2: two nodes that lost power disagree about one offset; the one that returns later truncates it."""
     rules = Rules(durability=Durability.PAGE_CACHE, truncation=truncation, fetch_hw=FetchHw.UPDATED)
     cluster = Cluster(1, 2, rules=rules)
     cluster.preload(1, history((0, 2, 0)), hw=2)
@@ -534,13 +534,13 @@ def test_scenario_two_does_not_diverge(truncation: Truncation) -> None:
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_the_same_leader_in_a_new_epoch(rules: Rules) -> None:
-    """TR21: what a leader served and lost is cut from its followers, because its new reign has a new epoch."""
+    """TR21: records that a leader served and lost are truncated on its followers, because it leads in a new epoch."""
     cluster = Cluster(1, 2, rules=rules, hold_flushes=True)
     cluster.preload(1, history((4, 10, 0)), hw=10)
     cluster.preload(2, history((4, 10, 0)), hw=10)
     cluster.push_all(partition_image(epoch=5))
     cluster.produce(batch(), batch(), batch(), payload="undurable on 1")
-    # Deliver, and let node 2 commit, but never node 1.
+    # Deliver, and complete commits of node 2, but never of node 1.
     for _ in range(6):
         for link in [k for k, q in cluster.links.items() if q]:
             cluster.deliver(*link)
@@ -560,7 +560,7 @@ def test_the_same_leader_in_a_new_epoch(rules: Rules) -> None:
 
 
 def test_batches_win_over_the_epoch_checkpoint() -> None:
-    """M55: the recovery that other tests here build on drops entries at the log end and adds missing ones."""
+    """M55: the recovery that other tests here use drops entries at the log end and adds missing ones."""
     cluster = Cluster(1)
     cluster.preload(1, history((2, 3, 0), (4, 1, 3)))
     disk = cluster.disks[1][TP]
@@ -571,9 +571,9 @@ def test_batches_win_over_the_epoch_checkpoint() -> None:
 
 
 def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
-    """The leader's first epoch may begin at a log start within a batch of a log that parted; batches are not split.
+    """The leader's first epoch may begin at a log start within a batch of a diverged log; batches are not split.
 
-    Nothing is asked before it is known where the log ends: a fetch offset is an acknowledgement.
+    No request is sent before the log end is known: a fetch offset is an acknowledgement.
     """
     parted = (batch(2, base=0, epoch=0), batch(3, base=2, epoch=1))
     cluster = following(*parted, hw=2)
@@ -585,7 +585,7 @@ def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
 
 
 def test_a_log_that_lies_below_the_leaders_log_start_begins_anew_there() -> None:
-    """At the very log start, in an epoch that the leader forgot, nothing of the log is of use (M30)."""
+    """At its log start, in an epoch that the leader no longer has, nothing of the follower's log is usable (M30)."""
     cluster = following(*history((0, 4, 0)), hw=2, rules=FETCH)
     fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
     answer_offsets(cluster, latest=9, earliest=4)

@@ -17,7 +17,7 @@ def sent(sequence: int) -> BatchHeader:
 
 
 def late_leader() -> Cluster:
-    """Node 1 appends sequences 0 to 2 and deletes them; node 2, down meanwhile, begins anew above them and leads."""
+    """Node 1 appends sequences 0 to 2 and deletes them. Node 2, down meanwhile, restarts its log above and leads."""
     cluster = Cluster(1, 2)
     cluster.push(1, partition_image(isr=(1,)))
     for sequence in range(3):
@@ -31,7 +31,7 @@ def late_leader() -> Cluster:
 
 
 def produced(cluster: Cluster, header: BatchHeader) -> ProduceResult:
-    """What the new leader says to a batch."""
+    """The new leader's answer to a batch."""
     result = cluster.outcome(cluster.produce(header, node=2))
     assert result is not None
     return result
@@ -39,7 +39,7 @@ def produced(cluster: Cluster, header: BatchHeader) -> ProduceResult:
 
 @pytest.mark.parametrize("sequence", [2, 3])
 def test_what_may_lie_among_deleted_records_is_not_appended_again(sequence: int) -> None:
-    """M61: a leader that cannot tell a second copy of a deleted batch from the next one refuses both."""
+    """M61: a leader that cannot distinguish a second copy of a deleted batch from the next one rejects both."""
     cluster = late_leader()
     ends_before = cluster.ends(2)
     result = produced(cluster, sent(sequence))
@@ -51,7 +51,7 @@ def test_what_may_lie_among_deleted_records_is_not_appended_again(sequence: int)
 
 
 def test_a_forgotten_producer_begins_anew() -> None:
-    """M61: with the next producer epoch, from sequence 0, a forgotten producer goes on."""
+    """M61: with the next producer epoch, from sequence 0, a forgotten producer continues."""
     cluster = late_leader()
     first = produced(cluster, batch(producer=7, producer_epoch=1, sequence=0))
     second = produced(cluster, batch(producer=7, producer_epoch=1, sequence=1))
@@ -61,7 +61,7 @@ def test_a_forgotten_producer_begins_anew() -> None:
 
 
 def test_who_deleted_the_records_still_knows_their_producer() -> None:
-    """M61: deleting records takes nothing from what a leader remembers of their producers."""
+    """M61: deleting records removes nothing from a leader's state of their producers."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(isr=(1,)))
     for sequence in range(3):

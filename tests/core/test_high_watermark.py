@@ -20,7 +20,7 @@ from strandline.core.types import Offset
     ],
 )
 def test_shortest_stave(vote: int, remotes: list[int | None], isr: int, min_isr: int, expected: int | None) -> None:
-    """M6, M11, M18: the minimum over everybody counted; none while somebody is unheard or the ISR is too small."""
+    """M6, M11, M18: the minimum over all counted replicas; none while one is unknown or the ISR is too small."""
     leos = [None if leo is None else Offset(leo) for leo in remotes]
 
     assert candidate(Offset(vote), leos, committed_isr_size=isr, min_isr=min_isr) == expected

@@ -1,4 +1,4 @@
-"""The named rules of history side by side: what each loses that the default does not (T41, TR1 to TR4)."""
+"""The historic rules by name, side by side: what each loses that the default keeps (T41, TR1 to TR4)."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ def records(cluster: Cluster, node: int) -> list[tuple[int, object]]:
 
 
 def under_way(cluster: Cluster) -> Iterator[tuple[int, int]]:
-    """Links with a message on them."""
+    """Links with a message in flight."""
     return iter([link for link, queue in cluster.links.items() if queue])
 
 
 def scenario_one(truncation: Truncation, *, min_isr: int) -> tuple[Cluster, bool]:
-    """TR1: A, its HW one round late, restarts within its session and leads because B dies. Also: was m1 acked?"""
+    """TR1: A, its HW one round late, restarts within its session and leads because B dies.
+
+    Also returns whether m1 was acked.
+    """
     cluster = Cluster(A, B, rules=Rules(truncation=truncation))
     cluster.push_all(partition_image(leader=B, min_isr=min_isr))
     cluster.produce(batch(), node=B, payload="m0")
@@ -72,7 +75,7 @@ def scenario_one(truncation: Truncation, *, min_isr: int) -> tuple[Cluster, bool
 
 @pytest.mark.parametrize("min_isr", [1, 2])
 def test_scenario_one_loses_an_acknowledged_record_under_high_watermark(min_isr: int) -> None:
-    """TR1, T41: m1 was acknowledged by acks=all on two durable logs, and is nowhere; fsync does not help."""
+    """TR1, T41: m1 was acknowledged by acks=all on two durable logs, and is lost; fsync does not help."""
     cluster, acknowledged = scenario_one(Truncation.HIGH_WATERMARK, min_isr=min_isr)
 
     assert acknowledged
@@ -83,7 +86,7 @@ def test_scenario_one_loses_an_acknowledged_record_under_high_watermark(min_isr:
 @pytest.mark.parametrize("truncation", [*SAFE, *ASKED])
 @pytest.mark.parametrize("min_isr", [1, 2])
 def test_scenario_one_loses_nothing_under_any_epoch_rule(truncation: Truncation, min_isr: int) -> None:
-    """TR1, T41: whoever goes by epochs keeps m1, the leader that died before it answered included."""
+    """TR1, T41: a follower that truncates by epochs keeps m1, even if the leader died before it answered."""
     cluster, acknowledged = scenario_one(truncation, min_isr=min_isr)
 
     assert acknowledged
@@ -106,7 +109,7 @@ def scenario_two(truncation: Truncation) -> Cluster:
 
 
 def test_scenario_two_diverges_under_high_watermark() -> None:
-    """TR2, T41: two different records at offset 1, both below both HWs, and nothing will ever notice."""
+    """TR2, T41: two different records at offset 1, both below both HWs, and nothing ever detects it."""
     cluster = scenario_two(Truncation.HIGH_WATERMARK)
 
     assert records(cluster, A) == [(0, None), (0, None)]
@@ -117,7 +120,7 @@ def test_scenario_two_diverges_under_high_watermark() -> None:
 
 @pytest.mark.parametrize("truncation", [*SAFE, *ASKED])
 def test_scenario_two_agrees_under_any_epoch_rule(truncation: Truncation) -> None:
-    """TR2, T41: A learns that epoch 0 ended at 1, cuts there and takes m2."""
+    """TR2, T41: A receives that epoch 0 ended at 1, truncates there and fetches m2."""
     cluster = scenario_two(truncation)
 
     assert cluster.cuts(A) == [1]
@@ -151,7 +154,7 @@ def test_kip_101_keeps_a_fork_after_a_fast_double_failover() -> None:
 
 @pytest.mark.parametrize("truncation", [*SAFE, Truncation.KIP_279])
 def test_an_answer_with_its_epoch_finds_the_fork(truncation: Truncation) -> None:
-    """TR3: (epoch 0, end 1) tells B that its epoch 1 is on no common lineage; it cuts to 0."""
+    """TR3: (epoch 0, end 1) shows B that its epoch 1 is on no common lineage; it truncates to 0."""
     cluster = double_failover(truncation)
 
     assert cluster.cuts(B) == [0]
@@ -159,7 +162,7 @@ def test_an_answer_with_its_epoch_finds_the_fork(truncation: Truncation) -> None
 
 
 def unfenced_count(truncation: Truncation) -> Cluster:
-    """TR4: A leads e2 with ISR {A,C}; C has heard of e0 only and fetches from A; then C learns of e1, led by B."""
+    """TR4: A leads e2 with ISR {A,C}; C knows e0 only and fetches from A; then C receives e1, led by B."""
     cluster = Cluster(A, B, C, rules=Rules(truncation=truncation, isr_join=IsrJoin.HW))
     everyone = (A, B, C)
     cluster.push(A, partition_image(leader=A, epoch=2, version=4, isr=(A, C), replicas=everyone))
@@ -175,7 +178,7 @@ def unfenced_count(truncation: Truncation) -> Cluster:
 
 @pytest.mark.parametrize("truncation", ASKED)
 def test_without_a_fence_a_member_of_the_isr_loses_what_it_confirmed(truncation: Truncation) -> None:
-    """TR4: A commits m0 because C has it; C, in the ISR, cuts it against a leader of another epoch."""
+    """TR4: A commits m0 because C has it; C, in the ISR, truncates it against a leader of another epoch."""
     cluster = unfenced_count(truncation)
 
     assert cluster.log(A).hw == 1
@@ -185,7 +188,7 @@ def test_without_a_fence_a_member_of_the_isr_loses_what_it_confirmed(truncation:
 
 @pytest.mark.parametrize("truncation", SAFE)
 def test_the_fence_counts_nobody_of_another_epoch(truncation: Truncation) -> None:
-    """TR4: the fetch says epoch 0, so it is refused, C has nothing to lose and the HW stands."""
+    """TR4: the fetch names epoch 0, so it is rejected, C has nothing to lose and the HW stays."""
     cluster = unfenced_count(truncation)
 
     assert cluster.remote(C, A) is None
@@ -201,7 +204,7 @@ def test_every_value_has_its_strategy() -> None:
 
 
 def test_no_server_has_a_historic_rule() -> None:
-    """A process with all that a data node and a controller run cannot be given one: only the simulator has them."""
+    """A process with data node and controller roles cannot be given a historic rule: only the simulator has them."""
     script = """
 import sys
 import strandline.controller.process, strandline.replica.node
@@ -228,7 +231,7 @@ for historic in HISTORIC:
     ],
 )
 def test_the_first_move(truncation: Truncation, known: FirstMove, empty: FirstMove) -> None:
-    """M28: what a follower does first, with an epoch in its cache and with none."""
+    """M28: a follower's first request, with an epoch in its cache and with none."""
     cache = EpochCache([EpochEntry(LeaderEpoch(3), Offset(0))])
 
     assert rule_for(truncation).first_move(cache) is known
@@ -237,7 +240,7 @@ def test_the_first_move(truncation: Truncation, known: FirstMove, empty: FirstMo
 
 @pytest.mark.parametrize("truncation", ASKED)
 def test_an_undefined_answer_means_the_high_watermark(truncation: Truncation) -> None:
-    """M38: under a historic rule a leader that knows nothing of the epoch makes the follower go by its HW."""
+    """M38: under a historic rule a leader that does not know the epoch makes the follower truncate to its HW."""
     cluster = Cluster(B, rules=Rules(truncation=truncation))
     cluster.preload(B, history((5, 10, 0)), hw=8)
     cluster.push(B, partition_image(epoch=6))
@@ -256,7 +259,7 @@ def test_an_undefined_answer_means_the_high_watermark(truncation: Truncation) ->
     [(Truncation.KIP_101, 155, 1), (Truncation.KIP_279, 120, 2), (Truncation.LEADER_EPOCH, 120, 2)],
 )
 def test_only_kip_101_asks_once(truncation: Truncation, end: int, questions: int) -> None:
-    """T29 and its ancestor: an epoch the follower lacks is asked about again, except where only an offset came."""
+    """T29 and its ancestor: an unknown epoch is requested again, except after an answer with only an offset."""
     cluster = Cluster(B, rules=Rules(truncation=truncation))
     cluster.preload(B, history((3, 120, 0), (5, 80, 120)))
     cluster.push(B, partition_image(epoch=6))
@@ -270,7 +273,7 @@ def test_only_kip_101_asks_once(truncation: Truncation, end: int, questions: int
 
 
 def test_high_watermark_asks_nothing_and_proves_nothing() -> None:
-    """Before 0.11: cut to the own HW at once, then fetch without a word about epochs; without a leader wait."""
+    """Before 0.11: truncate to the own HW at once, then fetch without any epoch; without a leader wait."""
     cluster = Cluster(B, rules=Rules(truncation=Truncation.HIGH_WATERMARK))
     cluster.preload(B, history((5, 10, 0)), hw=7)
     cluster.push(B, partition_image(epoch=6, leader=None))
@@ -286,7 +289,7 @@ def test_high_watermark_asks_nothing_and_proves_nothing() -> None:
 
 @pytest.mark.parametrize("truncation", list(Truncation))
 def test_who_compares_leader_epochs(truncation: Truncation) -> None:
-    """KIP-320: a replica's fetch of another epoch is refused by the safe rules, and answered by the historic ones."""
+    """KIP-320: a replica's fetch of another epoch is rejected by the safe rules, and answered by the historic ones."""
     cluster = Cluster(A, rules=Rules(truncation=truncation))
     cluster.push(A, partition_image(epoch=2))
     cluster.produce(node=A)
@@ -306,7 +309,7 @@ def test_who_compares_leader_epochs(truncation: Truncation) -> None:
 def test_the_four_rules_combine(
     truncation: Truncation, durability: Durability, fetch_hw: FetchHw, isr_join: IsrJoin
 ) -> None:
-    """Each rule decides something that the others do not: any combination replicates and commits."""
+    """The rules are independent of each other: any combination replicates and commits."""
     rules = Rules(truncation=truncation, durability=durability, fetch_hw=fetch_hw, isr_join=isr_join)
     cluster = Cluster(A, B, rules=rules)
     cluster.push_all(partition_image())
@@ -319,7 +322,7 @@ def test_the_four_rules_combine(
 
 
 def test_only_history_is_refused_to_servers() -> None:
-    """Of the ways to truncate exactly the historic ones may not be served; of the other rules, all but today's."""
+    """Of the truncation rules only the historic ones may not be served; of the other rules, all except the current."""
     refused = {truncation for truncation in Truncation if historic_fault(Rules(truncation=truncation))}
 
     assert refused == HISTORIC

@@ -1,4 +1,4 @@
-"""Advances of a HW are told exactly up to ten a second; above that no boundary is blurred by more than 100 ms."""
+"""Advances of a HW are reported exactly up to ten a second; above that each boundary is exact to 100 ms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.observe.hw_advances import BUCKET_MS, EXACT_PER_S, Advance, HwAd
 
 
 def _play(gaps_ms: list[int]) -> tuple[list[Advance], list[int]]:
-    """What is told when the HW rises by one after each gap, ticks every 50 ms between; and the true times."""
+    """The events when the HW rises by one after each gap, with ticks every 50 ms between; and the true times."""
     advances, now_ms, times = HwAdvances(), 0, []
     told: list[Advance | None] = []
     for number, gap_ms in enumerate(gaps_ms):
@@ -31,7 +31,7 @@ def test_a_slow_hw_is_told_exactly() -> None:
 
 
 def test_a_fast_hw_is_told_in_buckets() -> None:
-    """A thousand advances in a second become ten exact ones and as many buckets as fit."""
+    """A thousand advances in a second become ten exact events and as many buckets as fit."""
     told, _ = _play([1] * 1_000)
 
     assert len(told) <= EXACT_PER_S + 1_000 // BUCKET_MS + 1
@@ -54,7 +54,7 @@ def test_nothing_is_lost_or_blurred(gaps_ms: list[int]) -> None:
 
 
 def test_a_bucket_names_everybody_who_held_back() -> None:
-    """Joined advances join their blockers."""
+    """A bucket of joined advances has the blockers of all of them."""
     advances = HwAdvances()
     for number in range(EXACT_PER_S + 3):
         advances.rose(Offset(number), Offset(number + 1), "fetch", (NodeId(2 + number % 2),), number)

@@ -1,4 +1,4 @@
-"""AlterPartition as a channel: attempts, retries, refusals of the whole, and what is frozen (TR10, TR16)."""
+"""AlterPartition as a channel: attempts, retries, whole-request errors, and frozen fields (TR10, TR16)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def answer(
 
 
 def refuse(cluster: Cluster, code: ErrorCode) -> None:
-    """The controller refuses the latest attempt as a whole."""
+    """The controller rejects the latest attempt as a whole."""
     sequence = attempts(cluster)[-1].request_sequence
     cluster.step(1, events.AlterPartitionAnswered(cluster.now, sequence, AlterPartitionAnswer(refusal=Refusal(code))))
 
 
 def fail(cluster: Cluster, attempt: int = -1) -> None:
-    """An attempt has no answer."""
+    """An attempt gets no answer."""
     sequence = attempts(cluster)[attempt].request_sequence
     cluster.step(1, events.AlterPartitionFailed(cluster.now, sequence, "deadline"))
 
@@ -66,7 +66,7 @@ def test_a_request_names_who_asks_and_whom() -> None:
 
 
 def test_one_request_in_flight() -> None:
-    """M45: what is proposed while a request is in flight goes with the next one."""
+    """M45: a change proposed while a request is in flight goes with the next one."""
     cluster = leading(TP, TP1)
     cluster.fetch(0, by=2)
     cluster.fetch(0, by=2, tp=TP1)
@@ -103,7 +103,7 @@ def test_retries_wait_their_fifty_milliseconds() -> None:
 
 
 def test_only_the_answer_to_the_latest_attempt_counts() -> None:
-    """TR16: "not applied" about an older attempt does not free the leader, for a newer copy may still be applied."""
+    """TR16: "not applied" for an older attempt does not free the leader, because a newer copy may still be applied."""
     cluster = leading()
     cluster.fetch(0, by=2)
     fail(cluster)
@@ -120,7 +120,7 @@ def test_only_the_answer_to_the_latest_attempt_counts() -> None:
 
 
 def test_a_late_failure_of_an_older_attempt_counts_nothing() -> None:
-    """TR16: a failure that is reported for an attempt that is no longer the latest starts no further one."""
+    """TR16: a failure that is reported for an attempt that is no longer the latest does not start another one."""
     cluster = leading()
     cluster.fetch(0, by=2)
     fail(cluster)
@@ -132,7 +132,7 @@ def test_a_late_failure_of_an_older_attempt_counts_nothing() -> None:
 
 
 def test_the_incarnation_is_frozen_with_the_fetch() -> None:
-    """TR10: a re-sent proposal names the incarnation that proved to be caught up, not the one that lives now."""
+    """TR10: a re-sent proposal names the incarnation that was caught up, not the one that is running now."""
     cluster = leading()
     cluster.fetch(0, by=2)
     cluster.push(1, nodes=[node_image(2, life=2)])
@@ -144,7 +144,7 @@ def test_the_incarnation_is_frozen_with_the_fetch() -> None:
 
 
 def test_another_controller_means_new_metadata_and_a_new_attempt() -> None:
-    """STALE_CONTROLLER_EPOCH keeps the change pending, asks for metadata, and tries again."""
+    """STALE_CONTROLLER_EPOCH keeps the change pending, requests metadata, and retries."""
     cluster = leading()
     cluster.fetch(0, by=2)
     refuse(cluster, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -159,7 +159,7 @@ def test_another_controller_means_new_metadata_and_a_new_attempt() -> None:
 
 
 def test_a_number_that_a_stranger_used_is_skipped_at_once() -> None:
-    """F3: refused for its sequence, the proposal goes out again in the same moment, above the last one taken."""
+    """F3: a proposal rejected for its sequence is sent again at once, with a sequence above the last one accepted."""
     cluster = leading()
     cluster.fetch(0, by=2)
     refused = AlterPartitionAnswer(refusal=Refusal(ErrorCode.INVALID_REQUEST), last_sequence=1_000)
@@ -180,7 +180,7 @@ def test_a_newer_process_of_the_same_node_ends_this_one() -> None:
 
 
 def test_newer_metadata_ends_what_is_pending() -> None:
-    """A newer partition epoch means the compare-and-set can no longer succeed; its late answer counts nothing."""
+    """A newer partition epoch means the compare-and-set can no longer succeed; its late answer has no effect."""
     cluster = leading()
     cluster.fetch(0, by=2)
     cluster.push(1, partition_image(isr=(1,), version=5), nodes=[node_image(2, fenced=True)])
@@ -205,7 +205,7 @@ def test_a_new_reign_forgets_the_old_ones_proposals() -> None:
 
 
 def test_a_member_restarts_while_another_joins() -> None:
-    """Only added members are checked by their epoch, the others carry what is known now."""
+    """Only added members are checked by their epoch, the others carry the epoch that is known now."""
     cluster = Cluster(1, rules=Rules(isr_join=IsrJoin.HW))
     cluster.push(1, partition_image(isr=(1, 2), replicas=(1, 2, 3)))
     cluster.push(1, nodes=[node_image(2, life=2)])
@@ -219,7 +219,7 @@ def test_a_member_restarts_while_another_joins() -> None:
 
 
 def test_an_unclean_leader_stays_recovering_until_somebody_joins() -> None:
-    """M48: a recovering partition of one is proposed as recovering; with a second member it has recovered."""
+    """M48: a recovering ISR of one is proposed as recovering; with a second member it has recovered."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(isr=(1,), recovering=True))
     cluster.fetch(0, by=2)

@@ -1,4 +1,4 @@
-"""What a leader answers to a fetch, row by row of the edge cases B, and to whom it owes nothing."""
+"""A leader's answers to a fetch, row by row of the edge cases B, and which requests it rejects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def leading(records: int = 0, *, rules: Rules | None = None, hold_flushes: bool 
 
 
 def code_of(result: FetchResult | OffsetAnswer | None) -> ErrorCode | None:
-    """The refusal's code; None if it was no refusal."""
+    """The error's code; None if it was not an error."""
     assert result is not None
     return result.refusal.code if result.refusal else None
 
@@ -80,7 +80,7 @@ def many_epochs() -> Cluster:
     ],
 )
 def test_where_lineages_part(offset: int, lfe: int, answer: tuple[int, int] | None) -> None:
-    """T8: a fetch whose last epoch ended earlier here is told where, with no records, and is not counted."""
+    """T8: a fetch whose last epoch ended earlier here gets that end, without records, and is not counted."""
     cluster = many_epochs()
     result = cluster.result(cluster.fetch(offset, by=2, lfe=lfe))
 
@@ -89,14 +89,14 @@ def test_where_lineages_part(offset: int, lfe: int, answer: tuple[int, int] | No
 
 
 def test_an_epoch_newer_than_the_leaders_is_out_of_range() -> None:
-    """T8: of an epoch the leader cannot know it says out of range."""
+    """T8: an epoch that the leader cannot know is out of range."""
     cluster = many_epochs()
 
     assert code_of(cluster.result(cluster.fetch(5, by=2, lfe=11))) is OUT_OF_RANGE
 
 
 def test_range_check_beats_divergence() -> None:
-    """T8: below the log start everything is out of range, whatever its epoch says."""
+    """T8: below the log start everything is out of range, whatever its epoch."""
     cluster = many_epochs()
     cluster.fetch(17, by=2)
     cluster.delete_records(5)
@@ -112,7 +112,7 @@ def test_range_check_beats_divergence() -> None:
 
 
 def test_a_log_below_the_log_start_in_forgotten_epochs_is_not_counted() -> None:
-    """Of epoch 0, which ended at 2, nothing is left here: whoever ends at the log start in it may have parted below."""
+    """Epoch 0 ended at 2 and is deleted here: a log that ends in it at the log start may have diverged below."""
     cluster = many_epochs()
     cluster.fetch(17, by=2)
     cluster.delete_records(5)
@@ -135,7 +135,7 @@ def test_history_fetched_without_proof(truncation: Truncation) -> None:
 
 
 def test_the_fetch_offset_is_the_acknowledgement() -> None:
-    """T9: the remote LEO follows the fetch offset; caught-up time follows what the log end was."""
+    """T9: the remote LEO follows the fetch offset; the caught-up time follows the earlier log end."""
     cluster = Cluster(1)
     cluster.preload(1, history((5, 6, 0)))
     cluster.now = 1000
@@ -163,7 +163,7 @@ def test_a_fetch_at_the_previous_log_end_proves_the_previous_time() -> None:
 
 
 def test_an_append_meets_a_parked_fetch() -> None:
-    """M43: a fetch parked at the log end was caught up until the append that met it."""
+    """M43: a fetch parked at the log end was caught up until the append that completed it."""
     cluster = leading(1)
     cluster.fetch(1, by=2, wait=10_000)
     cluster.now = 5000
@@ -175,7 +175,7 @@ def test_an_append_meets_a_parked_fetch() -> None:
 
 
 def test_an_idle_half_minute_evicts_nobody() -> None:
-    """M43: the first append after a long silence finds a healthy follower parked and keeps it in the ISR."""
+    """M43: the first append after a long idle time finds a healthy follower parked and keeps it in the ISR."""
     cluster = leading(1)
     cluster.fetch(1, by=2, wait=60_000)
     cluster.advance(45_000)
@@ -187,7 +187,7 @@ def test_an_idle_half_minute_evicts_nobody() -> None:
 
 
 def test_unassigned_replica() -> None:
-    """T10: a node outside the replicas is refused and leaves no trace, until metadata of the same epoch names it."""
+    """T10: a node outside the replicas is rejected and leaves no trace, until metadata of the same epoch names it."""
     cluster = leading(epoch=8, replicas=(1, 2))
     refused = cluster.result(cluster.fetch(0, by=3, epoch=8))
     shapeless = cluster.result(cluster.fetch(0, by=3, part=fetch_part(0, log_start=0)))
@@ -217,7 +217,7 @@ def test_a_failed_read_counts_nothing() -> None:
 
 
 def test_a_fetch_of_a_newer_epoch_is_unknown_here() -> None:
-    """TR4, TR5: a fetch of another leader epoch than the leader's is refused and never counted."""
+    """TR4, TR5: a fetch of another leader epoch than the leader's is rejected and never counted."""
     cluster = leading(1, epoch=2)
     older = cluster.result(cluster.fetch(1, by=2, epoch=0))
     newer = cluster.result(cluster.fetch(1, by=2, epoch=3))
@@ -229,7 +229,7 @@ def test_a_fetch_of_a_newer_epoch_is_unknown_here() -> None:
 
 
 def test_a_diverging_fetch_moves_no_remote_leo() -> None:
-    """TR12: a new leader does not count a follower whose log is longer but another."""
+    """TR12: a new leader does not count a follower whose log is longer but diverged."""
     cluster = Cluster(1)
     cluster.preload(1, history((4, 10, 0)))
     cluster.push(1, partition_image(epoch=5))
@@ -244,7 +244,7 @@ def test_a_diverging_fetch_moves_no_remote_leo() -> None:
 
 
 def test_an_older_incarnation_fetches_no_more() -> None:
-    """A fetch of an older node epoch than the metadata names is refused, and the remote LEO does not move."""
+    """A fetch of an older node epoch than in the metadata is rejected, and the remote LEO does not move."""
     cluster = leading(2)
     cluster.push(1, partition_image(version=2), nodes=[node_image(1), node_image(2, life=3)])
     cluster.fetch(1, by=2, life=3)
@@ -255,7 +255,7 @@ def test_an_older_incarnation_fetches_no_more() -> None:
 
 
 def test_a_node_epoch_above_the_metadata_is_refused_and_forgotten() -> None:
-    """A fetch of a newer node epoch than the metadata names is retriable, and shuts the real process not out (F2)."""
+    """A fetch of a newer node epoch than in the metadata is retriable, and does not lock out the real process (F2)."""
     cluster = leading(2)
     cluster.push(1, partition_image(version=2), nodes=[node_image(1), node_image(2, life=3)])
     forged = cluster.result(cluster.fetch(2, by=2, life=9))
@@ -268,7 +268,7 @@ def test_a_node_epoch_above_the_metadata_is_refused_and_forgotten() -> None:
 
 
 def test_a_lie_about_the_own_leo_commits_nothing() -> None:
-    """An offset beyond the previous one plus what was sent is refused, and the HW stays."""
+    """An offset beyond the previous one plus what was sent is rejected, and the HW stays."""
     cluster = leading(1)
     cluster.fetch(1, by=2)
     cluster.produce(*[batch() for _ in range(4)])
@@ -279,7 +279,7 @@ def test_a_lie_about_the_own_leo_commits_nothing() -> None:
 
 
 def test_a_forged_first_fetch_commits_nothing() -> None:
-    """The first fetch of a leader epoch claims at most the epoch's start: nothing later was sent to anybody (F2)."""
+    """The first fetch of a leader epoch claims at most the epoch's start: nothing later was sent to a replica (F2)."""
     cluster = leading(3)
     acknowledged = cluster.produce(batch())
     forged = cluster.result(cluster.fetch(4, by=2, honest=False))
@@ -291,7 +291,7 @@ def test_a_forged_first_fetch_commits_nothing() -> None:
 
 
 def test_the_first_fetch_of_a_process_that_does_not_ask_counts_for_nothing() -> None:
-    """M66 with truncation=fetch: a follower writes down that it agrees after its first fetch, so its second counts."""
+    """M66 with truncation=fetch: a follower stores after its first fetch that it agrees, so its second one counts."""
     cluster = Cluster(1, rules=Rules(truncation=Truncation.FETCH))
     cluster.preload(1, history((0, 4, 0)))
     cluster.push(1, partition_image(epoch=1))
@@ -304,7 +304,7 @@ def test_the_first_fetch_of_a_process_that_does_not_ask_counts_for_nothing() -> 
 
 
 def test_the_start_of_the_epoch_may_be_claimed() -> None:
-    """What lies below the leader epoch's start may have come from an earlier leader."""
+    """Records below the leader epoch's start may have come from an earlier leader."""
     cluster = Cluster(1)
     cluster.preload(1, history((0, 4, 0)))
     cluster.push(1, partition_image(epoch=1))
@@ -314,7 +314,7 @@ def test_the_start_of_the_epoch_may_be_claimed() -> None:
 
 
 def test_a_forked_tail_hears_where_to_cut() -> None:
-    """A follower whose other tail ends beyond the limit is answered by a divergence, not refused for ever (F2)."""
+    """A follower whose tail ends beyond the limit gets a divergence answer and is not rejected for ever (F2)."""
     cluster = Cluster(1)
     cluster.preload(1, history((0, 4, 0)))
     cluster.push(1, partition_image(epoch=2))
@@ -326,7 +326,7 @@ def test_a_forked_tail_hears_where_to_cut() -> None:
 
 
 def test_the_limit_survives_removal_and_return() -> None:
-    """A follower that is taken off the partition and put back in one epoch may claim no more than before (F2)."""
+    """A follower that is removed and put back in one epoch may claim no more than before (F2)."""
     cluster = leading(2)
     cluster.fetch(2, by=2)
     cluster.push(1, partition_image(version=2, isr=(1,), replicas=(1,)), nodes=[node_image(1), node_image(2)])
@@ -352,9 +352,9 @@ def test_what_was_sent_may_be_claimed() -> None:
 
 
 def test_a_directory_put_back_twice_may_hold_more_than_last_time() -> None:
-    """A follower that fetched from lower down may return with records that it was sent, or that an earlier leader sent.
+    """A follower that fetched from a lower offset may return with records that this or an earlier leader sent it.
 
-    Its directory may be put back from an older copy first, and from a less old one after that.
+    Its directory may be restored from an older copy first, and from a newer one after that.
     """
     cluster = Cluster(1)
     cluster.preload(1, history((0, 4, 0)))
@@ -373,7 +373,7 @@ def test_a_directory_put_back_twice_may_hold_more_than_last_time() -> None:
 
 
 def test_beyond_the_log_end_the_divergence_answer_is_better() -> None:
-    """T8: a claim beyond the leader's LEO is answered with where the epoch ended, not as a lie."""
+    """T8: a claim beyond the leader's LEO is answered with the end of the epoch, not treated as a lie."""
     cluster = leading(2)
     cluster.fetch(0, by=2)
 
@@ -381,7 +381,7 @@ def test_beyond_the_log_end_the_divergence_answer_is_better() -> None:
 
 
 def test_a_restart_at_the_log_start_begins_the_count_anew() -> None:
-    """M30: a follower that threw its log away may begin at the leader's log start without an epoch."""
+    """M30: a follower that discarded its log may begin at the leader's log start without an epoch."""
     cluster = leading(6)
     cluster.fetch(0, by=2)
     cluster.fetch(6, by=2)
@@ -404,7 +404,7 @@ def test_a_restart_at_the_log_start_begins_the_count_anew() -> None:
     ids=["negative offset", "no leader epoch", "no last epoch, no log start", "no last epoch, not at log start"],
 )
 def test_malformed_fetches_of_a_replica(part: object) -> None:
-    """A replica must say its leader's epoch, and its last one unless its log is empty."""
+    """A replica must send its leader epoch, and its last epoch unless its log is empty."""
     cluster = leading(2)
     result = cluster.result(cluster.fetch(1, by=2, part=part))  # type: ignore[arg-type]
 
@@ -424,7 +424,7 @@ def test_malformed_fetches_of_a_replica(part: object) -> None:
 def test_epoch_questions_check_the_epoch_first(
     asked: int | None, as_leader: ErrorCode | None, as_follower: ErrorCode | None
 ) -> None:
-    """T6: absent or current epoch goes on to the role, an older or newer one is refused before it."""
+    """T6: with an absent or current epoch the role is checked next, an older or newer one is rejected before it."""
     for leader, expected in ((1, as_leader), (2, as_follower)):
         cluster = leading(epoch=5, leader=leader)
         question = EpochEndQuestion(TP, LeaderEpoch(5), None if asked is None else LeaderEpoch(asked))
@@ -437,7 +437,7 @@ def test_epoch_questions_check_the_epoch_first(
 
 
 def test_epoch_numbers_between_restarts_of_the_leader() -> None:
-    """T7: with one replica each new reign begins where the last one ended, also when epochs are skipped."""
+    """T7: with one replica each new epoch begins where the last one ended, also when epochs are skipped."""
     cluster = Cluster(1)
     for epoch, version in ((0, 1), (2, 2), (4, 3)):
         if epoch:
@@ -453,7 +453,7 @@ def test_epoch_numbers_between_restarts_of_the_leader() -> None:
 
 
 def test_asking_a_follower_as_if_it_led() -> None:
-    """M1: a fetch at a node that does not lead names the leader it knows."""
+    """M1: a fetch at a node that does not lead returns the leader it knows."""
     cluster = leading(leader=2, epoch=3)
     result = cluster.result(cluster.fetch(0, by=None))
 
@@ -465,8 +465,10 @@ def test_asking_a_follower_as_if_it_led() -> None:
 @pytest.mark.parametrize(("fetch_hw", "immediate"), [(FetchHw.SNAPSHOT, 0), (FetchHw.UPDATED, 2)])
 @pytest.mark.parametrize("durability", list(Durability))
 def test_which_high_watermark_an_answer_carries(fetch_hw: FetchHw, immediate: int, durability: Durability) -> None:
-    """T13: an immediate answer carries the HW from before this fetch unless the rules say otherwise; a parked one
-    is read again and carries the newer."""
+    """T13: an immediate answer carries the HW from before this fetch, unless the rules differ.
+
+    A parked fetch is read again and carries the newer HW.
+    """
     cluster = leading(rules=Rules(fetch_hw=fetch_hw, durability=durability))
     request = cluster.produce(batch(2))
     at_once = cluster.result(cluster.fetch(2, by=2, wait=1000, min_bytes=0))
@@ -507,7 +509,7 @@ def test_a_leader_serves_replicas_what_is_not_yet_durable_on_itself() -> None:
 
 
 def test_recovery_may_trust_what_a_commit_covered_and_no_cut_took_away() -> None:
-    """M55: a cut while a commit is under way takes away from what recovery may trust afterwards."""
+    """M55: a truncation while a commit is running reduces what recovery may trust afterwards."""
     cluster = Cluster(1, hold_flushes=True)
     cluster.preload(1, history((0, 4, 0)))
     cluster.push(1, partition_image())
@@ -521,7 +523,7 @@ def test_recovery_may_trust_what_a_commit_covered_and_no_cut_took_away() -> None
 
 
 def test_a_replica_that_does_not_name_its_leader_epoch_is_refused() -> None:
-    """M26: nothing is counted of a replica's fetch without current_leader_epoch."""
+    """M26: a replica's fetch without current_leader_epoch is not counted."""
     cluster = leading(2)
     refused = cluster.result(cluster.fetch(1, by=2, part=fetch_part(1, lfe=0)))
 
@@ -530,7 +532,7 @@ def test_a_replica_that_does_not_name_its_leader_epoch_is_refused() -> None:
 
 
 def test_a_fetch_waits_for_min_bytes() -> None:
-    """M22: bytes count only when there are min_bytes of them."""
+    """M22: bytes count only once there are min_bytes of them."""
     cluster = leading()
     parked = cluster.fetch(0, by=2, wait=500, min_bytes=250)
     cluster.produce(batch(2))
@@ -558,7 +560,7 @@ def test_a_rising_high_watermark_wakes_consumers_only() -> None:
 
 
 def test_a_woken_consumer_reads_to_the_high_watermark_only() -> None:
-    """M9: what lies above the HW when a parked consumer is woken waits, on a stream as on a call."""
+    """M9: records above the HW wait when a parked consumer is woken, on a stream as on a call."""
     cluster = leading(3, replicas=(1, 2), isr=(1, 2))
     consumer = cluster.fetch(0, by=None, wait=500)
     on_stream = cluster.fetch(0, by=None, wait=500, stream=7)
@@ -571,7 +573,7 @@ def test_a_woken_consumer_reads_to_the_high_watermark_only() -> None:
 
 
 def test_zero_wait_is_answered_at_once() -> None:
-    """M22: without a wait the answer is given empty."""
+    """M22: a fetch without a wait gets an empty answer."""
     cluster = leading()
     result = cluster.result(cluster.fetch(0, by=2, wait=0))
 
@@ -622,7 +624,7 @@ def test_whoever_is_parked_hears_of_a_new_leader(stream: int | None) -> None:
 
 
 def test_a_caller_of_a_parked_fetch_goes_away() -> None:
-    """CallGone: the fetch is parked no longer and never answered."""
+    """CallGone: the fetch is no longer parked and never answered."""
     cluster = leading()
     request = cluster.fetch(0, by=None, wait=500)
     cluster.step(1, events.CallGone(0, request))
@@ -642,7 +644,7 @@ def test_a_replica_that_is_taken_away_is_told() -> None:
 
 
 def test_reading_from_a_follower() -> None:
-    """M1: up to the follower's own HW; above it OFFSET_NOT_AVAILABLE, never out of range."""
+    """M1: a follower serves up to its own HW; above it OFFSET_NOT_AVAILABLE, never out of range."""
     cluster = Cluster(1, 2, rules=Rules(fetch_hw=FetchHw.UPDATED))
     cluster.push_all(partition_image())
     cluster.produce(batch(), batch())
@@ -672,7 +674,7 @@ def asked_offsets(cluster: Cluster, timestamp: int, *, by: int | None) -> Offset
 
 
 def test_offsets_never_go_back_after_a_change_of_leader() -> None:
-    """T16: until its HW has reached the start of its epoch a leader tells no client where the log ends."""
+    """T16: until its HW has reached the start of its epoch a leader returns its log end to no client."""
     cluster = leading(replicas=(1, 2, 3), isr=(1, 3))
     cluster.produce(batch(2))
     cluster.produce(batch(3))
@@ -691,7 +693,7 @@ def test_offsets_never_go_back_after_a_change_of_leader() -> None:
     assert code_of(client) is ErrorCode.OFFSET_NOT_AVAILABLE
     assert replica.offset == 5
     assert (earliest.offset, earliest.refusal) == (0, None)
-    # Looked up to the log end, but a hit at or above the HW is refused by whoever looks.
+    # Looked up to the log end, but a hit at or above the HW is rejected for every caller.
     assert by_time.lookup is not None
     assert (by_time.lookup.end, by_time.lookup.settled_end, by_time.lookup.unsettled) == (5, 2, True)
     assert (settled.offset, settled.refusal) == (5, None)
@@ -699,5 +701,5 @@ def test_offsets_never_go_back_after_a_change_of_leader() -> None:
 
 
 def test_a_timestamp_that_means_nothing() -> None:
-    """A negative timestamp without a meaning is refused."""
+    """A negative timestamp without a meaning is rejected."""
     assert code_of(asked_offsets(leading(), -9, by=None)) is ErrorCode.INVALID_REQUEST

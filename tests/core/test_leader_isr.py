@@ -1,4 +1,4 @@
-"""Who is in sync and from when it counts, row by row of the edge cases C."""
+"""Which replicas are in sync and from when it counts, row by row of the edge cases C."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def proposed(cluster: Cluster) -> list[set[int]]:
 
 
 def decide(cluster: Cluster, *isr: int, version: int = 2, refusal: ErrorCode | None = None, attempt: int = -1) -> None:
-    """The controller answers an attempt, by default the latest, with a commit or a refusal of the partition."""
+    """The controller answers an attempt, by default the latest, with a commit or an error for the partition."""
     request = requests(cluster)[attempt]
     decision = IsrDecision(
         TP,
@@ -86,7 +86,7 @@ def test_expansion() -> None:
     ],
 )
 def test_final_refusals_stay_pending_and_are_not_retried(code: ErrorCode) -> None:
-    """T17: after such a refusal this leader is behind; it keeps the stricter reading and waits for metadata."""
+    """T17: after such an error this leader is behind; it keeps the stricter (maximal) ISR and waits for metadata."""
     cluster = leading(isr=(1,))
     cluster.fetch(10, by=2)
     decide(cluster, refusal=code)
@@ -101,7 +101,7 @@ def test_final_refusals_stay_pending_and_are_not_retried(code: ErrorCode) -> Non
 
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_a_change_that_did_not_happen_is_taken_back(code: ErrorCode) -> None:
-    """Back to the committed ISR, and the same again only after a while."""
+    """Back to the committed ISR, and the same proposal again only after a delay."""
     cluster = leading(isr=(1,))
     cluster.fetch(10, by=2)
     decide(cluster, refusal=code)
@@ -121,7 +121,7 @@ def test_nobody_joins_before_the_epoch_began(join: IsrJoin, joins_at: int) -> No
     cluster = leading(0, rules=Rules(isr_join=join), epoch=8, replicas=(1, 2, 3), isr=(1, 3))
     cluster.produce(batch(2))
     cluster.produce(batch(3))
-    # F2 is in the middle of the first batch, as far as its leader knows.
+    # F2 is in the middle of the first batch, from its leader's view.
     cluster.fetch(1, by=3)
     hw = cluster.log(1).hw
     cluster.push(1, partition_image(leader=3, epoch=9, version=2, replicas=(1, 2, 3), isr=(1, 3)))
@@ -162,7 +162,7 @@ def test_joining_at_a_frozen_high_watermark(join: IsrJoin, joins_at_hw: bool) ->
     ids=["fenced", "shutting down", "observer"],
 )
 def test_only_the_eligible_join(node: NodeImage) -> None:
-    """M44, M16: whoever could not be elected neither joins the ISR nor holds the HW back, but is served."""
+    """M44, M16: a replica that could not be elected neither joins the ISR nor holds the HW back, but is served."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(isr=(1,)), nodes=[node_image(1), node])
     cluster.produce(batch(10))
@@ -191,7 +191,7 @@ def test_a_parked_follower_joins_when_it_becomes_eligible() -> None:
 
 
 def test_one_proposal_per_partition() -> None:
-    """M45: while a change is pending no second one is proposed, whoever catches up."""
+    """M45: while a change is pending no second one is proposed, even if another follower catches up."""
     cluster = leading(isr=(1,), replicas=(1, 2, 3))
     cluster.fetch(10, by=2)
     cluster.fetch(10, by=3)
@@ -204,7 +204,7 @@ def test_one_proposal_per_partition() -> None:
 
 
 def test_shrinking() -> None:
-    """T19: a member behind for longer than the lag time is proposed out, and counts until the controller agrees."""
+    """T19: the leader proposes to remove a member behind for longer than the lag time, and counts it until then."""
     cluster = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
     cluster.fetch(10, by=2)
     assert cluster.leader().maybe_shrink(cluster.now) is None
@@ -223,7 +223,7 @@ def test_shrinking() -> None:
 
 @pytest.mark.parametrize(("age", "expected"), [(0, None), (30_000, None), (30_001, {1, 2})])
 def test_the_lag_time_to_the_millisecond(age: int, expected: set[int] | None) -> None:
-    """T19: at 30000 ms a silent member still belongs, at 30001 ms it does not."""
+    """T19: a member silent for 30000 ms is still in, at 30001 ms it is out."""
     cluster = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
     cluster.fetch(10, by=2)
     proposal = cluster.leader().maybe_shrink(age)
@@ -248,7 +248,7 @@ def test_a_lost_answer_is_asked_again() -> None:
 
 
 def test_a_refused_shrink_stays_pending() -> None:
-    """T20: INVALID_UPDATE_VERSION means this leader is behind: it does not ask again and does not move the HW."""
+    """T20: INVALID_UPDATE_VERSION means this leader is behind: it does not retry and does not move the HW."""
     cluster = leading()
     cluster.advance(45_001, tick_ms=1000)
     decide(cluster, refusal=ErrorCode.INVALID_UPDATE_VERSION)
@@ -272,7 +272,7 @@ def test_a_stuck_follower_leaves() -> None:
 
 
 def test_a_slow_follower_leaves_and_returns() -> None:
-    """T23: behind at every look for longer than the lag time is out, although it moves; at the log end it is in."""
+    """T23: behind at every fetch for longer than the lag time is out, although it moves; at the log end it is in."""
     cluster = leading(timings=FAST)
     cluster.fetch(8, by=2)
     cluster.advance(75, tick_ms=10)
@@ -287,7 +287,7 @@ def test_a_slow_follower_leaves_and_returns() -> None:
 
 
 def test_a_caught_up_follower_may_be_silent() -> None:
-    """T23: at the log end silence is no lag."""
+    """T23: at the log end silence is not lag."""
     cluster = leading(timings=FAST)
     cluster.fetch(10, by=2)
     cluster.advance(150, tick_ms=10)
@@ -296,7 +296,7 @@ def test_a_caught_up_follower_may_be_silent() -> None:
 
 
 def test_a_follower_that_never_fetched_leaves() -> None:
-    """T23: a member that was never heard in this epoch is out after the lag time."""
+    """T23: a member that has not fetched in this epoch is out after the lag time."""
     cluster = leading(timings=FAST)
     cluster.advance(150, tick_ms=10)
 
@@ -304,7 +304,7 @@ def test_a_follower_that_never_fetched_leaves() -> None:
 
 
 def test_under_min_isr_the_high_watermark_stands() -> None:
-    """T24: a pending member does not lift the ISR over its minimum; the controller's word does."""
+    """T24: a pending member does not lift the ISR over its minimum; only the controller's answer does."""
     cluster = leading(replicas=(1, 2, 3), isr=(1, 2), min_isr=3)
     cluster.produce(*[batch() for _ in range(10)], acks=Acks.LEADER)
     cluster.fetch(10, by=2)
@@ -339,7 +339,7 @@ def test_a_proposed_member_holds_the_high_watermark() -> None:
 
 
 def test_a_removed_member_holds_the_high_watermark_until_the_answer() -> None:
-    """TR9, mirrored: whoever is proposed out is counted until the controller has agreed."""
+    """TR9, mirrored: a member proposed for removal is counted until the controller has agreed."""
     cluster = leading()
     cluster.advance(45_001, tick_ms=1000)
     pending = proposed(cluster), cluster.log(1).hw
@@ -350,18 +350,18 @@ def test_a_removed_member_holds_the_high_watermark_until_the_answer() -> None:
 
 
 def test_alone_the_high_watermark_waits_for_nobody() -> None:
-    """M17: with ISR {leader} and nobody near, the HW moves with the leader's own commit."""
+    """M17: with ISR {leader} and no follower near, the HW moves with the leader's own commit."""
     cluster = leading(isr=(1,))
 
     assert cluster.ends(1) == (10, 10)
 
 
 def test_a_catching_up_follower_is_waited_for() -> None:
-    """M16: outside the ISR but caught up and eligible counts as well, or it could never catch up."""
+    """M16: a replica outside the ISR that is caught up and eligible counts as well, or it could never catch up."""
     cluster = leading(0, isr=(1,), replicas=(1, 2, 3))
     cluster.push(1, nodes=[node_image(3)])
     cluster.fetch(0, by=2)
-    # A change is pending; 3 can not be proposed, but it is at the log end.
+    # A change is pending; 3 cannot be proposed, but it is at the log end.
     cluster.fetch(0, by=3)
     cluster.produce(batch())
     decide(cluster, 1, 2)
@@ -387,7 +387,7 @@ def test_an_unheard_member_pins_the_high_watermark() -> None:
 
 
 def test_a_new_epoch_knows_no_remote_leo() -> None:
-    """TR8: what was heard in an older epoch is not counted in a newer one."""
+    """TR8: a fetch of an older epoch is not counted in a newer one."""
     cluster = leading(4)
     cluster.fetch(4, by=2)
     cluster.push(1, partition_image(epoch=7, version=2))
@@ -425,7 +425,7 @@ def test_observers_are_served_and_not_counted() -> None:
 
 
 def test_a_lowered_min_isr_counts_from_its_partition_epoch() -> None:
-    """TR19, M57: the leader keeps its old minimum until the partition epoch that lowers it has come."""
+    """TR19, M57: the leader keeps its old minimum until the partition epoch that lowers it arrives."""
     cluster = Cluster(1)
     cluster.preload(1, history((4, 100, 0)), hw=100)
     cluster.push(1, partition_image(epoch=5, replicas=(1, 2, 3), isr=(1,), elr=(2,), min_isr=2))
@@ -467,7 +467,7 @@ def test_an_older_partition_epoch_is_ignored() -> None:
 
 
 def test_metadata_older_than_the_controllers_answer_is_ignored() -> None:
-    """T26: an answer to AlterPartition may overtake the metadata; what comes late does not undo it."""
+    """T26: an AlterPartition answer may arrive before the metadata; the late metadata does not undo it."""
     cluster = leading(isr=(1,))
     cluster.fetch(10, by=2)
     decide(cluster, 1, 2, version=3)
@@ -478,7 +478,7 @@ def test_metadata_older_than_the_controllers_answer_is_ignored() -> None:
 
 
 def test_the_high_watermark_begins_at_its_checkpoint() -> None:
-    """T26: 6 records and a checkpoint of 4 give HW 4 on becoming leader, as on following."""
+    """T26: 6 records and a checkpoint of 4 give HW 4 to a new leader as to a follower."""
     for leader in (1, 2):
         cluster = Cluster(1)
         cluster.preload(1, history((0, 6, 0)), hw=4)
@@ -488,7 +488,7 @@ def test_the_high_watermark_begins_at_its_checkpoint() -> None:
 
 
 def test_a_checkpoint_beyond_the_log_is_clamped() -> None:
-    """M36: a checkpointed HW beyond the LEO becomes the LEO, one below the log start the log start."""
+    """M36: a checkpointed HW beyond the LEO becomes the LEO, one below the log start becomes the log start."""
     for checkpoint, expected in ((99, 8), (0, 5)):
         cluster = Cluster(1)
         cluster.preload(1, history((0, 3, 5)), hw=checkpoint)
@@ -498,7 +498,7 @@ def test_a_checkpoint_beyond_the_log_is_clamped() -> None:
 
 
 def test_a_pause_of_the_leader_is_no_followers_fault() -> None:
-    """M59: a minute in which the leader itself did not run evicts nobody; half a minute of running does."""
+    """M59: a minute in which the leader itself did not run evicts no member; half a minute of running does."""
     cluster = leading()
     cluster.fetch(9, by=2)
     cluster.advance(20_000, tick_ms=1000)

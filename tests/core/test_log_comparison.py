@@ -1,4 +1,4 @@
-"""Which of several logs is certain to hold everything committed: prefixes, forks, log starts, older releases (M65)."""
+"""Which of several logs certainly holds everything committed: prefixes, forks, log starts, older releases (M65)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log(*spans: tuple[int, int], leo: int, reconciled: int | None = None, start:
 
 
 def test_the_longer_of_two_equal_histories_wins() -> None:
-    """A log that lost its tail is a prefix of one that did not, whatever it was reconciled with."""
+    """A log that lost its tail is a prefix of one that did not, whichever log it was reconciled with."""
     whole, cut = log((0, 0), (2, 5), leo=9, reconciled=2), log((0, 0), leo=4, reconciled=7)
 
     assert extends(whole, cut)
@@ -30,14 +30,14 @@ def test_the_longer_of_two_equal_histories_wins() -> None:
 
 
 def test_of_equal_logs_the_one_that_deleted_more_wins() -> None:
-    """A directory that was put back may hold records again that were deleted for good (I27)."""
+    """A restored directory may hold records again that were deleted for good (I27)."""
     trimmed, put_back = log((0, 3), start=3, leo=9, reconciled=2), log((0, 0), leo=9, reconciled=2)
 
     assert [most_complete(pair) for pair in ((trimmed, put_back), (put_back, trimmed))] == [0, 1]
 
 
 def test_of_two_forked_logs_the_later_reconciled_one_wins() -> None:
-    """The last record of the loser is of a newer epoch, and the loser is longer: neither says what was committed."""
+    """The shorter log's last record is of a newer epoch, so neither log proves what was committed."""
     committed = log((0, 0), leo=2, reconciled=2)
     forked = log((0, 0), (1, 1), leo=5, reconciled=1)
 
@@ -47,7 +47,7 @@ def test_of_two_forked_logs_the_later_reconciled_one_wins() -> None:
 
 
 def test_a_log_that_ends_below_another_ones_start_is_its_prefix() -> None:
-    """What lies below a log start was committed, so whoever ends there lacks what the other has."""
+    """Records below a log start were committed, so a log that ends there lacks records that the other has."""
     trimmed, old = log((3, 10), leo=12, reconciled=3, start=10), log((0, 0), leo=8, reconciled=9)
 
     assert extends(trimmed, old)
@@ -55,7 +55,7 @@ def test_a_log_that_ends_below_another_ones_start_is_its_prefix() -> None:
 
 
 def test_an_epoch_without_records_decides_nothing() -> None:
-    """A leader's own epoch that begins at its log end (M35) does not make its log another one."""
+    """A leader's own epoch that begins at its log end (M35) does not make its log a different one."""
     led, followed = log((0, 0), (4, 6), leo=6, reconciled=4), log((0, 0), leo=7, reconciled=3)
 
     assert extends(followed, led)
@@ -71,7 +71,7 @@ def test_an_empty_log_is_a_prefix_of_every_other() -> None:
 
 
 def test_a_log_that_does_not_know_where_it_was_reconciled_comes_last() -> None:
-    """Directories of older releases say nothing; of two such, the newer last epoch counts, then the length."""
+    """Directories of older releases carry no such data; of two such, the newer last epoch counts, then the length."""
     unknown = [log((0, 0), leo=9), log((0, 0), (2, 3), leo=4), log((0, 0), (2, 3), leo=5)]
 
     assert most_complete([*unknown, log((0, 0), (1, 2), leo=3, reconciled=1)]) == 3
@@ -79,9 +79,9 @@ def test_a_log_that_does_not_know_where_it_was_reconciled_comes_last() -> None:
 
 
 class History:
-    """A partition under the protocol: leaders that hold all that is committed, followers that agree before they count.
+    """A partition under the protocol: leaders that hold all committed records, followers that agree before they count.
 
-    A log is a tuple of the epochs that wrote its records; a replica that is restored goes back to a state it was in.
+    A log is a tuple of the epochs that wrote its records; a replica that is restored goes back to an earlier state.
     """
 
     def __init__(self, replicas: int) -> None:
@@ -93,7 +93,7 @@ class History:
         self.leader = 0
 
     def elect(self, leader: int) -> None:
-        """A replica that holds all that is committed begins an epoch."""
+        """A replica that holds all committed records begins an epoch."""
         if self.logs[leader][: len(self.committed)] == self.committed:
             self.epoch += 1
             self.leader = leader
@@ -118,7 +118,7 @@ class History:
         self._keep(replica)
 
     def commit(self) -> None:
-        """What every replica holds that agreed with this epoch's leader; all of them must."""
+        """Commit the records of every replica that agreed with this epoch's leader; all of them must have agreed."""
         if all(epoch == self.epoch for epoch in self.reconciled):
             length = min(map(len, self.logs))
             self.committed = self.logs[self.leader][:length] if length > len(self.committed) else self.committed
@@ -131,7 +131,7 @@ class History:
         self.past[replica].append((self.logs[replica], self.reconciled[replica]))
 
     def info(self, records: tuple[int, ...], reconciled: int) -> ReplicaLogInfo:
-        """What a replica in that state reports."""
+        """The report of a replica in that state."""
         spans = [(epoch, i) for i, epoch in enumerate(records) if not i or records[i - 1] != epoch]
         return log(*spans, leo=len(records), reconciled=reconciled)
 
@@ -148,7 +148,7 @@ STEPS = st.one_of(
 def test_nothing_committed_is_lost_with_one_loss(
     steps: list[tuple[str, int]], victim: int, data: st.DataObject
 ) -> None:
-    """Whichever earlier state one of three replicas goes back to, the elected log holds all that was committed."""
+    """Whichever earlier state one of three replicas goes back to, the elected log holds all committed records."""
     history = History(3)
     for name, replica in steps:
         if name == "elect":

@@ -1,4 +1,4 @@
-"""Which metadata a node believes, which part it then plays, and what it keeps for its next life (TR15, TR18)."""
+"""Which metadata a node accepts, which role it then takes, and what it stores for its next start (TR15, TR18)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from strandline.core.types import Durability, LeaderEpoch, NodeId, Offset, Parti
 
 
 def believed(cluster: Cluster) -> PartitionImage:
-    """The partition as node 1 believes it to be."""
+    """The partition as node 1 knows it."""
     return cluster.cores[1].state.images[TP]
 
 
@@ -38,7 +38,7 @@ def test_before_registration_nothing_is_believed() -> None:
 
 
 def test_metadata_for_another_incarnation_is_ignored() -> None:
-    """TR15: what was addressed to the process before this one makes nobody a leader."""
+    """TR15: metadata addressed to the previous process makes no node a leader."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(leader=2, epoch=10, version=20))
     old = metadata(node_epoch(1, life=0), partition_image(leader=1, epoch=12, version=30))
@@ -48,7 +48,7 @@ def test_metadata_for_another_incarnation_is_ignored() -> None:
 
 
 def test_an_older_controller_is_ignored() -> None:
-    """TR18: nothing from a controller epoch below the highest seen is believed."""
+    """TR18: metadata from a controller epoch below the highest seen is not accepted."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=3), controller_epoch=5)
     cluster.push(1, partition_image(epoch=4, version=9), controller_epoch=4)
@@ -68,7 +68,7 @@ def test_an_image_of_a_lower_metadata_offset_is_ignored() -> None:
 
 
 def test_what_is_believed_is_handed_on_before_anything_follows_from_it() -> None:
-    """Names and settings of a topic are there when its log is opened."""
+    """Names and settings of a topic are known when its log is opened."""
     cluster = Cluster(1)
     found = [type(e) for e in cluster.push(1, partition_image()) if isinstance(e, BelieveMetadata | OpenLog)]
 
@@ -76,7 +76,7 @@ def test_what_is_believed_is_handed_on_before_anything_follows_from_it() -> None
 
 
 def test_an_image_that_cannot_be_true_is_reported_and_changes_nothing() -> None:
-    """A leader outside its ISR: the node keeps what it knew and says why."""
+    """A leader outside its ISR: the node keeps its metadata and reports why."""
     cluster = Cluster(1)
     effects = cluster.push(1, partition_image(leader=1, isr=(2,)))
 
@@ -95,7 +95,7 @@ def test_lower_epochs_are_ignored() -> None:
 
 
 def test_another_state_in_a_known_partition_epoch_is_ignored() -> None:
-    """A leader that lost sight of a member would count its HW without it, while the member is in the ISR it knows."""
+    """A leader that lost a member from its view would count its HW without it, while the member is in the known ISR."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=5, version=1, replicas=(1, 2), isr=(1, 2)))
     leader = cluster.cores[1].state.leaders[TP]
@@ -106,7 +106,7 @@ def test_another_state_in_a_known_partition_epoch_is_ignored() -> None:
 
 
 def test_what_was_seen_in_an_earlier_life_counts() -> None:
-    """TR18: a new process believes nothing older than what it stored before."""
+    """TR18: a new process accepts nothing older than what it stored before."""
     seen = metadata(node_epoch(1), partition_image(epoch=9, version=9), controller_epoch=7)
     core = NodeCore(node_id=NodeId(1), rules=Rules(), timings=NodeTimings(), seen=seen)
     core.step(events.Registered(0, CLUSTER, node_epoch(1, 2), 7))
@@ -124,7 +124,7 @@ def _seen(image: MetadataImage) -> set[EpochsSeen]:
 
 
 def test_stored_metadata_never_goes_back() -> None:
-    """TR18: what is stored of a partition is the newest that was believed, also when older metadata comes by."""
+    """TR18: the stored state of a partition is the newest accepted, also when older metadata arrives."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=9, version=9), partition_image(TP1, epoch=2, version=2))
     cluster.push(1, partition_image(epoch=8, version=8), partition_image(TP1, epoch=3, version=3))
@@ -138,7 +138,7 @@ def test_stored_metadata_never_goes_back() -> None:
 
 
 def test_metadata_is_stored_before_it_is_acted_upon() -> None:
-    """What a node has seen is durable before the log is opened by it."""
+    """What a node has seen is durable before it opens the log."""
     cluster = Cluster(1)
     found = [type(e) for e in cluster.push(1, partition_image()) if isinstance(e, SaveMetadata | OpenLog)]
 
@@ -146,7 +146,7 @@ def test_metadata_is_stored_before_it_is_acted_upon() -> None:
 
 
 def test_a_snapshot_without_a_topic_deletes_it() -> None:
-    """A topic that a snapshot no longer holds is gone; a mere change that does not name it says nothing."""
+    """A topic that is missing in a snapshot is gone; a change that does not name it means nothing for it."""
     cluster = Cluster(1)
     cluster.push(1, partition_image())
     cluster.push(1, nodes=[node_image(2)])
@@ -158,7 +158,7 @@ def test_a_snapshot_without_a_topic_deletes_it() -> None:
 
 
 def test_a_removed_node_is_forgotten_and_stored_as_removed() -> None:
-    """A removal is stored by every node, so that recovery from its image does not bring the node back (C85, TR18)."""
+    """Every node stores a removal, so that recovery from its image does not bring the node back (C85, TR18)."""
     cluster = Cluster(1)
     everybody = [node_image(n) for n in (1, 2, 3)]
     cluster.push(1, partition_image(), nodes=everybody)
@@ -173,7 +173,7 @@ def test_a_removed_node_is_forgotten_and_stored_as_removed() -> None:
 
 
 def test_a_topic_made_again_is_another_log() -> None:
-    """M63: a topic id names the log, so a topic of the same name begins anew, at any epoch."""
+    """M63: a topic id names the log, so a topic of the same name starts empty, at any epoch."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=7, version=7))
     cluster.produce(batch(3))
@@ -186,7 +186,7 @@ def test_a_topic_made_again_is_another_log() -> None:
 
 
 def test_a_new_process_begins_where_recovery_ended() -> None:
-    """TR17 (core part): what recovery hands over is durable, so it may be voted for and fetched from at once."""
+    """TR17 (core part): what recovery returns is durable, so it counts for the HW and may be fetched at once."""
     cluster = Cluster(1, hold_flushes=True)
     cluster.preload(1, history((3, 5, 0)), hw=2)
     cluster.push(1, partition_image(epoch=4, isr=(1,)))
@@ -216,7 +216,7 @@ def test_delete_records_stops_at_the_high_watermark() -> None:
 
 
 def test_only_the_leader_deletes_records() -> None:
-    """M10: a follower takes its log start from the leader, whoever asks."""
+    """M10: a follower takes its log start only from the leader."""
     cluster = committed_log(6, 4)
     cluster.push(1, partition_image(leader=2, epoch=1, version=2))
     cluster.delete_records(2)
@@ -226,7 +226,7 @@ def test_only_the_leader_deletes_records() -> None:
 
 
 def test_retention_is_asked_for_and_obeys_the_high_watermark() -> None:
-    """Retention may take whatever lies below the HW, and no more."""
+    """Retention may delete anything below the HW, and no more."""
     cluster = committed_log(6, 4)
     cluster.advance(300_000, tick_ms=1000)
     asked = cluster.wished(1, ApplyRetention)
@@ -237,7 +237,7 @@ def test_retention_is_asked_for_and_obeys_the_high_watermark() -> None:
 
 
 def test_checkpoints_of_the_high_watermark() -> None:
-    """M36: every five seconds, when it moved, and not durably."""
+    """M36: the HW is written every five seconds, when it moved, and not durably."""
     cluster = committed_log(6, 4)
     cluster.advance(5_100)
     first = cluster.wished(1, SaveHighWatermarks)
@@ -248,7 +248,7 @@ def test_checkpoints_of_the_high_watermark() -> None:
 
 
 def stopped(durability: Durability) -> list[Effect]:
-    """What a node that is about to stop wants."""
+    """The effects of a node that is about to stop."""
     cluster = Cluster(1, rules=Rules(durability=durability))
     cluster.push(1, partition_image(isr=(1,)))
     cluster.produce(batch(3, producer=7, sequence=0))
@@ -256,7 +256,7 @@ def stopped(durability: Durability) -> list[Effect]:
 
 
 def test_a_clean_stop_saves_what_shortens_the_next_start() -> None:
-    """StopRequested: producers as of the log end, and the HW durably; a page cache is flushed first."""
+    """StopRequested: producers up to the log end, and the HW durably; a page cache is flushed first."""
     fsync, page_cache = stopped(Durability.FSYNC), stopped(Durability.PAGE_CACHE)
 
     assert [type(e) for e in fsync] == [SaveProducers, SaveHighWatermarks]
@@ -266,7 +266,7 @@ def test_a_clean_stop_saves_what_shortens_the_next_start() -> None:
 
 
 def test_a_new_segment_saves_the_producers() -> None:
-    """M61: when a segment is rolled, who produced what is written down as of the log end."""
+    """M61: when a segment is rolled, the producer state up to the log end is written."""
     cluster = committed_log(2, 2)
     found = cluster.step(1, events.LogRolled(0, TP))
 

@@ -1,4 +1,4 @@
-"""What a follower asks when metadata gives it many logs at once."""
+"""A follower's requests when metadata gives it many logs at once."""
 
 from __future__ import annotations
 

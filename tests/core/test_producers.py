@@ -30,20 +30,20 @@ def ledger(*headers: BatchHeader) -> ProducerLedger:
 
 
 def test_a_producer_begins_at_zero() -> None:
-    """Of an unknown producer only sequence 0 is next."""
+    """For an unknown producer only sequence 0 is next."""
     assert ledger().check(sent(0)).verdict is NEXT
     assert ledger().check(sent(1)).verdict is OUT_OF_ORDER
 
 
 def test_a_log_without_its_beginning_does_not_let_a_forgotten_producer_go_on() -> None:
-    """Where a restart at a higher log start took records away, an unknown producer begins anew, at sequence 0."""
+    """After a restart at a higher log start, which removed records, an unknown producer starts again at sequence 0."""
     assert ledger().check(sent(7), log_start_offset=Offset(1)).verdict is UNKNOWN
     assert ledger().check(sent(0), log_start_offset=Offset(1)).verdict is NEXT
     assert ledger(sent(0)).check(sent(7), log_start_offset=Offset(1)).verdict is OUT_OF_ORDER
 
 
 def test_without_a_producer_id_everything_is_next() -> None:
-    """A batch that is not idempotent is never judged nor remembered."""
+    """A batch that is not idempotent is neither checked nor stored."""
     built = ledger(batch(3))
 
     assert built.check(batch(3)).verdict is NEXT
@@ -61,21 +61,21 @@ def test_five_batches_are_recognised() -> None:
 
 
 def test_a_gap_is_out_of_order() -> None:
-    """A batch that leaves a gap is refused with the sequence that is due."""
+    """A batch that leaves a gap is rejected with the expected sequence."""
     check = ledger(sent(0, 3)).check(sent(4))
 
     assert (check.verdict, check.expected_sequence) == (OUT_OF_ORDER, 3)
 
 
 def test_half_a_duplicate_is_none() -> None:
-    """A batch that begins like a known one but ends elsewhere is no duplicate and is not appended."""
+    """A batch that begins like a known one but ends elsewhere is not a duplicate and is not appended."""
     assert ledger(sent(0, 3)).check(sent(0, 2)).verdict is TOO_OLD
 
 
 def test_sequences_wrap() -> None:
-    """Sequences go from 2^31 - 1 to 0; a batch may span the turn and be recognised again."""
+    """Sequences wrap from 2^31 - 1 to 0; a batch may span the wrap and be recognised again."""
     last = SEQUENCE_MODULUS - 1
-    # A ledger may be rebuilt from a log whose producer is near the turn.
+    # A ledger may be rebuilt from a log whose producer is near the wrap.
     built = ledger(sent(last - 1, 1), sent(last, 3))
 
     assert built.check(sent(2)).verdict is NEXT
@@ -87,7 +87,7 @@ def test_sequences_wrap() -> None:
 
 
 def test_a_newer_producer_epoch_begins_anew() -> None:
-    """A newer epoch begins at 0, fences the older one, and its duplicates are its own."""
+    """A newer epoch begins at 0, fences the older one, and has its own duplicates."""
     built = ledger(sent(0), sent(1))
 
     assert built.check(sent(0, epoch=1)).verdict is NEXT
@@ -100,7 +100,7 @@ def test_a_newer_producer_epoch_begins_anew() -> None:
 
 
 def test_producers_do_not_meet() -> None:
-    """Two producers of one log have sequences of their own."""
+    """Two producers of one log have independent sequences."""
     built = ledger(sent(0), sent(0, producer=8), sent(1))
 
     assert built.check(sent(1, producer=8)).verdict is NEXT
@@ -109,7 +109,7 @@ def test_producers_do_not_meet() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 5, 9])
 def test_rows_make_the_same_ledger_again(count: int) -> None:
-    """M61: what is stored and read again judges as before."""
+    """M61: a ledger that is stored and read again gives the same decisions."""
     built = ledger(*(sent(i) for i in range(count)))
     again = ProducerLedger(built.rows())
 
@@ -119,7 +119,7 @@ def test_rows_make_the_same_ledger_again(count: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), max_size=25), st.integers(0, 24))
 def test_cutting_is_forgetting(batches: list[tuple[int, int]], kept: int) -> None:
-    """The ledger is a function of the log: folding a prefix gives what a log that was cut there must give."""
+    """The ledger is a function of the log: folding a prefix gives the ledger of a log truncated there."""
     headers, due = [], {0: 0, 1: 0, 2: 0}
     for records, producer in batches:
         headers.append(sent(due[producer], records, producer=producer))

@@ -1,4 +1,4 @@
-"""Produce calls that wait: for the HW, for the leader's own commit, until a time, until the leader is gone."""
+"""Produce calls that wait: for the HW, for the leader's own commit, until a time-out, until the leader is gone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_acks_none_says_no_offset() -> None:
 
 
 def test_high_watermark_counts_the_durable_end_of_the_leader() -> None:
-    """M55: the leader's own vote is its durable LEO; the flush is the occasion to raise the HW."""
+    """M55: the leader's own vote is its durable LEO; the completed flush can raise the HW."""
     cluster = leading(hold_flushes=True)
     request = cluster.produce(batch(2))
     cluster.fetch(2, by=2)
@@ -79,7 +79,7 @@ def test_high_watermark_counts_the_durable_end_of_the_leader() -> None:
 
 
 def test_time_out_says_may_appear() -> None:
-    """P2: a produce that waited too long is appended and may still commit."""
+    """P2: a produce that timed out is appended and may still commit."""
     cluster = leading()
     request = cluster.produce(timeout=1000)
     cluster.advance(999)
@@ -122,7 +122,7 @@ def test_two_batches_of_one_partition_wait_for_the_later() -> None:
 
 
 def test_not_leader_before_the_append_is_definite() -> None:
-    """P2: a node that does not lead appends nothing and says so, with the leader it knows."""
+    """P2: a node that does not lead appends nothing and returns the leader it knows."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(leader=2))
     result = cluster.outcome(cluster.produce())
@@ -133,7 +133,7 @@ def test_not_leader_before_the_append_is_definite() -> None:
 
 
 def test_not_leader_after_the_append_is_indefinite() -> None:
-    """T15, P2: a leader that must go answers at once what waits, and the records may appear."""
+    """T15, P2: a leader that resigns answers all waiting calls at once, and the records may appear."""
     cluster = leading()
     waiting = [cluster.produce(), cluster.produce(acks=Acks.ALL)]
     cluster.push(1, partition_image(leader=2, epoch=1, version=2))
@@ -144,7 +144,7 @@ def test_not_leader_after_the_append_is_indefinite() -> None:
 
 
 def test_acks_one_that_waits_for_a_commit_hears_of_a_new_leader_too() -> None:
-    """T15: under fsync an acks=1 call waits as well, and is told at once."""
+    """T15: under fsync an acks=1 call waits as well, and is answered at once."""
     cluster = leading(hold_flushes=True)
     request = cluster.produce(acks=Acks.LEADER)
     cluster.push(1, partition_image(leader=2, epoch=1, version=2))
@@ -154,7 +154,7 @@ def test_acks_one_that_waits_for_a_commit_hears_of_a_new_leader_too() -> None:
 
 
 def test_a_reelected_leader_does_not_acknowledge_for_its_old_reign() -> None:
-    """A new epoch of the same node ends what waited in the old one."""
+    """A new epoch of the same node ends the calls that waited in the old one."""
     cluster = leading()
     request = cluster.produce()
     cluster.push(1, partition_image(leader=1, epoch=1, version=2))
@@ -164,7 +164,7 @@ def test_a_reelected_leader_does_not_acknowledge_for_its_old_reign() -> None:
 
 
 def test_deleting_the_topic_answers_everybody() -> None:
-    """A call that waits in a topic that is deleted is told that no such topic exists, and may have appeared."""
+    """A call that waits in a topic that is deleted gets an unknown-topic error, and its records may have appeared."""
     cluster = leading()
     request = cluster.produce()
     image = metadata(node_epoch(1), deleted=(TP.topic_id,))
@@ -177,7 +177,7 @@ def test_deleting_the_topic_answers_everybody() -> None:
 
 
 def test_entries_are_bounded() -> None:
-    """At the bound a call is refused whole, definitely, and may be sent again."""
+    """At the bound a call is rejected whole and definitely, and may be sent again."""
     cluster = leading(timings=NodeTimings(purgatory_max_entries=2))
     first = [cluster.produce(), cluster.produce()]
     full = cluster.cores[1].purgatory_full
@@ -193,7 +193,7 @@ def test_entries_are_bounded() -> None:
 
 
 def test_bytes_are_bounded() -> None:
-    """The bytes that wait are counted, and given back when a call leaves by time-out."""
+    """Waiting bytes are counted, and released when a call times out."""
     cluster = leading(timings=NodeTimings(purgatory_max_bytes=250))
     cluster.produce(batch(2), timeout=500)
     open_before = cluster.cores[1].purgatory_full
@@ -205,7 +205,7 @@ def test_bytes_are_bounded() -> None:
 
 
 def test_calls_that_left_leave_nothing_behind() -> None:
-    """While the HW stands still calls come and time out; what is remembered of them is bounded."""
+    """While the HW does not move calls arrive and time out; what is kept of them is bounded."""
     cluster = leading(timings=NodeTimings(purgatory_max_entries=100))
     purgatory = cluster.cores[1]._produce.purgatory
     for _ in range(400):
@@ -220,7 +220,7 @@ def test_calls_that_left_leave_nothing_behind() -> None:
 
 
 def test_a_caller_that_went_away_is_forgotten() -> None:
-    """CallGone: the records stay, the answer does not, and the bytes are given back."""
+    """CallGone: the records stay, the answer is dropped, and the bytes are released."""
     cluster = leading(timings=NodeTimings(purgatory_max_entries=1))
     request = cluster.produce()
     cluster.step(1, events.CallGone(0, request))
@@ -232,7 +232,7 @@ def test_a_caller_that_went_away_is_forgotten() -> None:
 
 
 def test_min_isr_before_the_append() -> None:
-    """M47: acks=all is refused below min ISR before anything is written; acks=1 is not."""
+    """M47: acks=all is rejected below min ISR before anything is written; acks=1 is not."""
     cluster = leading(min_isr=2, isr=(1,))
     result = cluster.outcome(cluster.produce())
     one = cluster.outcome(cluster.produce(acks=Acks.LEADER))
@@ -317,7 +317,7 @@ def test_a_duplicate_is_recognised_below_min_isr() -> None:
     ],
 )
 def test_refused_sequences(producer_epoch: int, sequence: int, code: ErrorCode, outcome: Outcome) -> None:
-    """M61: a gap and an old producer epoch are definite; older than the last five may well be in the log."""
+    """M61: a gap and an old producer epoch are definite errors; a batch older than the last five may be in the log."""
     cluster = leading()
     for known in range(6):
         cluster.produce(batch(producer=7, producer_epoch=1, sequence=known))
@@ -341,7 +341,7 @@ def test_a_duplicate_with_acks_one_waits_for_the_commit_of_its_first() -> None:
 
 
 def test_unknown_partition_is_definite() -> None:
-    """A partition this node never heard of is refused with NOT_APPENDED."""
+    """A partition that is unknown to this node is rejected with NOT_APPENDED."""
     cluster = leading()
     result = cluster.outcome(cluster.produce(tp=TP._replace(partition=9)))
     other = cluster.outcome(cluster.produce(tp=TP._replace(topic_id="other")))

@@ -1,7 +1,7 @@
-"""Three cores, a naive controller and a seeded schedule of whatever goes wrong; the promises are checked throughout.
+"""Three cores, a naive controller and a seeded schedule of faults; the guarantees are checked throughout.
 
 A seed that fails repeats exactly: `pytest tests/core/test_random_schedules.py -k <seed>`; STRANDLINE_SCHEDULES=n runs n
-seeds of each setting instead of the few that fit into everybody's day.
+seeds of each setting instead of the few that a normal test run has time for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = {
     "asked": Rules(),
     "fetch": Rules(truncation=Truncation.FETCH, isr_join=IsrJoin.HW),
     "updated": Rules(fetch_hw=FetchHw.UPDATED, isr_join=IsrJoin.HW),
-    # Processes are killed, but no machine loses power: then page caches are promise enough.
+    # Processes are killed, but no machine loses power: then page caches are durable enough.
     "page-cache": Rules(durability=Durability.PAGE_CACHE),
 }
 TIMINGS = NodeTimings(
@@ -44,7 +44,7 @@ SETTLED = 40_000
 
 
 class Watched(Cluster):
-    """A cluster that tells after every single step who made it."""
+    """A cluster that reports after every single step which node made it."""
 
     stepped: Callable[[int], None] | None = None
 
@@ -56,7 +56,7 @@ class Watched(Cluster):
 
 
 class World:
-    """The cores, the controller, and what the outside was told; every action ends in the same checks."""
+    """The cores, the controller, and the answers that clients got; every action ends in the same checks."""
 
     def __init__(self, seed: int, rules: Rules) -> None:
         self.random = Random(seed)
@@ -65,7 +65,7 @@ class World:
             *NODES, rules=rules, timings=TIMINGS, streams=seed % 2 == 0, hold_flushes=True, max_records_per_fetch=3
         )
         self.controller = NaiveController()
-        # Which version of the controller's history each node was told last.
+        # The version of the controller's history that was last sent to each node.
         self.told = dict.fromkeys(NODES, -1)
         self.late: list[tuple[int, int, AlterPartitionRequest]] = []
         self.committed: list[tuple[int, object]] = []
@@ -135,7 +135,7 @@ class World:
         return request
 
     def send_again(self) -> bool:
-        """An idempotent producer: it goes on only when its batch was acknowledged, else sends it again, anywhere."""
+        """An idempotent producer: sends its batch again, to any node, until it is acknowledged."""
         leaders = self.leading()
         if not leaders:
             return False
@@ -152,7 +152,7 @@ class World:
         return True
 
     def ask_latest(self) -> bool:
-        """I13: asked of ever newer reigns, the end of the log never goes back, and never beyond what is committed."""
+        """I13: across newer leader epochs the returned log end never goes back and never passes the committed end."""
         leaders = self.leading()
         if not leaders:
             return False
@@ -168,7 +168,7 @@ class World:
         return True
 
     def learn(self) -> bool:
-        """Some node hears of some newer state, not necessarily of the newest."""
+        """A node receives newer metadata, not necessarily the newest."""
         behind = [n for n in self.running() if self.told[n] < len(self.controller.history) - 1]
         if not behind:
             return False
@@ -183,7 +183,7 @@ class World:
         self.cluster.push(node, image, nodes=nodes, snapshot=True)
 
     def alter(self) -> bool:
-        """The controller takes an attempt; the answer may be lost, and a copy may come late."""
+        """The controller takes an attempt; the answer may be lost, and a copy may arrive late."""
         if not self.cluster.alters:
             return False
         node, life, request = self.cluster.alters.pop(0)
@@ -214,7 +214,7 @@ class World:
         return True
 
     def crash(self) -> bool:
-        """Power loss or kill: between what was durable and everything survives."""
+        """Power loss or kill: anything from only the durable records to all records survives."""
         if len(self.running()) < 2:
             return False
         node = self.random.choice(self.running())
@@ -238,7 +238,7 @@ class World:
         return True
 
     def fence(self) -> bool:
-        """A session ends: of a node that is down, or of one that is only cut off and goes on believing."""
+        """A session ends: of a node that is down, or of one that is only cut off and still believes that it leads."""
         candidates = [n for n in NODES if n not in self.controller.fenced]
         if not candidates:
             return False
@@ -263,7 +263,7 @@ class World:
             self._check_member(node)
 
     def _commit(self, node: int) -> None:
-        """I10: what was ever below a leader's HW stays what it is."""
+        """I10: records that were ever below a leader's HW do not change."""
         if TP not in self.cluster.cores[node].state.leaders:
             return
         hw = self.cluster.log(node).hw
@@ -290,7 +290,7 @@ class World:
         assert not any(e.event.committed_cut for e in self.cluster.emitted(node, "TRUNCATION")), "I11"
 
     def _check_member(self, node: int) -> None:
-        """I5: whoever could be elected has everything that was ever exposed, durably under `fsync`."""
+        """I5: every replica that could be elected has every record that was ever exposed, durably under `fsync`."""
         disk = self.cluster.disks[node][TP]
         end = len(self.committed)
         safe = disk.durable if self.fsync else disk.leo
@@ -310,7 +310,7 @@ class World:
         assert len(sent) == len(set(sent)), "M61: an idempotent batch is committed twice"
 
     def heal(self) -> None:
-        """Everything returns; then all logs must become equal, the HW the log end, the ISR everybody."""
+        """Everything returns; then all logs must become equal, the HW the log end, the ISR all replicas."""
         while len(self.running()) < len(NODES):
             self.restart()
         for node in NODES:
@@ -384,7 +384,7 @@ def test_promises_hold_under_a_random_schedule(setting: str, seed: int) -> None:
 
 
 def test_schedules_reach_what_they_are_for() -> None:
-    """A schedule that never cuts, never elects and never commits would prove nothing."""
+    """A schedule that never truncates, never elects and never commits would prove nothing."""
     happened: Counter[str] = Counter()
     for seed in range(6):
         world = run(1000 + seed, Rules())

@@ -16,7 +16,7 @@ OBSERVER = frozenset({Role.FOLLOWER})
 
 
 def test_node_starts_fenced_and_is_unfenced_by_its_first_heartbeat() -> None:
-    """A registration alone lets nobody lead."""
+    """A registration alone makes no node a leader."""
     controller = Controller()
 
     answer = controller.register(1)
@@ -31,7 +31,7 @@ def test_node_starts_fenced_and_is_unfenced_by_its_first_heartbeat() -> None:
 
 
 def test_restarted_leader_never_leads_in_its_old_epoch() -> None:
-    """TR21, M64: A leads, is back within its session; B leads in a new epoch, and A is a member without proof."""
+    """TR21, M64: A led and is back within its session; B leads in a new epoch, and A is a member without proof."""
     controller = Controller()
     controller.start(1, 2)
     before = controller.create(1, 2)
@@ -47,7 +47,7 @@ def test_restarted_leader_never_leads_in_its_old_epoch() -> None:
 
 
 def test_restart_at_one_replica_bumps_the_epoch_as_well() -> None:
-    """TR21, RF 1: the same node leads again once it reported its log, two epochs later: one was without a leader."""
+    """TR21, RF 1: the same node leads again after it reported its log, two epochs later: one was without a leader."""
     controller = Controller()
     controller.start(1)
     before = controller.create(1)
@@ -61,7 +61,7 @@ def test_restart_at_one_replica_bumps_the_epoch_as_well() -> None:
 
 
 def test_restarted_follower_costs_no_leader_epoch() -> None:
-    """M56, M64: only what the node led gets a new epoch; a follower stays in the ISR and is proven when counted."""
+    """M56, M64: only partitions that the node led get a new epoch; a follower stays in the ISR, proven when counted."""
     controller = Controller()
     controller.start(1, 2)
     before = controller.create(1, 2)
@@ -90,7 +90,7 @@ def test_same_registration_sent_twice_is_one_incarnation() -> None:
 
 
 def test_late_copy_of_a_superseded_registration_is_refused() -> None:
-    """A registration that was delayed while a newer process registered does not take the node over."""
+    """A delayed registration does not replace a newer process that registered meanwhile."""
     controller = Controller()
     controller.register(1, incarnation_id="old")
     newer = controller.register(1, incarnation_id="new")
@@ -102,7 +102,7 @@ def test_late_copy_of_a_superseded_registration_is_refused() -> None:
 
 
 def test_last_replica_standing_restarts_unclean() -> None:
-    """TR11 (core): ISR {2}, ELR {1}; 2 registers unclean and leaves; the ELR leads, 2 is nowhere electable."""
+    """TR11 (core): ISR {2}, ELR {1}; 2 registers unclean and leaves; the ELR leads, 2 is electable nowhere."""
     controller = Controller()
     controller.start(0, 1, 2)
     controller.create(0, 1, 2)
@@ -125,7 +125,7 @@ def test_last_replica_standing_restarts_unclean() -> None:
 
 @pytest.mark.parametrize("given", [{"unclean": True}, {"directory_id": "wiped"}])
 def test_unclean_last_member_leaves_isr_and_elr_for_good(given: dict[str, object]) -> None:
-    """I15: even the last member goes; the partition is offline and says so until somebody elects unclean."""
+    """I15: even the last member is removed; the partition is offline and says so until an operator elects unclean."""
     controller = Controller()
     controller.start(1)
     controller.create(1)
@@ -154,7 +154,7 @@ def test_unclean_restart_within_the_session_takes_effect_in_one_transaction() ->
 
 
 def test_another_directory_within_a_live_session_is_a_duplicate() -> None:
-    """DUPLICATE_BROKER_REGISTRATION while the old session lives; afterwards the new disk may come."""
+    """DUPLICATE_BROKER_REGISTRATION while the old session lives; afterwards the new disk may register."""
     controller = Controller()
     controller.start(1)
 
@@ -180,7 +180,7 @@ def test_end_of_session_takes_the_places_and_a_later_return_gives_none_back() ->
 
 
 def test_other_rules_are_refused_with_the_field_named() -> None:
-    """The four rules are the cluster's: a node with another durability is told which and what to do."""
+    """The four rules are the cluster's: a node with another durability is shown which and the correction."""
     controller = Controller()
 
     answer = controller.register(1, rules=Rules(durability=Durability.PAGE_CACHE))
@@ -191,7 +191,7 @@ def test_other_rules_are_refused_with_the_field_named() -> None:
 
 
 def test_node_of_another_cluster_is_refused() -> None:
-    """A directory that belongs elsewhere gets INCONSISTENT_CLUSTER_ID; a new one learns the id."""
+    """A directory of another cluster gets INCONSISTENT_CLUSTER_ID; a new one receives the id."""
     controller = Controller()
     controller.start(2)
 
@@ -203,7 +203,7 @@ def test_node_of_another_cluster_is_refused() -> None:
 
 
 def test_feature_levels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[1,2] and [1,1] meet at level 1; [3,3] has no overlap and is refused; alone again it is level 2."""
+    """[1,2] and [1,1] meet at level 1; [3,3] has no overlap and is rejected; alone again it is level 2."""
     monkeypatch.setattr(feature_levels, "HIGHEST", 3)
     controller = Controller()
     controller.start(1, feature_min=1, feature_max=2)
@@ -220,7 +220,7 @@ def test_feature_levels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_level_is_used_that_the_controller_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newer release joins at the controller's level; one that has left that level behind is refused."""
+    """A newer release joins at the controller's level; one that no longer supports that level is rejected."""
     monkeypatch.setattr(feature_levels, "HIGHEST", 1)
     controller = Controller()
 
@@ -232,7 +232,7 @@ def test_no_level_is_used_that_the_controller_does_not_speak(monkeypatch: pytest
 
 
 def test_feature_level_of_the_dead_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only live nodes are asked: once the old release is gone the level rises with the next registration."""
+    """Only live nodes count: once the old release is gone the level rises with the next registration."""
     monkeypatch.setattr(feature_levels, "HIGHEST", 2)
     controller = Controller()
     controller.start(1, feature_min=1, feature_max=1)
@@ -306,7 +306,7 @@ def test_min_isr_lowered_while_the_elr_is_populated() -> None:
 
 
 def test_min_isr_raised_adds_nobody_to_the_elr() -> None:
-    """M57: who is out of the ISR when m is raised may lack what was committed since; a raise adds no one."""
+    """M57: a replica outside the ISR when m is raised may lack newer committed records; a raise adds none."""
     controller = Controller()
     controller.start(0, 1, 2)
     controller.create(0, 1, 2, min_insync_replicas="1")
@@ -320,7 +320,7 @@ def test_min_isr_raised_adds_nobody_to_the_elr() -> None:
 
 
 def test_min_isr_is_at_most_the_number_of_replicas() -> None:
-    """The effective min ISR is min(setting, RF), and taking the setting back gives the default."""
+    """The effective min ISR is min(setting, RF), and removing the setting restores the default."""
     controller = Controller()
     controller.start(0, 1, 2)
     assert controller.create(0, 1, min_insync_replicas="5").min_isr == 2
@@ -331,5 +331,5 @@ def test_min_isr_is_at_most_the_number_of_replicas() -> None:
 
 
 def test_each_registration_is_a_new_incarnation_in_tests() -> None:
-    """The builder draws a fresh incarnation for every call, as processes do."""
+    """The builder draws a new incarnation for every call, like a real process."""
     assert registration(1).incarnation_id != registration(1).incarnation_id

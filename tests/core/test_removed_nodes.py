@@ -15,13 +15,13 @@ from strandline.core.types import NodeId, Role
 
 
 def remove(controller: Controller, node_id: int) -> Refusal | None:
-    """Remove a node; why it was refused, or None."""
+    """Remove a node; returns the reason of a rejection, or None."""
     refusal: Refusal | None = controller.ask(UnregisterNode(node_id=NodeId(node_id))).refusal
     return refusal
 
 
 def gone(*alive: int) -> Controller:
-    """A controller of the alive nodes, and of node 4 whose session has ended."""
+    """A controller with the alive nodes, and with node 4 whose session has ended."""
     controller = Controller()
     controller.start(*alive, 4)
     controller.fence(4)
@@ -29,7 +29,7 @@ def gone(*alive: int) -> Controller:
 
 
 def test_a_node_with_a_session_stays() -> None:
-    """While its session lives a node cannot be removed, and the refusal says to stop its process (C85)."""
+    """While its session lives a node cannot be removed, and the error says to stop its process (C85)."""
     controller = Controller()
     controller.start(1, 4)
     refusal = remove(controller, 4)
@@ -42,7 +42,7 @@ def test_a_node_with_a_session_stays() -> None:
 
 
 def test_a_node_with_partitions_stays() -> None:
-    """While replicas name it a node cannot be removed; the refusal counts and names the partitions (C85)."""
+    """While replicas name it a node cannot be removed; the error counts and names the partitions (C85)."""
     controller = gone(1)
     controller.create(4, 1)
     controller.create(1, 4, name="other", topic_id=TOPIC_ID.replace("1", "2"))
@@ -84,7 +84,7 @@ def test_a_removed_id_registers_again_as_a_new_node() -> None:
 
 
 def test_an_unknown_or_removed_id_is_not_registered() -> None:
-    """Removing a node that never was, or twice, is refused as not registered, with different words."""
+    """Removing a node that never existed, or twice, is rejected as not registered, with different messages."""
     controller = gone(1)
     assert remove(controller, 4) is None
     unknown, twice = remove(controller, 9), remove(controller, 4)
@@ -97,7 +97,7 @@ def test_an_unknown_or_removed_id_is_not_registered() -> None:
 
 
 def test_a_process_of_a_removed_node_is_ended() -> None:
-    """A process that wakes after its node was removed must stop, instead of sending heartbeats for ever."""
+    """A process that resumes after its node was removed must stop, instead of sending heartbeats for ever."""
     controller = gone(1)
     assert remove(controller, 4) is None
     answer = controller.heartbeat(4)
@@ -120,7 +120,7 @@ def test_a_removed_observer_leaves_the_partitions() -> None:
 
 
 def test_a_store_whose_nodes_were_all_removed_is_not_empty() -> None:
-    """A stranger's node does not stop a controller whose nodes were all removed: its store knew nodes (TR18)."""
+    """A node of another cluster does not stop a controller whose nodes are all removed: the store knew nodes (TR18)."""
     controller = gone()
     assert remove(controller, 4) is None
 

@@ -1,4 +1,4 @@
-"""What a node reports of its logs, when, and what it writes down so that the report is true (M65, M66, M68, M69)."""
+"""What a node reports about its logs, when, and what it stores so that the report is true (M65, M66, M68, M69)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FETCH = Rules(truncation=Truncation.FETCH)
 
 
 def leaderless(*tps: Any, rules: Rules | None = None, **image: Any) -> Cluster:
-    """Node 2 has a log of ten records and hears that nobody leads."""
+    """Node 2 has a log of ten records and learns that its partition has no leader."""
     cluster = Cluster(2, rules=rules)
     for tp in tps or (TP,):
         cluster.preload(2, history((1, 10, 0)), hw=4, tp=tp)
@@ -40,13 +40,13 @@ def reports(cluster: Cluster) -> list[SendReplicaLogs]:
 
 
 def answer(cluster: Cluster, code: ErrorCode | None = None) -> None:
-    """The controller took the latest report, or refused it."""
+    """The controller accepted the latest report, or rejected it."""
     refusal = None if code is None else Refusal(code)
     cluster.step(2, events.ReplicaLogsAnswered(cluster.now, reports(cluster)[-1].report_id, refusal))
 
 
 def test_a_log_without_a_leader_is_reported_as_it_is() -> None:
-    """M65: start, end, epochs and HW of the log, in the leader epoch that has no leader."""
+    """M65: the report has start, end, epochs and HW of the log, in the leader epoch without a leader."""
     cluster = leaderless()
     (report,) = reports(cluster)
     (log,) = report.request.logs
@@ -57,14 +57,14 @@ def test_a_log_without_a_leader_is_reported_as_it_is() -> None:
 
 
 def test_all_logs_without_a_leader_are_in_one_report() -> None:
-    """A blackout of a node with many partitions costs one call, not one for each."""
+    """A blackout of a node with many partitions costs one call, not one per partition."""
     (report,) = reports(leaderless(TP, TP1))
 
     assert {log.tp for log in report.request.logs} == {TP, TP1}
 
 
 def test_a_report_that_was_taken_is_not_sent_again() -> None:
-    """The same epoch at the same controller is known there; a newer epoch is reported anew."""
+    """A report for the same epoch is not sent twice to one controller; for a newer epoch it is sent again."""
     cluster = leaderless()
     answer(cluster)
     cluster.advance(10_000)
@@ -76,7 +76,7 @@ def test_a_report_that_was_taken_is_not_sent_again() -> None:
 
 
 def test_a_report_that_was_refused_is_sent_again_after_a_while() -> None:
-    """A controller that could not take it is asked again, not in a loop."""
+    """A report that the controller could not accept is retried, but not in a tight loop."""
     cluster = leaderless()
     answer(cluster, ErrorCode.NETWORK_EXCEPTION)
     cluster.advance(RETRY_MS - 100)
@@ -87,7 +87,7 @@ def test_a_report_that_was_refused_is_sent_again_after_a_while() -> None:
 
 
 def test_another_controller_is_told_again() -> None:
-    """M65: reports live in the memory of one reign."""
+    """M65: reports live in the memory of one controller epoch."""
     cluster = leaderless()
     answer(cluster)
     cluster.push(2, partition_image(leader=None, epoch=5), controller_epoch=2)
@@ -96,7 +96,7 @@ def test_another_controller_is_told_again() -> None:
 
 
 def test_a_log_is_reported_once_it_is_durable() -> None:
-    """A2: what could still be lost by a power failure must not win an election."""
+    """A2: records that a power failure could still remove must not win an election."""
     cluster = Cluster(2, rules=FETCH, hold_flushes=True)
     cluster.push(2, partition_image(epoch=1))
     correlation = cluster.wished(2, SendFetch)[-1].correlation_id
@@ -119,7 +119,7 @@ def test_who_is_not_asked_does_not_report(image: dict[str, Any]) -> None:
 
 
 def test_a_refused_cut_is_reported() -> None:
-    """M41, M69: the follower stops, and the controller hears where it would have had to cut."""
+    """M41, M69: the follower stops, and reports to the controller where it would have had to truncate."""
     cluster = Cluster(2)
     cluster.preload(2, history((5, 10, 0)), hw=8)
     cluster.push(2, partition_image(epoch=6))
@@ -144,7 +144,7 @@ def test_a_leader_writes_its_epoch_down_before_it_appends() -> None:
 
 
 def test_a_follower_that_asked_writes_it_down_before_its_first_fetch() -> None:
-    """M66: the leader counts a fetch, so what it proves must be on the disk by then."""
+    """M66: the leader counts a fetch, so its proof must be on disk by then."""
     cluster = Cluster(2)
     cluster.preload(2, history((5, 10, 0)))
     cluster.push(2, partition_image(epoch=6))
@@ -157,7 +157,7 @@ def test_a_follower_that_asked_writes_it_down_before_its_first_fetch() -> None:
 
 
 def test_a_follower_that_asks_by_fetching_writes_it_down_before_it_appends() -> None:
-    """M66 with truncation=fetch: the answer shows that the logs agree; what it brings is appended after the write."""
+    """M66 with truncation=fetch: the answer shows that the logs agree; its records are appended after the write."""
     cluster = Cluster(2, rules=FETCH)
     cluster.push(2, partition_image(epoch=6))
     before = list(cluster.wished(2, SaveReconciledEpochs))
@@ -171,7 +171,7 @@ def test_a_follower_that_asks_by_fetching_writes_it_down_before_it_appends() -> 
 
 
 def test_an_epoch_that_is_written_is_not_written_again() -> None:
-    """One write per leader epoch, not per fetch."""
+    """A leader epoch is written once, not with every fetch."""
     cluster = Cluster(2, rules=FETCH)
     cluster.push(2, partition_image(epoch=6))
     for base in range(3):

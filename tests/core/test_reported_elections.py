@@ -1,4 +1,4 @@
-"""Who leads when every member of ISR and ELR started again: logs are reported, compared, waited for (M64 to M69)."""
+"""Elections when every member of ISR and ELR restarted: logs are reported, compared, waited for (M64 to M69)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strandline.core.types import LeaderEpoch, NodeEpoch, Offset, Rules, Truncat
 
 
 def blackout(*members: int, min_isr: int = 2, **given: Any) -> Controller:
-    """Three replicas; those outside ``members`` left the ISR first, then all others died at one moment."""
+    """Three replicas; those outside ``members`` left the ISR first, then all others died at the same time."""
     controller = Controller(**given)
     controller.start(1, 2, 3)
     controller.create(1, 2, 3, min_insync_replicas=str(min_isr))
@@ -39,7 +39,7 @@ def decisions(controller: Controller, kind: str) -> list[str]:
 
 
 def test_a_new_process_is_unproven_where_it_could_be_elected() -> None:
-    """M64: its places stay, but the transaction that registers it stores that nobody has counted its log yet."""
+    """M64: it keeps its places, but the transaction that registers it stores that its log has not been counted yet."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)
@@ -50,7 +50,7 @@ def test_a_new_process_is_unproven_where_it_could_be_elected() -> None:
 
 
 def test_a_leader_proves_a_member_by_counting_its_process() -> None:
-    """M64, M44: a proposal that names the process it counted makes that process eligible; another's does not."""
+    """M64, M44: a proposal makes a process eligible only if it names the process that was counted."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)
@@ -65,7 +65,7 @@ def test_a_leader_proves_a_member_by_counting_its_process() -> None:
 
 
 def test_a_proven_member_is_elected_before_an_earlier_assigned_unproven_one() -> None:
-    """M65: while one process is left that was counted, nobody is asked for logs."""
+    """M65: while one counted process is left, no logs are requested."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)
@@ -76,7 +76,7 @@ def test_a_proven_member_is_elected_before_an_earlier_assigned_unproven_one() ->
 
 
 def test_unproven_outlives_the_controller() -> None:
-    """M64: the next reign knows it from the store, and elects nobody on the word of one log."""
+    """M64: the next controller epoch reads it from the store, and elects no node by a single log."""
     controller = blackout(1, 2, 3)
     controller.start(1)
     again = Controller(state=controller.stored)
@@ -90,7 +90,7 @@ def test_unproven_outlives_the_controller() -> None:
 
 @pytest.mark.parametrize(("members", "first", "second"), [((1, 2, 3), 1, 3), ((2, 3), 3, 2)])
 def test_min_isr_logs_are_compared(members: tuple[int, ...], first: int, second: int) -> None:
-    """One report elects nobody; with the second the longer log leads, whichever came first."""
+    """One report elects no node; with the second the longer log leads, whichever came first."""
     controller = blackout(*members)
     controller.start(first)
     controller.report(first, controller.log_of((0, 0), leo=5, reconciled=0))
@@ -104,7 +104,7 @@ def test_min_isr_logs_are_compared(members: tuple[int, ...], first: int, second:
 
 
 def test_with_an_isr_of_two_the_third_replica_does_not_help() -> None:
-    """M65: a replica outside ISR and ELR may lack committed records, so its report counts for nothing."""
+    """M65: a replica outside ISR and ELR may lack committed records, so its report is ignored."""
     controller = blackout(2, 3)
     controller.start(1, 2)
     controller.report(1, controller.log_of((0, 0), leo=9, reconciled=0))
@@ -115,7 +115,7 @@ def test_with_an_isr_of_two_the_third_replica_does_not_help() -> None:
 
 
 def test_a_member_that_registered_as_unclean_is_one_of_the_losses() -> None:
-    """A5: of an ISR of two one is known to have lost records; the other one's log is then enough."""
+    """A5: of an ISR of two one member is known to have lost records; the other one's log is then enough."""
     controller = blackout(2, 3)
     controller.start(3, unclean=True)
     controller.start(2)
@@ -125,7 +125,7 @@ def test_a_member_that_registered_as_unclean_is_one_of_the_losses() -> None:
 
 
 def test_a_single_replica_leads_on_its_own_report() -> None:
-    """With one replica and min ISR 1 there is nothing to compare with; A5 allows no loss then."""
+    """With one replica and min ISR 1 there is nothing to compare; A5 allows no loss then."""
     controller = Controller()
     controller.start(1)
     controller.create(1, min_insync_replicas="1")
@@ -140,7 +140,7 @@ def test_a_single_replica_leads_on_its_own_report() -> None:
 
 @pytest.mark.parametrize("change", ["leader_epoch", "node_epoch", "new_process"])
 def test_only_the_present_process_in_the_present_epoch_is_heard(change: str) -> None:
-    """M65: a report of an earlier leader epoch, or of a process that is gone, elects nobody."""
+    """M65: a report of an earlier leader epoch, or of a process that is gone, elects no node."""
     controller = blackout(1, 2, 3)
     controller.start(1, 2)
     log = controller.log_of((0, 0), leo=5, reconciled=0)
@@ -160,7 +160,7 @@ def test_only_the_present_process_in_the_present_epoch_is_heard(change: str) -> 
 
 
 def test_of_two_forked_logs_the_one_reconciled_later_leads() -> None:
-    """M65: a HW that commits records of older epochs makes the newer last epoch no proof of anything."""
+    """M65: a HW that commits records of older epochs means that the newer last epoch proves nothing."""
     controller = blackout(1, 2, 3)
     controller.start(1, 2)
     controller.report(1, controller.log_of((0, 0), (3, 4), leo=9, reconciled=3))
@@ -171,7 +171,7 @@ def test_of_two_forked_logs_the_one_reconciled_later_leads() -> None:
 
 @pytest.mark.parametrize("where", ["topic", "cluster"])
 def test_a_finite_wait_ends_in_an_election_that_says_what_it_is(where: str) -> None:
-    """A limit elects the best log that was reported, as unclean, with a reason of its own; P1 ends there."""
+    """A time limit elects the best reported log, as unclean, with its own reason; P1 ends there."""
     timings = ControllerTimings(unclean_recovery_timeout_ms=5_000 if where == "cluster" else -1)
     controller = blackout(1, 2, 3, timings=timings)
     if where == "topic":
@@ -189,7 +189,7 @@ def test_a_finite_wait_ends_in_an_election_that_says_what_it_is(where: str) -> N
 
 
 def test_by_default_the_wait_has_no_end() -> None:
-    """P1: nobody is elected for want of the other log, however long it takes."""
+    """P1: without the other log no node is elected, however long it takes."""
     controller = blackout(1, 2, 3)
     controller.start(2)
     controller.report(2, controller.log_of((0, 0), leo=5, reconciled=0))
@@ -199,7 +199,7 @@ def test_by_default_the_wait_has_no_end() -> None:
 
 
 def test_a_wait_of_the_topic_outranks_the_clusters() -> None:
-    """A topic with -1 waits for ever in a cluster that does not."""
+    """A topic with -1 waits for ever, even if the cluster's default has a limit."""
     controller = blackout(1, 2, 3, timings=ControllerTimings(unclean_recovery_timeout_ms=2_000))
     controller.alter_config(unclean_recovery_timeout_ms="-1")
     controller.start(2)
@@ -210,7 +210,7 @@ def test_a_wait_of_the_topic_outranks_the_clusters() -> None:
 
 
 def test_an_operator_need_not_wait_and_gets_the_best_log() -> None:
-    """`elect --unclean` with one report too few elects that log, not the first replica that lives."""
+    """`elect --unclean` with one report too few elects that log, not the first living replica."""
     controller = blackout(2, 3)
     controller.start(1, 3)
     controller.report(3, controller.log_of((0, 0), leo=5, reconciled=0))
@@ -220,7 +220,7 @@ def test_an_operator_need_not_wait_and_gets_the_best_log() -> None:
 
 
 def test_nodes_that_are_silent_alike_leave_together() -> None:
-    """A session that ends waits for others that are as silent: all of them stay eligible, as they had the same."""
+    """A session that ends waits for others that are equally silent: all of them stay eligible, as they had the same."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)
@@ -238,7 +238,7 @@ def test_nodes_that_are_silent_alike_leave_together() -> None:
 
 
 def test_a_node_that_died_earlier_does_not_stay_because_others_die_later() -> None:
-    """Somebody who went long before the others may lack what they acknowledged since."""
+    """A node that left long before the others may lack records that they acknowledged since."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)
@@ -250,7 +250,7 @@ def test_a_node_that_died_earlier_does_not_stay_because_others_die_later() -> No
 
 
 def test_a_member_that_refuses_to_cut_takes_over() -> None:
-    """M69: leadership goes to the follower that holds what its leader lost; who agreed with that leader is out."""
+    """M69: the follower that holds what its leader lost leads; a replica that agreed with that leader is out."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)
@@ -263,7 +263,7 @@ def test_a_member_that_refuses_to_cut_takes_over() -> None:
 
 
 def test_a_replica_outside_that_refuses_to_cut_changes_nothing() -> None:
-    """M69: it may hold records of a history that is not the cluster's; the decision says that an operator must look."""
+    """M69: it may hold records of another cluster's history; the decision reports that an operator must look."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)
@@ -277,7 +277,7 @@ def test_a_replica_outside_that_refuses_to_cut_changes_nothing() -> None:
 
 @pytest.mark.parametrize("epochs", [-1, 1])
 def test_a_refused_cut_of_another_leader_epoch_is_ignored(epochs: int) -> None:
-    """A report that was under way when the leader changed says nothing of the new one."""
+    """A report in flight when the leader changed does not count for the new one."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)
@@ -305,7 +305,7 @@ def test_a_cluster_whose_nodes_send_no_reports_elects_as_before(why: str, monkey
 
 
 def test_a_directory_that_went_back_is_unclean() -> None:
-    """M67: who does not name the incarnation in the controller's record ran from an older copy of its directory."""
+    """M67: a node that does not name the incarnation on record ran from an older copy of its directory."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.create(1, 2, 3)

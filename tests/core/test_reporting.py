@@ -1,4 +1,4 @@
-"""What a data node tells of its partitions, and when: samples, advances, ISR changes with the members' progress."""
+"""What a data node reports about its partitions, and when: samples, advances, ISR changes with members' progress."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_without_sampling_only_transitions_are_told() -> None:
 
 
 def test_a_sample_is_one_row_for_each_replica_of_one_moment() -> None:
-    """The leader's own row says what its commits cover; the others what it knows of them."""
+    """The leader's own row has what its commits cover; the other rows have what it knows of each follower."""
     cluster = leading()
     cluster.produce(batch(), batch())
     cluster.fetch(1, by=2)
@@ -64,7 +64,7 @@ def test_a_sample_is_one_row_for_each_replica_of_one_moment() -> None:
 
 
 def test_a_partition_that_changes_is_sampled_once_a_second_and_an_idle_one_every_ten() -> None:
-    """Change triggers, silence is bounded by what each row declares."""
+    """A change triggers a sample; the longest silence is what each row declares."""
     cluster = leading()
     for _ in range(50):
         cluster.produce()
@@ -112,7 +112,7 @@ def test_the_end_of_a_stall_is_sampled_on_both_sides() -> None:
 
 
 def test_a_removal_carries_the_progress_of_the_removed() -> None:
-    """The leader's echo says what only it knows, with samples just before and just after."""
+    """The leader's event has what only it knows, with samples just before and just after."""
     cluster = leading()
     cluster.produce()
     cluster.fetch(1, by=2)
@@ -131,7 +131,7 @@ def test_a_removal_carries_the_progress_of_the_removed() -> None:
 
 
 def test_a_proposal_is_told_with_its_attempt_and_its_latency() -> None:
-    """Proposed, then the result, under one number."""
+    """The proposal, then its result, with the same number."""
     cluster = leading(NodeTimings(), isr=(1,))
     cluster.fetch(0, by=2)
     cluster.now += 40
@@ -164,7 +164,7 @@ def test_an_attempt_without_an_answer_is_told() -> None:
 
 
 def test_the_acknowledged_offset_is_what_clients_were_told() -> None:
-    """acks=1 with page-cache is told at once, above the HW; acks=all never is."""
+    """acks=1 with page-cache is acknowledged at once, above the HW; acks=all never is."""
     cluster = leading(rules=Rules(durability=Durability.PAGE_CACHE))
     cluster.produce(acks=Acks.ALL)
     cluster.advance(1_100)
@@ -178,7 +178,7 @@ def test_the_acknowledged_offset_is_what_clients_were_told() -> None:
 
 
 def test_fetches_are_counted_for_ten_seconds() -> None:
-    """Number, longest gap, refusals by name."""
+    """The summary has the count, the longest gap, and errors by name."""
     cluster = leading()
     for gap_ms in (100, 700, 100):
         cluster.advance(gap_ms)
@@ -192,7 +192,7 @@ def test_fetches_are_counted_for_ten_seconds() -> None:
 
 
 def test_a_follower_samples_itself() -> None:
-    """Its own LEO, HW and whom it fetches from."""
+    """A follower reports its own LEO, HW and the leader it fetches from."""
     cluster = Cluster(1, 2, timings=SAMPLING)
     cluster.push_all(partition_image())
     cluster.settle()

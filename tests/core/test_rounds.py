@@ -36,7 +36,7 @@ def two(fetch_hw: FetchHw, durability: Durability, *, streams: bool = False) -> 
 
 
 def row(cluster: Cluster) -> Row:
-    """The numbers as they stand."""
+    """The current numbers."""
     return Row(cluster.log(1).leo, cluster.remote(2) or 0, cluster.log(1).hw, *cluster.ends(2))
 
 
@@ -49,7 +49,7 @@ def fetch_offset(cluster: Cluster, node: int = 2) -> int:
 @pytest.mark.parametrize("fetch_hw", [SNAPSHOT, UPDATED])
 @pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
 def test_one_record(fetch_hw: FetchHw, durability: Durability, streams: bool) -> None:
-    """One record: FETCH(1) finds nothing, is parked, is read again when its wait is over, and brings HW 1 then."""
+    """One record: FETCH(1) finds nothing, is parked, is read again at the end of its wait, and then brings HW 1."""
     cluster = two(fetch_hw, durability, streams=streams)
     rows = [row(cluster)]
     cluster.produce()
@@ -147,7 +147,7 @@ def test_three_replicas(fetch_hw: FetchHw, second_hw: int, durability: Durabilit
 @pytest.mark.parametrize("fetch_hw", [SNAPSHOT, UPDATED])
 @pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
 def test_three_replicas_at_rest(fetch_hw: FetchHw, streams: bool) -> None:
-    """L6: when traffic stops, HW reaches LEO on every replica, whatever the answers carry."""
+    """L6: when traffic stops, HW reaches LEO on every replica, regardless of which HW the answers carry."""
     cluster = Cluster(1, 2, 3, rules=Rules(fetch_hw=fetch_hw), streams=streams)
     cluster.push_all(partition_image(replicas=(1, 2, 3), isr=(1, 2, 3)))
     request = cluster.produce(batch(), batch(), batch())

@@ -18,7 +18,7 @@ N = NodeId(1)
 
 
 def test_silence_for_a_session_timeout_fences() -> None:
-    """A node that says nothing for 9 s is fenced, one that beats is not."""
+    """A node without a heartbeat for 9 s is fenced, one that sends heartbeats is not."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -37,7 +37,7 @@ def test_silence_for_a_session_timeout_fences() -> None:
 
 
 def test_fenced_process_comes_back_with_its_next_heartbeat() -> None:
-    """The same incarnation is unfenced by a heartbeat, but not put back into the ISR."""
+    """A heartbeat unfences the same incarnation, but does not put it back into the ISR."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -75,7 +75,7 @@ def test_grace_is_one_session_timeout_at_most(gap_ms: int, alive: bool) -> None:
 
 
 def test_grace_does_not_add_up_over_several_gaps() -> None:
-    """M59: three gaps of 5 s extend by 9 s together, and a heartbeat gives the grace anew."""
+    """M59: three gaps of 5 s extend by 9 s together, and a heartbeat renews the grace."""
     sessions = Sessions(9_000, 2_000)
     sessions.heard(N, 0, 0)
     for now_ms in (0, 5_000, 10_000, 15_000):
@@ -89,7 +89,7 @@ def test_grace_does_not_add_up_over_several_gaps() -> None:
 
 
 def test_restarted_controller_grants_full_sessions() -> None:
-    """M59: a new reign fences nobody for the silence before it; who stays silent is fenced one time-out later."""
+    """M59: a new controller epoch fences no node for earlier silence; a silent node is fenced one time-out later."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -106,7 +106,7 @@ def test_restarted_controller_grants_full_sessions() -> None:
 
 
 def test_refused_connection_fences_at_once() -> None:
-    """A refused connection of this very incarnation is proof; the partition has its next leader in the same step."""
+    """A refused connection of this very incarnation is proof; the partition gets its next leader in the same step."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -119,7 +119,7 @@ def test_refused_connection_fences_at_once() -> None:
 
 
 def test_refusal_of_an_older_incarnation_means_nothing() -> None:
-    """The node was registered anew meanwhile: the old process's closed port fences nobody."""
+    """The node registered again meanwhile: the old process's closed port fences no node."""
     controller = Controller()
     controller.start(1)
     old = controller.epochs[1]
@@ -131,7 +131,7 @@ def test_refusal_of_an_older_incarnation_means_nothing() -> None:
 
 
 def test_heartbeat_of_a_superseded_process_is_stale() -> None:
-    """STALE_BROKER_EPOCH for an old epoch, BROKER_ID_NOT_REGISTERED for a stranger; neither keeps a session."""
+    """STALE_BROKER_EPOCH for an old epoch, BROKER_ID_NOT_REGISTERED for an unknown node; neither keeps a session."""
     controller = Controller()
     controller.start(1)
     old = controller.epochs[1]
@@ -159,7 +159,7 @@ def test_heartbeat_tells_the_timings() -> None:
 
 
 def test_node_may_ask_to_be_fenced() -> None:
-    """want_fence takes the node out at once; without it the next heartbeat brings it back."""
+    """want_fence fences the node at once; without it the next heartbeat brings it back."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -170,7 +170,7 @@ def test_node_may_ask_to_be_fenced() -> None:
 
 
 def test_controlled_shutdown_moves_leaders_and_then_lets_go() -> None:
-    """want_shut_down: leaders move, the node leaves every ISR, and is told to stop once it leads nothing."""
+    """want_shut_down: leaders move, the node leaves every ISR, and gets the order to stop once it leads nothing."""
     controller = Controller()
     controller.start(1, 2, 3)
     before = controller.create(1, 2, 3)
@@ -204,7 +204,7 @@ def test_shutdown_of_the_last_replica_leaves_it_in_the_elr() -> None:
 
 
 def test_operator_may_shut_a_node_down() -> None:
-    """ShutdownNode moves the leaders; the node learns by its next heartbeat; strangers are refused."""
+    """ShutdownNode moves the leaders; the node learns by its next heartbeat; unknown nodes are rejected."""
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
@@ -217,7 +217,7 @@ def test_operator_may_shut_a_node_down() -> None:
     assert controller.ask(ShutdownNode(node_id=NodeId(9))).refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED
     stale = controller.ask(ShutdownNode(node_id=N, node_epoch=NodeEpoch(77)))
     assert stale.refusal.code is ErrorCode.STALE_BROKER_EPOCH
-    # An operator is no process that could stop.
+    # An operator is not a process that could stop.
     assert stale.refusal.message.endswith("give that one, or leave node_epoch out to mean the process that runs")
 
 

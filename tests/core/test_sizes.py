@@ -1,4 +1,4 @@
-"""Whether enough bytes wait behind an offset, decided from memory alone."""
+"""Whether enough bytes are available after an offset, answered from memory alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_bytes_between_two_batch_ends() -> None:
 
 
 def test_older_than_remembered_counts_as_enough() -> None:
-    """M23: an offset from before what is remembered is answered at once."""
+    """M23: an offset from before the remembered ones is answered at once."""
     sizes = SizeLedger(Offset(100))
     sizes.appended(Offset(101), 10)
 
@@ -29,7 +29,7 @@ def test_older_than_remembered_counts_as_enough() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Only recent appends are remembered, and the newest are."""
+    """Only the most recent appends are remembered."""
     sizes = SizeLedger(Offset(0))
     for leo in range(1, 5 * REMEMBERED_APPENDS):
         sizes.appended(Offset(leo), 10)
@@ -40,7 +40,7 @@ def test_memory_is_bounded() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=40), st.data())
 def test_never_less_than_is_there(steps: list[tuple[bool, int]], data: st.DataObject) -> None:
-    """Between batch ends the answer is never below the true count of bytes, also after cuts."""
+    """Between batch ends the answer is never below the true count of bytes, also after truncations."""
     sizes, ends = SizeLedger(Offset(0)), [0]
     for cuts, number in steps:
         if cuts:

@@ -1,4 +1,4 @@
-"""A store that goes back in time (TR18): how it is noticed, what is refused, and the way out."""
+"""A store that goes back in time (TR18): how it is detected, what is rejected, and the recovery."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def running(*replicas: int) -> Controller:
 
 
 def stored(controller: Controller) -> ClusterState:
-    """What a backup made now would hold."""
+    """The content of a backup made now."""
     assert controller.stored is not None
     return controller.stored
 
 
 def proof_of(controller: Controller, node_id: int, **given: Any) -> PositionProof:
-    """A proof that this controller's store makes for a node's present process, of its present position by default."""
+    """A proof from this controller's store for a node's current process, of its current position by default."""
     header = controller.core.state.header
     fields: dict[str, Any] = {
         "node_epoch": controller.epochs[node_id],
@@ -79,7 +79,7 @@ CLAIMS: dict[str, RegisterNode | Heartbeat] = {
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 @pytest.mark.parametrize("mac", [None, b"", b"a" * 32], ids=["no proof", "an empty proof", "a wrong proof"])
 def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbeat, mac: bytes | None) -> None:
-    """F5: a number that is too high refuses the node that sends it, is counted, and changes nothing for others."""
+    """F5: a number that is too high rejects the node that sends it, is counted, and changes nothing for others."""
     controller = running(1, 2)
     offset = controller.core.state.header.metadata_offset
     proof = None if mac is None else PositionProof(NodeEpoch(1_000), 9, 1_000, mac)
@@ -97,7 +97,7 @@ def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbe
 
 
 def test_a_proof_for_another_node_proves_nothing() -> None:
-    """F5: what the controller sent to one node, or to its process, is no proof in another's mouth."""
+    """F5: a proof that the controller sent to one node, or to its process, is not valid from another."""
     controller = running(1, 2)
     later = proof_of(controller, 2, metadata_offset=1_000)
 
@@ -114,7 +114,7 @@ def test_a_proof_for_another_node_proves_nothing() -> None:
 )
 @pytest.mark.parametrize("asks", [registration, heartbeat_of], ids=["a registration", "a heartbeat"])
 def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyond: dict[str, Any]) -> None:
-    """TR18: the first proof ends all service, watches included; no epoch is handed out twice."""
+    """TR18: the first proof ends all service, watches included; no epoch is assigned twice."""
     controller = running(1, 2)
     offset = controller.core.state.header.metadata_offset
     claim = asks(1, position=proof_of(controller, 1, **beyond))
@@ -132,7 +132,7 @@ def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyo
 
 
 def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
-    """F5: snapshots and changes are proven to the process that they are addressed to, and to nobody else."""
+    """F5: snapshots and changes are proven only to the process that they are addressed to."""
     controller = running(1, 2)
     epoch = controller.epochs[1]
 
@@ -160,7 +160,7 @@ def test_recovery_keeps_the_secret_of_a_given_store() -> None:
 
 
 def test_equal_epochs_and_deleted_topics_are_no_proof() -> None:
-    """A node that was away during a deletion knows a topic that is gone for good reason."""
+    """A node that was away during a deletion knows a topic that was rightly deleted."""
     controller = running(1, 2)
     now = controller.partition()
     known = (seen(now.leader_epoch, now.partition_epoch),)
@@ -190,8 +190,11 @@ def test_restored_backup_is_noticed() -> None:
 
 
 def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
-    """A backup from before the last start reaches the same controller epoch again; running nodes do not register
-    anew, so their heartbeats give it away, also that of a node which the backup takes for a later incarnation."""
+    """A backup from before the last start reaches the same controller epoch again and is detected by heartbeats.
+
+    Running nodes do not register again, so their heartbeats show it, also that of a node which the backup takes for a
+    later incarnation.
+    """
     for node_id in (1, 2):
         controller = running(1, 2)
         backup = stored(controller)
@@ -211,7 +214,7 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
 
 
 def test_later_incarnation_than_the_stored_one_is_not_told_to_end() -> None:
-    """The node registered after the backup was made: the store is behind, not the process; whatever it asks first."""
+    """The node registered after the backup was made: the store is behind, whatever the first request."""
     controller = running(1, 2)
     backup = stored(controller)
     controller.register(1)
@@ -228,7 +231,7 @@ def test_later_incarnation_than_the_stored_one_is_not_told_to_end() -> None:
 
 
 def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
-    """Nobody is heard any more, so every session would end; fencing them would only bring the old store forward."""
+    """No node is heard any more, so every session would end; fencing them would only advance the old store."""
     controller = running(1, 2)
     before = controller.core.state
     later = proof_of(controller, 1, metadata_offset=before.header.metadata_offset + 1)
@@ -243,7 +246,7 @@ def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
 
 
 def test_empty_store_does_not_pass_for_a_new_cluster() -> None:
-    """TR18: a node of a cluster comes to a store that no node ever registered at: it was lost, and serves nothing."""
+    """TR18: a node of a cluster finds a store that no node ever registered at: it was lost, and serves nothing."""
     emptied = Controller()
     emptied.epochs[1] = NodeEpoch(3)
 
@@ -314,7 +317,7 @@ def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
 
 
 def test_registration_that_the_store_has_lost_gives_it_away() -> None:
-    """A backup that lacks only a registration, and whose new reign takes its number: the node's epoch is the proof."""
+    """A backup lacks only a registration, and its next controller epoch gets that number: the node epoch proves it."""
     controller = running(1, 2)
     backup = stored(controller)
     controller.register(1)
@@ -330,7 +333,7 @@ def test_registration_that_the_store_has_lost_gives_it_away() -> None:
 
 
 def test_process_that_registered_at_a_lost_reign_is_told_to_register_anew() -> None:
-    """No given image and no older store tells of its registration: waiting for a newer store would never end."""
+    """No given image and no older store contains its registration: waiting for a newer store would never end."""
     controller = running(1, 2)
     backup, image = stored(controller), controller.core.state.snapshot()
     controller.register(1)
@@ -350,7 +353,7 @@ def test_process_that_registered_at_a_lost_reign_is_told_to_register_anew() -> N
 
 
 def test_recovery_gives_no_producer_id_again() -> None:
-    """No image tells producer ids, so each recovery begins far beyond every id that was given."""
+    """No image contains producer ids, so each recovery begins far beyond every id that was given out."""
     controller = running(1)
     given = controller.ask(InitProducerId()).producer_id
 
@@ -363,7 +366,7 @@ def test_recovery_gives_no_producer_id_again() -> None:
 
 
 def test_recovery_takes_a_missing_topic_for_deleted() -> None:
-    """What the newest image lacks was deleted; an older view does not bring it back, and its id stays known."""
+    """A topic that the newest image lacks was deleted; an older view does not restore it, and its id stays known."""
     controller = running(1, 2)
     old = controller.core.state.snapshot()
     controller.ask(DeleteTopics(topics=(TopicRef("t"),)))
@@ -397,7 +400,7 @@ def test_recovery_ignores_a_store_that_no_node_registered_at() -> None:
 
 
 def test_recovery_refuses_what_does_not_belong_together() -> None:
-    """Nothing given, two clusters, or one node twice: refused before anything is changed."""
+    """No input, two clusters, or one node twice: rejected before anything is changed."""
     image = running(1).core.state.snapshot()
     other = replace(image, cluster_id="other")
 

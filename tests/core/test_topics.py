@@ -1,4 +1,4 @@
-"""Topics: names, counts, placement, settings, growth, deletion, producer ids; every refusal by its own error."""
+"""Topics: names, counts, placement, settings, growth, deletion, producer ids; every rejection with its own error."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_impossible_topics_are_refused(controller: Controller, given: dict[str, 
 
 
 def test_refusal_of_a_setting_names_key_rule_and_value(controller: Controller) -> None:
-    """An operator can correct a setting from the sentence alone."""
+    """An operator can correct a setting from the error message alone."""
     created = create(controller, configs=(("retention.ms", "tomorrow"),))
 
     assert created.refusal is not None
@@ -128,7 +128,7 @@ def test_refusal_of_a_setting_names_key_rule_and_value(controller: Controller) -
 
 
 def test_name_is_taken_once(controller: Controller) -> None:
-    """A second topic of one name is TOPIC_ALREADY_EXISTS, within one request as well."""
+    """A second topic with the same name is TOPIC_ALREADY_EXISTS, within one request as well."""
     twin = (NewTopic(name="t", topic_id="a"), NewTopic(name="t", topic_id="b"), NewTopic(name="u", topic_id="c"))
 
     answer = controller.ask(CreateTopics(topics=twin))
@@ -141,7 +141,7 @@ def test_name_is_taken_once(controller: Controller) -> None:
 
 
 def test_validate_only_changes_nothing(controller: Controller) -> None:
-    """A dry run answers what would be, and commits nothing."""
+    """A dry run returns what would be created, and commits nothing."""
     offset = controller.core.state.header.metadata_offset
 
     created = create(controller, num_partitions=4, replication_factor=2, validate_only=True)
@@ -174,7 +174,7 @@ def test_placement_crosses_racks() -> None:
 
 
 def test_observers_do_not_count_for_the_replication_factor(controller: Controller) -> None:
-    """M60: an observer is no node a partition can be placed on."""
+    """M60: no partition can be placed on an observer."""
     controller.start(9, roles=frozenset({Role.FOLLOWER}))
 
     created = create(controller, replication_factor=4)
@@ -187,7 +187,7 @@ def test_observers_do_not_count_for_the_replication_factor(controller: Controlle
 
 
 def test_fenced_replica_is_placed_but_not_in_the_first_isr(controller: Controller) -> None:
-    """A registered node that is down gets its replicas, behind one that can lead now."""
+    """A registered node that is down gets replicas, after one that can lead now."""
     controller.fence(1)
 
     create(controller, replication_factor=3)
@@ -199,7 +199,7 @@ def test_fenced_replica_is_placed_but_not_in_the_first_isr(controller: Controlle
 
 
 def test_topic_created_while_nobody_lives_comes_up_with_the_first_node() -> None:
-    """Nothing was written yet, so any replica may begin."""
+    """Nothing was written yet, so any replica may lead first."""
     controller = Controller()
     controller.start(1, 2, 3)
     controller.fence(1, 2, 3)
@@ -240,7 +240,7 @@ def test_growth_of_a_topic_named_twice_is_refused(controller: Controller) -> Non
 
 
 def test_deleted_topic_leaves_its_id_behind(controller: Controller) -> None:
-    """M63: name and partitions are free again, the id is remembered for ever and never given again."""
+    """M63: name and partitions are free again, the id is stored for ever and never assigned again."""
     create(controller)
 
     answer = controller.ask(DeleteTopics(topics=(T, TopicRef(topic_id="gone"))))
@@ -254,7 +254,7 @@ def test_deleted_topic_leaves_its_id_behind(controller: Controller) -> None:
 
 
 def test_name_and_id_must_agree(controller: Controller) -> None:
-    """A topic addressed by both is found only if both are its own."""
+    """A topic addressed by name and id is found only if both belong to it."""
     create(controller)
     refs = (TopicRef("t", TOPIC_ID), TopicRef("u", TOPIC_ID), TopicRef("t", "other"), TopicRef("u"))
 
@@ -270,7 +270,7 @@ def test_name_and_id_must_agree(controller: Controller) -> None:
 
 
 def test_settings_change_together_or_not_at_all(controller: Controller) -> None:
-    """One wrong setting refuses the topic's whole change; a setting taken back has its default."""
+    """One wrong setting rejects the topic's whole change; a setting that is removed has its default."""
     create(controller, configs=(("retention.ms", "5000"),))
 
     def alter(*given: tuple[str, str], delete: tuple[str, ...] = ()) -> ErrorCode | None:
@@ -285,7 +285,7 @@ def test_settings_change_together_or_not_at_all(controller: Controller) -> None:
 
 
 def test_metadata_for_named_topics_leaves_unknown_ones_out(controller: Controller) -> None:
-    """GetMetadata gives all nodes and the topics asked for; one that is asked for twice is there once."""
+    """GetMetadata returns all nodes and the requested topics; one that is requested twice is there once."""
     create(controller)
     create(controller, name="u", topic_id="u-id")
 
@@ -297,7 +297,7 @@ def test_metadata_for_named_topics_leaves_unknown_ones_out(controller: Controlle
 
 
 def test_nodes_are_listed_with_their_sessions(controller: Controller) -> None:
-    """ListNodes tells the age of the last heartbeat and how far the node is."""
+    """ListNodes returns the age of the last heartbeat and how far the node is."""
     controller.now_ms += 700
     controller.register(4, rack="r", feature_max=2)
 
@@ -309,7 +309,7 @@ def test_nodes_are_listed_with_their_sessions(controller: Controller) -> None:
 
 
 def test_producer_ids_are_never_given_twice() -> None:
-    """M61: a block is reserved durably before its first id; a restart skips what is left of it."""
+    """M61: a block is reserved durably before its first id is used; a restart skips the rest of it."""
     controller = Controller()
     first = [controller.ask(InitProducerId()).producer_id for _ in range(3)]
     assert controller.stored is not None
@@ -325,7 +325,7 @@ def test_producer_ids_are_never_given_twice() -> None:
 
 
 def test_producer_epoch_rises_and_ends_in_a_new_id(controller: Controller) -> None:
-    """A known id gets its next epoch; after Kafka's last epoch a new id; what was never given is refused."""
+    """A known id gets its next epoch; after Kafka's last epoch a new id; an id that was never assigned is rejected."""
     given = controller.ask(InitProducerId())
 
     raised = controller.ask(InitProducerId(producer_id=given.producer_id, producer_epoch=4))

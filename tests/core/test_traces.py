@@ -17,7 +17,7 @@ JOIN_AT_HW = Rules(isr_join=IsrJoin.HW)
 
 
 def three(*, rules: Rules | None = None) -> Cluster:
-    """Replicas A, B and C; nobody has heard of anything yet."""
+    """Replicas A, B and C, before any metadata."""
     return Cluster(A, B, C, rules=rules)
 
 
@@ -35,7 +35,7 @@ def records(cluster: Cluster, node: int) -> list[tuple[int, object]]:
 
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_a_fork_after_a_fast_double_failover(rules: Rules) -> None:
-    """TR3: a leader that answers with an epoch the follower lacks makes it cut to the last common point."""
+    """TR3: a leader that answers with an epoch the follower lacks makes it truncate to the last common point."""
     cluster = Cluster(A, B, rules=rules)
     cluster.push(A, partition_image(leader=A, epoch=0, version=1))
     cluster.push(B, partition_image(leader=B, epoch=1, version=2))
@@ -72,7 +72,7 @@ def test_a_follower_of_an_older_epoch_is_not_counted(rules: Rules) -> None:
 
 
 def test_the_current_leader_epoch_fences_what_the_last_one_cannot() -> None:
-    """TR5: a fetch whose position and last epoch are right is still refused by the leader epoch it names."""
+    """TR5: a fetch with the right position and last epoch is still rejected by the leader epoch it names."""
     cluster = Cluster(A)
     cluster.push(A, image(A, 2, isr=(A, C)))
     cluster.produce(node=A)
@@ -84,7 +84,7 @@ def test_the_current_leader_epoch_fences_what_the_last_one_cannot() -> None:
 
 
 def test_the_isr_does_not_grow_before_the_true_high_watermark_is_known() -> None:
-    """TR4b, TR6: a new leader whose HW lags refuses a follower below its epoch's start, and tells no end of the log."""
+    """TR4b, TR6: a new leader whose HW lags rejects a follower below its epoch's start, and returns no log end."""
     cluster = three(rules=JOIN_AT_HW)
     cluster.push(A, image(A, 1, isr=(A, C)))
     cluster.push(C, image(A, 1, isr=(A, C)))
@@ -109,7 +109,7 @@ def test_the_isr_does_not_grow_before_the_true_high_watermark_is_known() -> None
 
 
 def test_a_question_of_a_newer_epoch_waits() -> None:
-    """TR7: a leader that is still of an older epoch cannot tell where to cut; the follower waits, uncut."""
+    """TR7: a leader that is still in an older epoch cannot return where to truncate; the follower waits, unchanged."""
     cluster = Cluster(A, C)
     cluster.preload(A, history((0, 1, 0)))
     cluster.preload(C, history((0, 1, 0)))
@@ -131,7 +131,7 @@ def test_a_question_of_a_newer_epoch_waits() -> None:
 
 
 def test_a_longer_log_of_an_older_epoch_is_not_counted() -> None:
-    """TR12: the HW passes nothing that only the length of another log seems to confirm."""
+    """TR12: the HW does not pass a record that is confirmed only by the length of a different log."""
     cluster = Cluster(A, B)
     cluster.preload(A, history((4, 10, 0)), hw=8)
     cluster.preload(B, history((4, 14, 0)), hw=8)
@@ -151,7 +151,7 @@ def test_a_longer_log_of_an_older_epoch_is_not_counted() -> None:
 
 
 def test_no_reader_of_a_follower_sees_what_will_be_cut() -> None:
-    """TR13: while a follower's log diverges its HW does not rise over the part that will be cut."""
+    """TR13: while a follower's log diverges its HW does not rise over the part that will be truncated."""
     cluster = Cluster(A, B, rules=Rules(truncation=Truncation.FETCH))
     cluster.preload(A, history((4, 10, 0), (5, 2, 10)), hw=12)
     cluster.preload(B, history((4, 14, 0)), hw=8)
@@ -172,7 +172,7 @@ def test_no_reader_of_a_follower_sees_what_will_be_cut() -> None:
 
 
 def test_a_duplicate_of_a_record_that_is_cut_is_never_acknowledged_twice() -> None:
-    """TR20: a duplicate waits like its first append; after the change of leader the batch is appended once more."""
+    """TR20: a duplicate waits like its first append; after a leader change the batch is appended once more."""
     cluster = three()
     cluster.push_all(image(A, 0))
     for sequence in range(5):
@@ -201,7 +201,7 @@ def test_a_duplicate_of_a_record_that_is_cut_is_never_acknowledged_twice() -> No
 
 
 def test_a_single_replica_that_lost_its_tail_writes_it_in_a_new_epoch() -> None:
-    """TR21 with one replica: what power loss took is written again under another epoch, never under the same."""
+    """TR21 with one replica: a record lost by power loss is written again in another epoch, never in the same."""
     cluster = Cluster(A, hold_flushes=True)
     cluster.preload(A, history((4, 10, 0)), hw=10)
     cluster.push(A, partition_image(epoch=5, isr=(A,), replicas=(A,)))
@@ -218,7 +218,7 @@ def test_a_single_replica_that_lost_its_tail_writes_it_in_a_new_epoch() -> None:
 
 
 def test_a_leader_cut_off_commits_nothing_alone() -> None:
-    """I3, I4: a zombie that goes on appending acknowledges nothing, and all it wrote alone is cut when it returns."""
+    """I3, I4: a zombie that keeps appending acknowledges nothing, and its lone records are truncated on its return."""
     cluster = three()
     cluster.push_all(image(A, 0, min_isr=2))
     cluster.produce(node=A, payload="both")

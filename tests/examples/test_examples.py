@@ -1,4 +1,4 @@
-"""The examples in other languages do what they say, while the leader dies."""
+"""The examples in other languages work as described, while the leader dies."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Program:
         self._rest = b""
 
     def line(self, wanted: str) -> str:
-        """Waits for a line that matches; earlier ones are passed over."""
+        """Waits for a line that matches; earlier ones are skipped."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + LINE_S
         with selectors.DefaultSelector() as ready:
@@ -100,7 +100,7 @@ class Program:
         return self.process.wait(LINE_S)
 
     def kill(self) -> None:
-        """Ends it whatever it does."""
+        """Kills it in any state."""
         self.process.kill()
         self.process.wait(LINE_S)
         for pipe in (self.process.stdin, self.process.stdout):
@@ -114,7 +114,7 @@ def seconds(programs: Programs, number: int) -> str:
 
 
 def test_producer_consumer_and_watch_follow_the_leader(programs: Programs, cluster: LocalCluster, topic: str) -> None:
-    """Lines sent before and after a kill -9 of the leader are acknowledged and read back; the watch tells the move."""
+    """Lines sent before and after a kill -9 of the leader are acknowledged and read; the watch shows the move."""
     first, second = ([f"line {number}" for number in range(start, start + BATCH)] for start in (0, BATCH))
     watch = Program(programs["watch"], cluster, f"--for={seconds(programs, 60)}")
     producer = Program(programs["produce"], cluster, f"--topic={topic}")
@@ -155,7 +155,7 @@ def test_a_consumer_of_a_topic_that_is_not_there_ends_by_itself(programs: Progra
 
 
 def test_no_registry_is_named_by_a_lock_file() -> None:
-    """A lock file of npm names the host of a registry; the examples do without, their versions are exact."""
+    """A lock file of npm names the host of a registry; the examples have none, their versions are exact."""
     tracked = [path for path in (ROOT / "examples").rglob("*") if "node_modules" not in path.parts and path.is_file()]
 
     assert [path.name for path in tracked if path.name in ("package-lock.json", ".npmrc")] == []
@@ -164,7 +164,7 @@ def test_no_registry_is_named_by_a_lock_file() -> None:
 
 @pytest.mark.parametrize(("language", "source"), [("go", "go/produce/main.go"), ("js", "node/produce.js")])
 def test_the_page_shows_lines_of_the_examples(language: str, source: str) -> None:
-    """What docs/CLIENT.md shows of another language is part of the example that is built and run."""
+    """Every excerpt of another language in docs/CLIENT.md is part of the example that is built and run."""
     shown = re.search(
         rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "CLIENT.md").read_text(), re.MULTILINE | re.DOTALL
     )

@@ -1,6 +1,6 @@
 """Builds the examples with their languages' own tools, in a copy, so that nothing is left in the tree.
 
-Invariant: a tool or a package that cannot be had skips the test with its name; anything else that fails is a failure.
+Invariant: a missing tool or package skips the test with its name; any other failure is a failure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Puts the builder of exported rows where the tests of this folder can import it."""
+"""Makes the builder of exported rows importable for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def row(event_type: str, seq: int, *, node_id: int = 1, incarnation: int = 2, at
 
 
 def run_of(rows: list[Row]) -> Run:
-    """The events, all of one emitter, that become these rows."""
+    """The events, all of one emitter, from which these rows are made."""
     first = rows[0]
     emitter = Emitter(cluster_id=first["cluster_id"], node_id=first["node_id"], incarnation=first["incarnation"])
     return Run(emitter, [each["seq"] for each in rows], [_taken(each) for each in rows], lambda _: first.get("topic"))
@@ -95,7 +95,7 @@ PLAIN_TYPES = [name for name in EVENT_TYPES if not name.startswith("EXPORT")]
 
 
 def heartbeat(seq: int, *, final: bool = False, node_id: int = 1, at_us: int = START_US) -> Row:
-    """A heartbeat that tells the number before it."""
+    """A heartbeat that carries the number before it."""
     beat = row("EXPORT_HEARTBEAT", seq, node_id=node_id, at_us=at_us) | {"last_seq": seq - 1}
     return beat | ({"ext": {"final": "true"}} if final else {})
 
@@ -119,7 +119,7 @@ def every_type(count: int, *, node_id: int = 1, at_us: int = START_US) -> list[R
 def export(
     destination: Destination | Path, rows: list[Row], *, kind: ExportFormat = ExportFormat.PARQUET, per_file: int = 10
 ) -> FileExport:
-    """Write rows as an exporter does, so many to a file of each dataset."""
+    """Write rows like an exporter, this many to a file of each dataset."""
     place = LocalDirectory(destination) if isinstance(destination, Path) else destination
     outlet = FileExport(place, kind, FileLimits(roll_us=1))
     for start in range(0, len(rows), per_file):

@@ -1,4 +1,4 @@
-"""An S3-compatible server of its own process, which a test can stop and start again at the same port."""
+"""An S3-compatible server as its own process, which a test can stop and start again at the same port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _free_port() -> int:
 
 
 class ObjectStore:
-    """`moto_server` on loopback. Its objects live in its memory, so a restart begins empty."""
+    """`moto_server` on loopback. Its objects are in its memory, so a restart begins empty."""
 
     def __init__(self) -> None:
         self.port = _free_port()
@@ -33,7 +33,7 @@ class ObjectStore:
         return f"s3://{BUCKET}/state?endpoint_override=127.0.0.1:{self.port}&scheme=http"
 
     def start(self) -> None:
-        """Start the server and make the bucket."""
+        """Start the server and create the bucket."""
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env={**os.environ, **CREDENTIALS})

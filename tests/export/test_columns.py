@@ -1,4 +1,4 @@
-"""Columns that are built from events without rows say what the rows would have said."""
+"""Columns built directly from events equal the columns of the rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _event(event: StateEvent, number: int = 0, tp: TopicPartition | None = TP) -
 
 @pytest.mark.parametrize("name", EVENT_TYPES)
 def test_columns_say_what_rows_say(name: str) -> None:
-    """For every field of every type: set, absent, and with another value."""
+    """Columns equal rows for every field of every type: set, absent, and with another value."""
     kind = EVENT_TYPES[name].kind
     events = []
     for choice, shift in itertools.product(range(CHOICES), repeat=2):
@@ -77,7 +77,7 @@ def test_columns_say_what_rows_say(name: str) -> None:
 
 
 def test_moments_are_converted_with_the_offset_of_their_own_event() -> None:
-    """Two events whose clocks differ, in one shape."""
+    """Times of two events with different clocks in one shape are converted with each event's own offset."""
     (one, two), lines = _both([_event(made("NODE_SESSION", last_heartbeat_ms=250), n) for n in (0, 1)])
 
     assert (one["last_heartbeat_us"], two["last_heartbeat_us"]) == (1_000_250_000, 1_000_249_999)
@@ -85,7 +85,7 @@ def test_moments_are_converted_with_the_offset_of_their_own_event() -> None:
 
 
 def test_many_events_of_mixed_shapes_are_one_sorted_file() -> None:
-    """More than are converted at a time, of several topics whose first appearance is not their order."""
+    """More than one conversion batch, of several topics whose first appearance is not their order."""
     topics = [TopicPartition(f"t{n}", n % 3) for n in (7, 3, 9, 1)]
     events = [
         _event(

@@ -1,4 +1,4 @@
-"""Compaction keeps every row, removes doubles, and can be cut off anywhere."""
+"""Compaction keeps every row, removes duplicates, and can be interrupted anywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEXT_HOUR = START_US // HOUR_US + 1
 
 
 class CutOff(LocalDirectory):
-    """A directory that fails after so many changes."""
+    """A directory that fails after a given number of changes."""
 
     def __init__(self, root: Path, changes: int) -> None:
         super().__init__(root)
@@ -57,14 +57,14 @@ def test_an_hour_becomes_one_file_for_each_dataset(tmp_path: Path) -> None:
 
 
 def test_an_open_hour_is_left_alone(tmp_path: Path) -> None:
-    """Its files may still come."""
+    """An hour whose files may still arrive is not compacted."""
     export(tmp_path, every_type(60))
 
     assert compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR - 1) == []
 
 
 def test_doubles_go(tmp_path: Path) -> None:
-    """A row that came twice is kept once."""
+    """A row that occurs twice is kept once."""
     rows = every_type(20)
     export(tmp_path, rows)
     export(tmp_path, rows, per_file=7)
@@ -87,7 +87,7 @@ def test_a_compaction_that_is_cut_off_loses_nothing_and_can_be_repeated(tmp_path
 
 
 def test_damaged_files_are_not_compacted(tmp_path: Path) -> None:
-    """The hour stays as it is, for a person to look at."""
+    """A damaged hour stays unchanged, for a person to look at."""
     export(tmp_path, every_type(20))
     victim = next(p for p in (tmp_path / CLUSTER / "v1" / "transitions").rglob("*.parquet"))
     victim.write_bytes(victim.read_bytes()[:-1])

@@ -1,4 +1,4 @@
-"""What an endpoint for metrics reads of an export is true while it works, while it is stuck, and afterwards."""
+"""What a metrics endpoint reads of an export is correct while it works, while it is stuck, and afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _sink(place: Path, clock: Clock, *, begun: bool = True) -> EventSink:
 
 
 def test_the_lag_is_the_age_of_the_oldest_event_that_is_in_no_file(tmp_path: Path) -> None:
-    """It grows while an event waits for the writer or its file grows, and is gone when the file is in its place."""
+    """The lag grows while an event waits for the writer or in a growing file, and is gone when the file is placed."""
     clock = Clock()
     sink = _sink(tmp_path, clock, begun=False)
     sink.take(TP, made("EPOCH_START"))
@@ -52,7 +52,7 @@ def test_the_lag_is_the_age_of_the_oldest_event_that_is_in_no_file(tmp_path: Pat
 
 
 def test_what_found_no_room_is_counted_and_said(tmp_path: Path) -> None:
-    """Once when it begins, once when it is over, with the number."""
+    """One line when the outage begins, one when it is over, with the number."""
     said: list[str] = []
     sink = EventSink(None, {"node_id": 1}, ring_events=2, begun=False, clocks=Clock(), said=said.append)
     for _ in range(7):

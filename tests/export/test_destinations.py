@@ -1,4 +1,4 @@
-"""Exports reach a directory, an S3-compatible server and whatever fsspec knows; and outlive the failure of each."""
+"""Exports reach a directory, an S3-compatible server and any fsspec filesystem, and survive a failure of each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_an_object_store_holds_the_same_export(store: ObjectStore) -> None:
-    """Files, manifests, verification and compaction work over S3 as over a directory."""
+    """Files, manifests, verification and compaction work over S3 like over a directory."""
     destination = open_destination(store.uri)
     export(destination, every_type(60))
     before = verify(destination, CLUSTER)
@@ -61,7 +61,7 @@ def test_an_object_store_holds_the_same_export(store: ObjectStore) -> None:
 
 
 def test_a_store_that_dies_costs_samples_first_and_the_loss_is_told(store: ObjectStore) -> None:
-    """Nothing blocks or fails meanwhile; once it is back, the gap says what is missing, and nothing else is."""
+    """Nothing blocks or fails meanwhile; once it is back, the gap lists what is missing, and nothing else is."""
     fails, works = threading.Event(), threading.Event()
     limits = FileLimits(roll_us=1, waiting_bytes=200_000)
     outlet = FileExport(
@@ -91,7 +91,7 @@ def test_a_store_that_dies_costs_samples_first_and_the_loss_is_told(store: Objec
 
 
 def test_a_full_disk_is_waited_out(small_disk: Path) -> None:
-    """What does not fit waits; when there is room again all of it comes, and no torn file was ever visible."""
+    """Files that do not fit wait; when there is room again all are written, and no torn file was ever visible."""
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * 200_000)
     outlet = FileExport(LocalDirectory(small_disk / "out"), ExportFormat.JSONL, FileLimits(roll_us=1))
@@ -111,7 +111,7 @@ def test_a_full_disk_is_waited_out(small_disk: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes into any directory")
 def test_a_directory_without_permission_is_waited_out(tmp_path: Path) -> None:
-    """As a full disk."""
+    """A directory without permission is retried like a full disk."""
     place = tmp_path / "out"
     place.mkdir(mode=0o500)
     outlet = FileExport(LocalDirectory(place), ExportFormat.JSONL, FileLimits(roll_us=1))
@@ -124,7 +124,7 @@ def test_a_directory_without_permission_is_waited_out(tmp_path: Path) -> None:
 
 
 def test_a_destination_that_is_a_file_is_waited_out(tmp_path: Path) -> None:
-    """Whatever stands in the way, the writer goes on; this one holds for root as well."""
+    """With any obstacle at the path the writer continues; this one works for root as well."""
     place = tmp_path / "out"
     place.write_text("in the way")
     outlet = FileExport(LocalDirectory(place), ExportFormat.JSONL, FileLimits(roll_us=1))
@@ -138,7 +138,7 @@ def test_a_destination_that_is_a_file_is_waited_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nosuch://x/y", "s3://b/p?weather=fine"])
 def test_a_destination_that_cannot_be_meant_is_refused(name: str) -> None:
-    """An unknown scheme or option is a mistake at the start, not a failure later."""
+    """An unknown scheme or option is an error at the start, not a failure later."""
     with pytest.raises(ValueError, match=r"no destination|no options"):
         open_destination(name)
 
@@ -148,7 +148,7 @@ def test_a_destination_that_cannot_be_meant_is_refused(name: str) -> None:
 )
 @pytest.mark.parametrize("kind", list(ExportFormat))
 def test_a_filesystem_of_fsspec_holds_the_same_export(tmp_path: Path, uri: str, kind: ExportFormat) -> None:
-    """Files, manifests, verification and compaction; a scheme that Arrow does not know is fsspec's."""
+    """Files, manifests, verification and compaction; a scheme that Arrow does not support is opened by fsspec."""
     destination = open_destination(uri.format(name=tmp_path.name, place=tmp_path))
     export(destination, every_type(60), kind=kind)
     before = verify(destination, CLUSTER)
@@ -161,7 +161,7 @@ def test_a_filesystem_of_fsspec_holds_the_same_export(tmp_path: Path, uri: str, 
 
 
 def test_a_file_uri_is_a_directory(tmp_path: Path) -> None:
-    """file:// needs no pyarrow."""
+    """A file:// URI is a directory and needs no pyarrow."""
     destination = open_destination(f"file://{tmp_path}/out")
     destination.put("a/b", b"1")
 

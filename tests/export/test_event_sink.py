@@ -1,4 +1,4 @@
-"""State events reach their file, are bounded, and are never in anybody's way."""
+"""State events reach their file, are bounded, and never block a caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 class Kept:
-    """An outlet that keeps what it gets, once it is let."""
+    """An outlet that keeps what it gets, once the test releases it."""
 
     def __init__(self, *, open_: bool = True) -> None:
         self.rows: list[Row] = []
@@ -74,7 +74,7 @@ def test_an_event_is_one_json_line_of_the_schema(tmp_path: Path) -> None:
 
 
 def test_the_end_says_that_it_is_the_end(tmp_path: Path) -> None:
-    """The last line of a clean stop tells the last number, so that nothing after it can be missing."""
+    """The last line of a clean stop has the last number, so that nothing after it can be missing."""
     sink = EventSink(tmp_path, {"node_id": 7}, wall_ms=lambda: 42)
     sink.take(None, made("CONFIG_CHANGE"))
     sink.close()
@@ -89,7 +89,7 @@ def test_the_end_says_that_it_is_the_end(tmp_path: Path) -> None:
 
 
 def test_numbers_begin_with_the_incarnation_and_keep_the_order(tmp_path: Path) -> None:
-    """What was taken before the registration waits, and is numbered first."""
+    """Events taken before the registration wait, and are numbered first."""
     kept = Kept()
     sink = EventSink(None, {"node_id": 7}, outlets=[kept], begun=False)
     sink.take(None, made("CONFIG_CHANGE"))
@@ -126,7 +126,7 @@ def test_samples_are_dropped_first_and_their_numbers_told(tmp_path: Path) -> Non
 
 
 def test_even_transitions_are_bounded() -> None:
-    """A writer that never returns cannot take the process's memory."""
+    """A writer that never returns cannot exhaust the process's memory."""
     sink = EventSink(None, {"node_id": 7}, ring_events=10, begun=False)
     for _ in range(100):
         sink.take(TP, made("LEADER_CHANGE"))
@@ -135,7 +135,7 @@ def test_even_transitions_are_bounded() -> None:
 
 
 def test_taking_does_not_wait_for_a_stuck_writer() -> None:
-    """While the outlet hangs, events are taken all the same."""
+    """While the outlet hangs, events are still accepted."""
     kept = Kept(open_=False)
     sink = EventSink(None, {"node_id": 7}, outlets=[kept])
     for _ in range(1000):
@@ -148,7 +148,7 @@ def test_taking_does_not_wait_for_a_stuck_writer() -> None:
 
 
 def test_what_an_outlet_lost_is_reported(tmp_path: Path) -> None:
-    """Rows that a destination never took become a gap with their range and types."""
+    """Rows that a destination never accepted become a gap with their range and types."""
     kept = Kept()
     kept.lost = [Lost(first_seq=3, last_seq=8, by_type={"HW_ADVANCE": 4})]
     sink = EventSink(None, {"node_id": 7}, outlets=[kept], wall_ms=lambda: 1)
@@ -169,7 +169,7 @@ def test_the_local_record_is_two_files_at_most(tmp_path: Path) -> None:
 
 
 def test_the_local_record_holds_no_samples(tmp_path: Path) -> None:
-    """They would push what happened out of it."""
+    """The local record has no samples, because they would displace the transitions."""
     sink = EventSink(tmp_path, {}, wall_ms=lambda: 1)
     sink.take(TP, made("HW_ADVANCE", new_hw=4))
     sink.take(TP, made("EPOCH_START"))
@@ -179,7 +179,7 @@ def test_the_local_record_holds_no_samples(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_stops_the_record_only(tmp_path: Path) -> None:
-    """Events are taken and the sink closes as if nothing were wrong."""
+    """Events are accepted and the sink closes normally."""
     sink = EventSink(tmp_path / "nosuch", {})
     sink.take(None, made("CONFIG_CHANGE"))
     sink.close()
@@ -188,7 +188,7 @@ def test_a_directory_that_cannot_be_written_stops_the_record_only(tmp_path: Path
 
 
 def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:
-    """While events come faster than they are written, files roll and retries happen all the same."""
+    """While events arrive faster than they are written, files still roll and retries happen."""
 
     class Flooding(Kept):
         tended = 0
@@ -215,7 +215,7 @@ def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:
 def test_a_transition_and_a_crowd_do_not_wait_for_the_next_round(
     monkeypatch: pytest.MonkeyPatch, event_type: str, count: int
 ) -> None:
-    """With rounds an hour apart, what changed is written all the same, and so are samples that are many."""
+    """With rounds an hour apart, transitions are still written, and so are samples when there are many."""
 
     class Heard(Kept):
         heard = threading.Event()

@@ -1,4 +1,4 @@
-"""Rows become files that appear whole, say what they hold, and survive a destination that fails."""
+"""Rows become files that appear whole, describe their content, and survive a destination that fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS = list(ExportFormat)
 
 
 class Failing(LocalDirectory):
-    """A directory that refuses as long as it is told to."""
+    """A directory that rejects writes while the test says so."""
 
     fails = True
 
@@ -48,7 +48,7 @@ def test_every_event_type_reads_back(tmp_path: Path, kind: ExportFormat) -> None
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_dataset_has_its_own_files(tmp_path: Path, kind: ExportFormat) -> None:
-    """What reads transitions never opens a sample."""
+    """A reader of transitions never opens a sample."""
     export(tmp_path, every_type(40), kind=kind)
 
     for file in find_files(LocalDirectory(tmp_path), CLUSTER):
@@ -57,7 +57,7 @@ def test_a_dataset_has_its_own_files(tmp_path: Path, kind: ExportFormat) -> None
 
 
 def test_a_manifest_proves_its_file(tmp_path: Path) -> None:
-    """Rows, range, times, size and hash are those of the file beside it."""
+    """Rows, range, times, size and hash match the file beside it."""
     export(tmp_path, every_type(40), per_file=40)
 
     for file in find_files(LocalDirectory(tmp_path), CLUSTER):
@@ -74,7 +74,7 @@ def test_a_manifest_proves_its_file(tmp_path: Path) -> None:
 
 
 def test_a_parquet_file_has_all_columns_in_order_and_is_sorted(tmp_path: Path) -> None:
-    """Readers pass one schema for ever; row groups prune by partition."""
+    """Readers use one schema permanently; row groups prune by partition."""
     rows = [row("EPOCH_START", seq) | {"topic_id": f"t{seq % 3}", "partition": seq % 2} for seq in range(1, 31)]
     export(tmp_path, rows, per_file=30)
     (path,) = (tmp_path / CLUSTER / "v1" / "transitions").rglob("*.parquet")
@@ -87,7 +87,7 @@ def test_a_parquet_file_has_all_columns_in_order_and_is_sorted(tmp_path: Path) -
 
 
 def test_the_same_rows_are_the_same_bytes(tmp_path: Path) -> None:
-    """A write that is repeated replaces the file by itself."""
+    """A write that is repeated replaces the file with an identical one."""
     for name in ("one", "two"):
         export(tmp_path / name, every_type(60))
     one, two = (
@@ -98,7 +98,7 @@ def test_the_same_rows_are_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_file_ends_with_its_hour(tmp_path: Path) -> None:
-    """Rows of two hours never share a file, whatever the clock does."""
+    """Rows of two hours never share a file, also when the clock jumps."""
     rows = [row("EPOCH_START", seq, at_us=START_US + (seq % 2) * HOUR_US) for seq in range(1, 7)]
     export(tmp_path, rows, per_file=6)
 
@@ -121,7 +121,7 @@ def test_a_file_ends_when_it_is_old_or_large() -> None:
 
 
 def test_a_file_that_waits_is_placed_later(tmp_path: Path) -> None:
-    """A destination that is back gets everything, and both moments are told once."""
+    """A destination that is back gets everything, and both times are logged once."""
     said: list[str] = []
     place = Failing(tmp_path)
     outlet = FileExport(place, ExportFormat.JSONL, FileLimits(roll_us=1), said.append)
@@ -141,7 +141,7 @@ def test_a_file_that_waits_is_placed_later(tmp_path: Path) -> None:
 
 
 def test_a_failing_destination_is_not_hammered(tmp_path: Path) -> None:
-    """Tries become rarer, up to twice a minute."""
+    """Retries become rarer, up to twice a minute."""
     outlet = FileExport(Failing(tmp_path), ExportFormat.JSONL, FileLimits(roll_us=1))
     outlet.write(run_of([row("EPOCH_START", 1)]))
     for second in range(300):
@@ -151,7 +151,7 @@ def test_a_failing_destination_is_not_hammered(tmp_path: Path) -> None:
 
 
 def test_samples_are_given_up_before_transitions(tmp_path: Path) -> None:
-    """What waits is bounded; the loss names the numbers and the types, and transitions stay as long as any sample."""
+    """The queue is bounded; the loss names the numbers and the types, and transitions stay while there are samples."""
     place = Failing(tmp_path)
     outlet = FileExport(place, ExportFormat.JSONL, FileLimits(roll_us=1, waiting_bytes=120_000))
     lost = []
@@ -173,7 +173,7 @@ def test_samples_are_given_up_before_transitions(tmp_path: Path) -> None:
 
 
 def test_nothing_half_written_has_a_name(tmp_path: Path) -> None:
-    """A file is written beside its name; what a crash leaves is hidden from readers."""
+    """A file is written beside its final name; what a crash leaves is hidden from readers."""
     place = LocalDirectory(tmp_path)
     place.put("a/b.parquet", b"1")
     (tmp_path / "a" / ".c.parquet.new").write_bytes(b"half")

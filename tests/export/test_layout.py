@@ -1,4 +1,4 @@
-"""Names of exported files say whose they are and read back; manifests survive a round trip."""
+"""Names of exported files identify their origin and can be parsed; manifests survive a round trip."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_file_lies_in_the_hour_of_its_events() -> None:
 @pytest.mark.parametrize("node_id", [-1, 0, 12])
 @pytest.mark.parametrize("suffix", layout.SUFFIXES)
 def test_a_name_reads_back(node_id: int, suffix: str) -> None:
-    """The controller's minus sign does not confuse the hyphens."""
+    """The controller's minus sign is not taken for a separator."""
     seqs = SeqRange(node_id=node_id, incarnation=3, first_seq=10, last_seq=20)
     name = layout.data_path("transitions", 0, seqs, suffix).rpartition("/")[2]
 
@@ -33,12 +33,12 @@ def test_a_name_reads_back(node_id: int, suffix: str) -> None:
 
 @pytest.mark.parametrize("name", ["n1-i2-3-4.parquet.json", ".n1-i2-3-4.parquet", "n1-i2-3.parquet", "x.jsonl"])
 def test_other_names_tell_nothing(name: str) -> None:
-    """Temporary files and strangers are no data files."""
+    """Temporary files and unknown files are not data files."""
     assert layout.parse_name(name) is None
 
 
 def test_a_compacted_file_is_known_by_its_name() -> None:
-    """It has no single emitter, so it tells no range."""
+    """A compacted file has no single emitter, so its name has no range."""
     name = layout.compacted_path("samples", "dt=2026-11-21/hr=14", 1, "ab" * 32, layout.PARQUET).rpartition("/")[2]
 
     assert layout.is_compacted(name)

@@ -1,4 +1,4 @@
-"""Which events are lines of the log, and that each names its place, its epochs, its offsets and its cause."""
+"""Which events are lines of the log, and that each has its node, its epochs, its offsets and its cause."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _line(kind: str, fields: dict[str, Any]) -> Any:
     ],
 )  # fmt: skip
 def test_what_is_told(kind: str, fields: dict[str, Any], sentence: str, is_warning: bool) -> None:
-    """The sentence, whether it is a warning, and the place with its epochs."""
+    """The sentence, whether it is a warning, and the location with its epochs."""
     line = _line(kind, fields)
 
     assert (line.sentence, line.is_warning) == (sentence, is_warning)
@@ -62,7 +62,7 @@ def test_what_is_told(kind: str, fields: dict[str, Any], sentence: str, is_warni
 
 
 def test_a_cut_names_its_offsets() -> None:
-    """From where to where, the HW before it, and what of it had been committed."""
+    """A truncation's line has its offsets, the HW before it, and how much of it had been committed."""
     fields = {"from_leo": 9, "to_leo": 5, "hw_before": 7, "committed_cut": 2, "reason": "diverging_epoch"}
 
     assert fields.items() <= _line("TRUNCATION", fields).fields.items()
@@ -70,11 +70,11 @@ def test_a_cut_names_its_offsets() -> None:
 
 @pytest.mark.parametrize("kind", [name for name, known in EVENT_TYPES.items() if known.dataset == SAMPLES])
 def test_a_sample_is_no_line(kind: str) -> None:
-    """Whatever comes many times a second stays out of the log."""
+    """Events that occur many times a second are not logged."""
     assert _line(kind, {}) is None
 
 
 @pytest.mark.parametrize("phase", ["proposed", "result"])
 def test_an_isr_update_that_goes_well_is_told_by_its_change_alone(phase: str) -> None:
-    """Neither the proposal nor the consent is a second line."""
+    """Neither the proposal nor its confirmation is a second line."""
     assert _line("ALTER_PARTITION", {"phase": phase, "error_code": 0}) is None

@@ -1,4 +1,4 @@
-"""One schema: the table, the contract and what readers are given never drift apart."""
+"""One schema: the table, the contract and the readers' DDL never drift apart."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _made_in_the_sources() -> Iterator[str]:
 
 
 def test_every_type_of_the_schema_is_emitted() -> None:
-    """One that nobody emits would be a promise not kept; the export makes its own."""
+    """One that is never emitted would be a false promise; the export makes its own."""
     classes = {known.kind.__name__ for name, known in CLASSES.items() if not name.startswith("EXPORT_")}
 
     assert classes - set(_made_in_the_sources()) == set()
@@ -86,14 +86,14 @@ def test_an_event_type_names_columns_that_exist(name: str) -> None:
 
 
 def test_every_payload_column_belongs_to_an_event_type() -> None:
-    """No column is declared that no event would ever set."""
+    """Every declared column is set by some event."""
     used = {name for event_type in EVENT_TYPES.values() for name in event_type.payload}
 
     assert [c.name for c in PAYLOAD if c.name not in used] == []
 
 
 def test_a_column_has_one_name() -> None:
-    """No name stands twice, in the envelope or beside it."""
+    """No name occurs twice, in the envelope or beside it."""
     names = [c.name for c in COLUMNS]
 
     assert len(set(names)) == len(names) == len(ENVELOPE) + len(PAYLOAD)

@@ -1,4 +1,4 @@
-"""What a process had not placed when it was killed is placed by the next one on its directory."""
+"""Events that a killed process had not placed are placed by the next one on its directory."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def placed(root: Path) -> dict[str, bytes]:
 
 
 def spools(data: Path) -> list[Path]:
-    """What lies in a data directory."""
+    """The spool files in a data directory."""
     return sorted((data / FOLDER).glob("*"))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_next_process_places_the_file_that_was_growing(tmp_path: Path, kind: ExportFormat) -> None:
-    """Byte for byte what would have been placed at the moment of the kill, manifests included; and the spool goes."""
+    """Byte for byte what would have been placed at the time of the kill, with manifests; and the spool is removed."""
     (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out", kind)
     assert placed(tmp_path / "out") == {}
@@ -66,7 +66,7 @@ def test_the_next_process_places_the_file_that_was_growing(tmp_path: Path, kind:
 
 
 def test_a_file_that_was_placed_leaves_no_spool(tmp_path: Path) -> None:
-    """An orderly end leaves nothing to salvage."""
+    """A clean end leaves nothing to recover."""
     outlet = exporter(tmp_path, tmp_path / "out")
     outlet.write(run_of(ROWS))
     assert len(spools(tmp_path)) == 2
@@ -76,7 +76,7 @@ def test_a_file_that_was_placed_leaves_no_spool(tmp_path: Path) -> None:
 
 
 def test_a_kill_between_placing_and_forgetting_doubles_nothing(tmp_path: Path) -> None:
-    """The same file replaces itself."""
+    """A kill between placing a file and removing its spool duplicates nothing: the same file replaces itself."""
     (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out")
     kept = {path: path.read_bytes() for path in spools(tmp_path / "data")}
@@ -91,7 +91,7 @@ def test_a_kill_between_placing_and_forgetting_doubles_nothing(tmp_path: Path) -
 
 
 def test_a_spool_that_ends_within_a_part_gives_what_is_before_it(tmp_path: Path) -> None:
-    """The file has fewer rows, all of them whole, and a name that says up to where."""
+    """The file has fewer rows, all of them whole, and its name has the last number."""
     (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out")
     for path in spools(tmp_path / "data"):
@@ -105,7 +105,7 @@ def test_a_spool_that_ends_within_a_part_gives_what_is_before_it(tmp_path: Path)
 
 @pytest.mark.parametrize("content", [pickle.dumps((print, os.system)), msgspec.msgpack.encode({"form": 2}), b"\xc1"])
 def test_what_is_no_event_is_removed_and_said(tmp_path: Path, content: bytes) -> None:
-    """A pickle, MessagePack of another shape, no MessagePack at all: nothing of it is placed, nothing of it runs."""
+    """A pickle, MessagePack of another shape, no MessagePack at all: nothing of it is placed or executed."""
     (tmp_path / FOLDER).mkdir()
     path = tmp_path / FOLDER / "transitions-n1-i1-1.spool"
     path.write_bytes(struct.pack(">II", len(content), zlib.crc32(content)) + content)
@@ -118,7 +118,7 @@ def test_what_is_no_event_is_removed_and_said(tmp_path: Path, content: bytes) ->
 
 
 def test_a_disk_that_fails_ends_the_spool_and_not_the_export(tmp_path: Path) -> None:
-    """A file stands where the folder should be."""
+    """A disk that fails ends the spool and not the export; here a file is in place of the folder."""
     (tmp_path / FOLDER).write_text("in the way")
     outlet = exporter(tmp_path, tmp_path / "out")
     outlet.write(run_of(ROWS))
@@ -128,7 +128,7 @@ def test_a_disk_that_fails_ends_the_spool_and_not_the_export(tmp_path: Path) -> 
 
 
 def test_spools_are_bounded(tmp_path: Path) -> None:
-    """What is beyond the bound is lost with the process, without a hole in what is not."""
+    """Events beyond the bound are lost with the process, without a hole in the others."""
     (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out", most_bytes=2_000)
 
@@ -140,7 +140,7 @@ def test_spools_are_bounded(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_placed_before_the_end_waits_for_the_next_process(tmp_path: Path) -> None:
-    """A destination that is down while a process stops costs nothing."""
+    """A destination that is down while a process stops loses nothing."""
     (tmp_path / "data").mkdir()
     (tmp_path / "out").write_text("not a directory yet")
     outlet = exporter(tmp_path / "data", tmp_path / "out")

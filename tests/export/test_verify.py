@@ -1,4 +1,4 @@
-"""An export is called complete exactly when it is; every kind of damage and loss is found and named."""
+"""An export is reported complete exactly when it is; every kind of damage and loss is found and named."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_whole_export_is_complete(tmp_path: Path) -> None:
 
 
 def test_without_an_end_an_incarnation_is_open(tmp_path: Path) -> None:
-    """A node that was killed is not called complete, and not called wrong either."""
+    """The export of a killed node is reported neither complete nor wrong."""
     export(tmp_path, every_type(50)[:-1])
     (found,) = _verify(tmp_path).incarnations
 
@@ -46,7 +46,7 @@ def test_without_an_end_an_incarnation_is_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first_us", [-5, 0, 7])
 def test_the_times_of_an_incarnation_are_its_first_and_last_rows(tmp_path: Path, first_us: int) -> None:
-    """Also where its clock began at 0, as the clocks of simulated runs do, or before."""
+    """An incarnation's times are those of its first and last rows, also where its clock began at 0, or before."""
     export(tmp_path, [row("EPOCH_START", seq) | {"ts_wall_us": first_us + 10 * (seq - 1)} for seq in (1, 2, 3)])
     (found,) = _verify(tmp_path).incarnations
 
@@ -55,7 +55,7 @@ def test_the_times_of_an_incarnation_are_its_first_and_last_rows(tmp_path: Path,
 
 @pytest.mark.parametrize("kind", list(ExportFormat))
 def test_missing_numbers_that_nobody_told_make_it_incomplete(tmp_path: Path, kind: ExportFormat) -> None:
-    """The ranges are named."""
+    """An export with unreported missing numbers is incomplete, and the ranges are named."""
     rows = [r for r in every_type(50) if r["seq"] not in (7, 8, 30)]
     export(tmp_path, rows, kind=kind)
     found = _verify(tmp_path)
@@ -67,14 +67,14 @@ def test_missing_numbers_that_nobody_told_make_it_incomplete(tmp_path: Path, kin
 
 
 def test_a_heartbeat_proves_what_stood_before_it(tmp_path: Path) -> None:
-    """The last file is missing, but somebody said how far the numbers went."""
+    """A heartbeat proves the numbers before it, also where the file with them is missing."""
     export(tmp_path, [row("EPOCH_START", 1), heartbeat(9)])
 
     assert _verify(tmp_path).incarnations[0].missing == ((2, 8),)
 
 
 def test_gaps_that_were_told_are_no_surprise(tmp_path: Path) -> None:
-    """Missing numbers inside a told range, as many as it counts, leave the export sound."""
+    """Missing numbers inside a reported gap, as many as it counts, leave the export valid."""
     rows = [r for r in every_type(50) if r["seq"] not in (7, 9)]
     export(tmp_path, [*rows, gap(51, 7, 9, {"HW_ADVANCE": 2}), heartbeat(52, final=True)])
     found = _verify(tmp_path)
@@ -85,7 +85,7 @@ def test_gaps_that_were_told_are_no_surprise(tmp_path: Path) -> None:
 
 
 def test_a_gap_explains_no_more_than_it_counts(tmp_path: Path) -> None:
-    """A wide range is no excuse for everything in it."""
+    """A gap does not excuse more missing numbers than it counts."""
     rows = [r for r in every_type(50) if r["seq"] not in (7, 8, 9)]
     export(tmp_path, [*rows, gap(51, 7, 9, {"HW_ADVANCE": 2})])
 
@@ -93,7 +93,7 @@ def test_a_gap_explains_no_more_than_it_counts(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
-    """The manifest's hash is of every byte."""
+    """A flipped bit is found, because the manifest's hash covers every byte."""
     export(tmp_path, every_type(20))
     victim = _files(tmp_path)[0]
     content = bytearray(victim.read_bytes())
@@ -106,7 +106,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
 
 
 def test_a_deleted_file_is_found(tmp_path: Path) -> None:
-    """Its manifest tells what was in it."""
+    """A deleted file is found, because its manifest lists what was in it."""
     export(tmp_path, every_type(20))
     _files(tmp_path)[0].unlink()
 
@@ -114,7 +114,7 @@ def test_a_deleted_file_is_found(tmp_path: Path) -> None:
 
 
 def test_a_file_without_manifest_is_told_and_believed(tmp_path: Path) -> None:
-    """It appeared whole; only the proof is missing."""
+    """The file is whole; only its manifest is missing."""
     export(tmp_path, every_type(20))
     for manifest in (tmp_path / CLUSTER / "v1" / "_manifest").rglob("*.json"):
         manifest.unlink()
@@ -125,7 +125,7 @@ def test_a_file_without_manifest_is_told_and_believed(tmp_path: Path) -> None:
 
 
 def test_equal_doubles_count_once_and_different_ones_are_an_error(tmp_path: Path) -> None:
-    """One identity, one event."""
+    """Equal duplicates count once, and different ones under one identity are an error."""
     rows = every_type(20)
     export(tmp_path, rows)
     export(tmp_path, rows[:3], per_file=3)
@@ -157,7 +157,7 @@ def _manifest_of(path: Path) -> Path:
 def test_a_manifest_that_does_not_describe_its_file_is_found(
     tmp_path: Path, field: str, value: object, said: str
 ) -> None:
-    """Whatever it says of the rows is compared with them, though the hash is right."""
+    """Every field about the rows is compared with them, though the hash is right."""
     export(tmp_path, every_type(20))
     manifest = _manifest_of(_files(tmp_path)[0])
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {field: value}))
@@ -173,7 +173,7 @@ def test_a_manifest_that_does_not_describe_its_file_is_found(
 )
 @pytest.mark.parametrize("orphan", [False, True])
 def test_a_manifest_that_cannot_be_read_is_a_finding(tmp_path: Path, text: str, orphan: bool) -> None:
-    """Beside its file, and where its file is gone."""
+    """A damaged manifest is reported beside its file, and where its file is gone."""
     export(tmp_path, every_type(20))
     file = _files(tmp_path)[0]
     _manifest_of(file).write_bytes(text.encode("latin-1"))
@@ -187,7 +187,7 @@ def test_a_manifest_that_cannot_be_read_is_a_finding(tmp_path: Path, text: str, 
 
 @pytest.mark.parametrize("field", ["rows", "size_bytes", "sha256", "replaces", "ranges", "path"])
 def test_a_manifest_of_other_kinds_is_a_finding(tmp_path: Path, field: str) -> None:
-    """A number where words belong, or the other way round, is named."""
+    """A number where a string belongs, or the reverse, is named."""
     export(tmp_path, every_type(20))
     manifest = _manifest_of(_files(tmp_path)[0])
     content = json.loads(manifest.read_text())
@@ -213,7 +213,7 @@ LINES = {
 
 @pytest.mark.parametrize("name", [*GARBAGE, *LINES])
 def test_a_file_that_is_none_is_a_finding_and_is_not_compacted(tmp_path: Path, name: str) -> None:
-    """Garbage with a manifest that has its hash: one sentence each, and nothing of its hour is touched."""
+    """Garbage with a manifest that has its hash: one sentence each, and nothing of its hour is changed."""
     kind = ExportFormat.PARQUET if name in GARBAGE else ExportFormat.JSONL
     content = GARBAGE.get(name, LINES.get(name))
     if content is None:

@@ -1,4 +1,4 @@
-"""A follower's questions over real channels: each ends in exactly one event, whatever happens to the leader."""
+"""A follower's requests over real channels: each ends in exactly one event, for any fault of the leader."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FETCH = FetchRequest((FetchPartition(TP, Offset(0), LeaderEpoch(1)),), ReplicaSt
 
 
 class RecordingCore:
-    """Keeps every event and wakes whoever waits for one."""
+    """Keeps every event and wakes the tests that wait for one."""
 
     purgatory_full = False
 
@@ -132,7 +132,7 @@ async def _serve_each(requests: Any, context: Any, records: bytes = b"") -> None
 
 
 async def test_several_fetches_share_one_stream_and_answers_name_theirs() -> None:
-    """Two messages on one stream, each answered under its correlation id, batches cut and checked."""
+    """Two messages on one stream, each answered under its correlation id, batches split and checked."""
     batch = _stored_batch()
 
     async def serve(requests: Any, context: Any) -> None:
@@ -149,7 +149,7 @@ async def test_several_fetches_share_one_stream_and_answers_name_theirs() -> Non
 
 
 async def test_damaged_batches_arrive_as_damaged() -> None:
-    """A flipped bit is found on arrival, before the core or the disk sees it."""
+    """A flipped bit is detected on arrival, before the core or the disk receives it."""
     batch = _stored_batch()
     batch[-1] ^= 1
 
@@ -165,7 +165,7 @@ async def test_damaged_batches_arrive_as_damaged() -> None:
 
 
 async def test_a_broken_stream_fails_everything_asked_on_it_once() -> None:
-    """One FetchFailed without a correlation id, however many messages were outstanding; then it is dialled again."""
+    """One FetchFailed without a correlation id for all outstanding messages; then the leader is dialled again."""
     ends = asyncio.Event()
 
     async def serve(requests: Any, context: Any) -> None:
@@ -195,7 +195,7 @@ def _not_leader(correlation_id: int, leader: int) -> pb.FetchStreamResponse:
 
 
 async def test_who_names_the_asked_node_as_leader_and_is_not_it_is_left() -> None:
-    """A node that took over the leader's old address answers there: the next fetch goes over a new connection."""
+    """Another node answers at the leader's old address: the next fetch uses a new connection."""
     wrong: set[str] = set()
 
     async def serve(requests: Any, context: Any) -> None:
@@ -216,7 +216,7 @@ async def test_who_names_the_asked_node_as_leader_and_is_not_it_is_left() -> Non
 
 
 async def test_who_names_another_leader_is_believed() -> None:
-    """Leadership moved on: metadata will say so, and the connection to the node that told stays."""
+    """Leadership moved: metadata will follow, and the connection to the node that returned the error stays."""
     peers: list[str] = []
 
     async def serve(requests: Any, context: Any) -> None:
@@ -233,7 +233,7 @@ async def test_who_names_another_leader_is_believed() -> None:
 
 
 async def test_who_knows_the_epoch_and_does_not_lead_is_left() -> None:
-    """The same for the question where epochs ended: the next one goes over a new connection."""
+    """After such an answer to an OffsetsForLeaderEpoch request the next one uses a new connection."""
     peers: list[str] = []
 
     async def tell(request: Any, context: Any) -> Any:
@@ -253,7 +253,7 @@ async def test_who_knows_the_epoch_and_does_not_lead_is_left() -> None:
 
 
 async def test_a_refused_message_fails_under_its_own_id() -> None:
-    """The leader refused one message as a whole; the stream goes on."""
+    """The leader rejected one message as a whole; the stream continues."""
 
     async def serve(requests: Any, context: Any) -> None:
         message = await context.read()
@@ -272,7 +272,7 @@ async def test_a_refused_message_fails_under_its_own_id() -> None:
 
 
 async def test_a_leader_without_an_address_is_a_failure_not_a_wait() -> None:
-    """A node that metadata does not name has no answer at once."""
+    """A request to a node that metadata does not name fails at once."""
     async with linked() as (links, core, _):
         links.send_fetch(SendFetch(NodeId(4), 5, FETCH))
         failed = await core.next()
@@ -285,7 +285,7 @@ async def test_a_leader_without_an_address_is_a_failure_not_a_wait() -> None:
 
 
 async def test_an_epoch_question_is_answered_or_fails() -> None:
-    """The answer, a refusal of the call, and a deadline."""
+    """The answer, a rejection of the call, and a deadline each end the request."""
 
     async def answer(request: Any, context: Any) -> pb.OffsetForLeaderEpochResponse:
         epoch = request.topics[0].partitions[0].leader_epoch
@@ -311,7 +311,7 @@ async def test_an_epoch_question_is_answered_or_fails() -> None:
 
 
 async def test_offsets_that_do_not_match_the_questions_are_no_answer() -> None:
-    """A leader that answers something else is not believed."""
+    """An answer with other content than requested is not accepted."""
 
     async def answer(request: Any, context: Any) -> pb.ListOffsetsResponse:
         response = pb.ListOffsetsResponse()

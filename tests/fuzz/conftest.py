@@ -1,4 +1,4 @@
-"""Puts the oracles, and the builders of other folders that they reuse, where tests can import them."""
+"""Makes the oracles, and the builders of other folders that they reuse, importable for the tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sends drawn messages to a service over loopback, and knows which answers are documented.
+"""Sends drawn messages to a service over loopback, and checks that the answers are documented ones.
 
 Invariant: a call ends in OK or in a status of `rpc.status`, never in UNKNOWN or INTERNAL, and before its deadline; an
-answer inside a message is a number of the closed table, never UNKNOWN_SERVER_ERROR.
+answer inside a message is a code of the closed table, never UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def call_anything(draws: Draws, channel: Any, service: ServiceDescriptor, 
 
 
 def check_answer(answer: Message) -> None:
-    """Every error number in a message is of the table, and none says that the server did not expect this."""
+    """Every error code in a message is in the table, and none is the unexpected-error code."""
     for number in _errors(answer):
         assert number in set(ErrorCode) and number != ErrorCode.UNKNOWN_SERVER_ERROR, answer
 
@@ -75,7 +75,7 @@ def _errors(message: Message) -> Iterator[int]:
 
 
 def _request(draws: Draws, method: MethodDescriptor, words: Words) -> bytes:
-    """A drawn request's bytes, in one of sixteen cases with one of them changed."""
+    """A drawn request's bytes, with one of them changed in one of sixteen cases."""
     content = bytearray(drawn(draws, method.input_type, words).SerializeToString())
     if content and draws.one_in(16):
         content[draws.integer(0, len(content) - 1)] = draws.integer(0, 255)
@@ -93,7 +93,7 @@ def _unary(channel: Any, method: MethodDescriptor) -> Any:
 
 
 def _asks_to_wait(method: MethodDescriptor, request: bytes) -> bool:
-    """Whether the node may rightly wait beyond any deadline here: it is told to, or by default."""
+    """Whether the node may wait beyond any deadline here: by request, or by default."""
     try:
         message: Any = GetMessageClass(method.input_type).FromString(request)
     except DecodeError:
@@ -117,7 +117,7 @@ async def _listen(channel: Any, method: MethodDescriptor, request: bytes, deadli
 
 
 async def _converse(channel: Any, method: MethodDescriptor, requests: list[bytes], deadline_s: float) -> None:
-    """A few messages on a stream, then its end: every answer that comes is a documented one."""
+    """A few messages on a stream, then its end: every answer is a documented one."""
     stream = channel.stream_stream(
         _path(method), request_serializer=bytes, response_deserializer=GetMessageClass(method.output_type).FromString
     )(timeout=deadline_s)

@@ -1,7 +1,7 @@
 """Builds messages of the contract from choices, by walking their descriptors: every field, present or not.
 
-Invariant: what is built is valid protobuf of its type; what it says is anything, with values that mean something here
-and there, because a request that names nothing known tests only the refusal of names.
+Invariant: each result is valid protobuf of its type; its content is anything, with some meaningful values, because a
+request with only unknown names tests only the rejection of names.
 """
 
 from __future__ import annotations

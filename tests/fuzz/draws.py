@@ -1,6 +1,6 @@
-"""How plain bytes become choices, so that one input means the same to hypothesis, to Atheris and as a file.
+"""Turns plain bytes into choices, so that one input is the same for hypothesis, for Atheris and as a file.
 
-Invariant: the same bytes give the same choices for ever; bytes that have run out read as zeros, the plainest choice.
+Invariant: the same bytes always give the same choices; after the last byte zeros are read, the simplest choice.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Draws:
         return found
 
     def rest(self) -> bytes:
-        """Everything that is left."""
+        """All remaining bytes."""
         return self.taken(len(self._data))
 
     def integer(self, low: int, high: int) -> int:
-        """A whole number from ``low`` to ``high``, both included."""
+        """An integer from ``low`` to ``high``, both included."""
         span = high - low + 1
         width = ((span - 1).bit_length() + 7) // 8
         return low + int.from_bytes(self.taken(width), "big") % span
@@ -44,5 +44,5 @@ class Draws:
         return options[self.integer(0, len(options) - 1)]
 
     def one_in(self, chances: int) -> bool:
-        """True in one of so many cases; False when the bytes have run out."""
+        """True in one of this many cases; False when the bytes have run out."""
         return self.integer(0, chances - 1) == chances - 1

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of one target with Atheris: ``python tests/fuzz/harness.py TARGET [libFuzzer's options]``.
 
 Invariant: the oracle is that of the hypothesis test. New inputs that reach new code go to ``.fuzz/TARGET``, which is
-not committed; one that fails is written there as ``crash-...`` and belongs into ``finds/TARGET`` once it is mended.
+not committed; one that fails is written there as ``crash-...`` and belongs into ``finds/TARGET`` once it is fixed.
 """
 
 from __future__ import annotations

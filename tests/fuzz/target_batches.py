@@ -1,7 +1,7 @@
-"""Target 1: whatever the bytes, a batch decoder gives a value or a refusal, in bounded memory.
+"""Target 1: for any bytes, a batch decoder returns a value or rejects them, in bounded memory.
 
-Invariant: no other exception; taking a payload apart allocates at most twice the payload and a fixed amount for each
-batch found in it; expanding and parsing records stays below the limit given, whatever the bytes claim.
+Invariant: no other exception; splitting a payload allocates at most twice the payload and a fixed amount for each batch
+found in it; expanding and parsing records stays below the given limit, whatever the bytes declare.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _within_limit(expanded: bytes) -> None:
 
 
 def _value(read: Callable[[], Any], look: Callable[[Any], None] = lambda _: None) -> Any:
-    """What ``read`` gives, None for a refusal of the kinds that are documented."""
+    """The result of ``read``, None for a rejection of a documented kind."""
     try:
         value = read()
     except Refused as error:
@@ -90,7 +90,7 @@ def _value(read: Callable[[], Any], look: Callable[[Any], None] = lambda _: None
 
 
 def _bounded(read: Callable[[], Any], size_bytes: int) -> Any:
-    """As `_value`, with the memory it took compared with the size of what was read."""
+    """Like `_value`, with the memory it took compared with the size of what was read."""
     tracemalloc.start()
     try:
         value = _value(read)
@@ -103,7 +103,7 @@ def _bounded(read: Callable[[], Any], size_bytes: int) -> Any:
 
 
 def payload_from(draws: Draws) -> bytes:
-    """Bytes as they came, or sealed as a batch, or sound batches of which something was changed."""
+    """Bytes unchanged, or sealed as a batch, or valid batches with a change."""
     kind = draws.choice(("as it is", "sealed", "sound", "changed", "changed and sealed"))
     if kind == "as it is":
         return draws.rest()
@@ -120,7 +120,7 @@ def payload_from(draws: Draws) -> bytes:
 
 
 def sealed(draws: Draws, body: bytes) -> bytes:
-    """A batch whose length and CRC are right, around a header and records that need not be."""
+    """A batch whose length and CRC are right, around a header and records that may be invalid."""
     count = draws.choice((1, 2, 0, -1, 3, 1 << 20, (1 << 31) - 1)) if not draws.is_over else 1
     attributes = body[0] & 0x3F if body else 0
     head = struct.pack(
@@ -143,7 +143,7 @@ def sealed(draws: Draws, body: bytes) -> bytes:
 
 
 def _with_sound_crc(content: bytes) -> bytes:
-    """The first batch with its CRC computed anew, so that what was changed gets past it."""
+    """The first batch with its CRC computed again, so that the change passes it."""
     if len(content) < batches.HEADER_BYTES:
         return content
     size = struct.unpack_from(">i", content, 8)[0] + batches.LENGTH_PREFIX_BYTES
@@ -153,7 +153,7 @@ def _with_sound_crc(content: bytes) -> bytes:
 
 
 def _sound(draws: Draws) -> bytes:
-    """A batch as our own codec writes it."""
+    """A batch as the project's codec writes it."""
     rows = [
         codec.NewRecord(
             None if draws.one_in(2) else draws.taken(draws.integer(0, 9)),

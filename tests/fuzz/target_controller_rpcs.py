@@ -27,7 +27,7 @@ CALLS = 16
 
 
 def words(state: ClusterState) -> dict[str, Any]:
-    """What means something to this controller."""
+    """Values that are meaningful for this controller."""
     topic_ids = (*state.topics, "missing", "")
     epochs = [record.image.node_epoch for record in state.nodes.values()]
     names = [topic.name for topic in state.topics.values()]
@@ -64,7 +64,7 @@ def words(state: ClusterState) -> dict[str, Any]:
 
 
 def check(data: bytes) -> None:
-    """The oracle: a fresh controller for each input, so that an input fails again where it failed once."""
+    """The oracle: a fresh controller for each input, so that an input that failed once fails again."""
     asyncio.run(_check(Draws(data)))
 
 
@@ -83,7 +83,7 @@ async def _check(draws: Draws) -> None:
 
 
 async def _still_serves(process: ControllerProcess, stub: Any) -> None:
-    """It makes a topic: no claim without a proof, and none is drawn with one, stops it for others (M72)."""
+    """It creates a topic: no claim without a proof, and none is drawn with one, stops it for others (M72)."""
     assert process.driver.core.serves
     made = await create(stub, "last", factor=1)
     assert made.topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS, *_NO_NODE), made

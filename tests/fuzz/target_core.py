@@ -1,9 +1,8 @@
-"""Target 6: one core among liars: a follower that claims anything, a leader that answers anything, a controller that
-says anything; all of it well typed.
+"""Target 6: one core whose peers send anything: a follower any claim, a leader any answer, a controller any state.
 
-Invariant: no assertion fails and no event is refused; logs stay sane (I0) and as the disk has them; a leader's HW
-never goes back, and never rises above what everybody in the ISR claimed first or was sent since; a follower's HW is
-never above what its leader told; nothing is cut below the HW unless metadata names an unclean election.
+All of it is well typed. Invariant: no assertion fails and no event is rejected; logs stay valid (I0) and equal to the
+disk's; a leader's HW never goes back, and never rises above what every ISR member claimed first or was sent since; a
+follower's HW is never above its leader's; nothing is truncated below the HW unless metadata names an unclean election.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Liars:
         self.told: dict[TopicPartition, int] = {}
 
     def run(self) -> None:
-        """So many lies, each followed by every check."""
+        """This many false messages, each followed by every check."""
         verbs = (
             self.fetch, self.fetch, self.fetch, self.fetch, self.produce, self.produce, self.time, self.answer,
             self.answer, self.metadata, self.metadata, self.decide, self.ask, self.forget,
@@ -100,7 +99,7 @@ class Liars:
         self.check(before, effects)
 
     def seen(self) -> dict[TopicPartition, tuple[Any, int, int]]:
-        """Which part this node plays, with HW and LEO, by partition."""
+        """The role of this node, with HW and LEO, by partition."""
         state = self.core.state
         return {tp: (state.leaders.get(tp), log.hw, log.leo) for tp, log in state.logs.items()}
 
@@ -146,7 +145,7 @@ class Liars:
         self.step(events.Ticked(self.now))
 
     def answer(self) -> None:
-        """An answer to the question under way, or to none."""
+        """An answer to the outstanding request, or to none."""
         draws, followers = self.draws, self.core.state.followers
         follower = followers.get(TP)
         correlation = follower.outstanding if follower is not None and follower.outstanding else draws.integer(0, 9)
@@ -233,13 +232,13 @@ class Liars:
         )
 
     def nodes(self, usual: tuple[int, ...]) -> tuple[NodeId, ...]:
-        """Nodes as they might be, or any."""
+        """Nodes of the cluster, or any."""
         if not self.draws.one_in(3):
             return tuple(map(NodeId, usual))
         return tuple(NodeId(self.draws.choice((1, 2, 3, 4, 9, -1))) for _ in range(self.draws.integer(0, 3)))
 
     def decide(self) -> None:
-        """An answer to AlterPartition: of the attempt under way, or of none."""
+        """An answer to AlterPartition: for the outstanding attempt, or for none."""
         draws, alters = self.draws, self.cluster.alters
         sequence = alters[-1][2].request_sequence if alters and not draws.one_in(4) else draws.integer(0, 5)
         decision = IsrDecision(
@@ -266,7 +265,7 @@ class Liars:
         return TopicPartition(self.draws.choice((TOPIC_ID, OTHER_ID)), self.draws.choice((1, 0, -1)))
 
     def offset(self) -> Offset:
-        """Near the log's end most of the time, for there a lie is believed most easily."""
+        """Near the log's end most of the time, because a false offset there is most plausible."""
         log = self.core.state.logs.get(TP)
         near = int(log.leo) if log is not None else 0
         return Offset(self.draws.choice((near, near - 1, near - 2, near + 1, near + 5, 0, 1, -3, (1 << 63) - 1)))
@@ -298,7 +297,8 @@ class Liars:
             if tp in state.leaders:
                 self.check_leader(tp, state.leaders[tp], hw if leader is state.leaders[tp] else None)
             elif leader is None and tp in before and tp not in restarted:
-                # A disk cuts whole batches: what was asked for counts, for a lie can put the HW within one.
+                # A disk truncates whole batches: the requested offset counts, because a false message can put the HW
+                # within one.
                 asked = [effect.offset for effect in effects if isinstance(effect, want.Truncate) and effect.tp == tp]
                 assert min(asked, default=hw) >= min(hw, leo), f"{tp} was cut from {leo} to {asked}, below its HW {hw}"
                 assert log.hw <= max(hw, self.told.get(tp, 0)), f"HW {log.hw} was never told"

@@ -1,4 +1,4 @@
-"""Target 4: whatever stands in an index file, reads and seeks by time give the answers of the batches."""
+"""Target 4: for any content of an index file, reads and seeks by time give the answers of the batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from draws import Draws
 
 
 def check(data: bytes) -> None:
-    """The oracle: that of the property test of the indexes, over choices read from ``data``."""
+    """The oracle of the property test of the indexes, over choices read from ``data``."""
     draws = Draws(data)
     suffix, clean = draws.choice((".index", ".timeindex")), draws.one_in(2)
     flips = [(draws.integer(0, 1 << 16), draws.integer(0, 255)) for _ in range(draws.integer(0, 3))]

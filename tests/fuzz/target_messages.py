@@ -1,8 +1,8 @@
-"""Target 7: what is written reads back equal, for each message of the contract, also between two releases.
+"""Target 7: every message of the contract is equal after writing and reading, also between two releases.
 
-Invariant: a message survives its wire; a later release that added a field, or an enum value, to every message reads
-what this one wrote and is read by it, and what this one did not understand is still there when it passes it on.
-Stored types have the same oracle in the targets `small-files` and `store`.
+Invariant: a message survives its wire format; a later release that added a field, or an enum value, to every message
+reads what this one wrote and is read by it, and fields that this one does not know are still there when it passes them
+on. Stored types have the same oracle in the targets `small-files` and `store`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def later() -> DescriptorPool:
 
 
 def _collect(file: Any, files: dict[str, Any]) -> None:
-    """A file behind everything that it imports."""
+    """Collect a file after everything that it imports."""
     for needed in file.dependencies:
         _collect(needed, files)
     files.setdefault(file.name, file)

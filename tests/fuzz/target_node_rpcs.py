@@ -1,6 +1,6 @@
 """Target 5, first half: a live data node is called with anything its contract allows, and some things it does not.
 
-Invariant: documented answers only (`drawn_calls`); afterwards every log is sane (I0), no high watermark went back, and
+Invariant: documented answers only (`drawn_calls`); afterwards every log is valid (I0), no high watermark went back, and
 the node still serves.
 """
 
@@ -65,7 +65,7 @@ WORDS: dict[str, Any] = {
 
 
 def check(data: bytes) -> None:
-    """The oracle: a fresh node for each input, so that an input fails again where it failed once."""
+    """The oracle: a fresh node for each input, so that an input that failed once fails again."""
     asyncio.run(_check(Draws(data)))
 
 

@@ -1,4 +1,4 @@
-"""Target 2: whatever happened to the files of a log, what is kept is a prefix, and recovering twice changes nothing."""
+"""Target 2: for any damage to the files of a log, recovery keeps a prefix, and a second recovery changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from draws import Draws
 
 
 def check(data: bytes) -> None:
-    """The oracle: that of the property test of recovery, over choices read from ``data``."""
+    """The oracle of the property test of recovery, over choices read from ``data``."""
     draws = Draws(data)
     wounds = [
         (draws.choice(WOUNDS), draws.integer(0, 9), draws.integer(0, 2_000), draws.integer(1, 300))

@@ -1,7 +1,7 @@
-"""Target 3, first half: the small files of a data directory are read as what they say, or as damaged.
+"""Target 3, first half: the small files of a data directory are read correctly, or reported as damaged.
 
-Invariant: no other exception; what is read can be written again, reads as the same, and fits the fields of the
-messages in which it is sent; damage in an epoch checkpoint never changes the epochs of a log.
+Invariant: no other exception; the values read can be written again, read back the same, and fit the fields of the
+messages in which they are sent; damage in an epoch checkpoint never changes the epochs of a log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PIECES = (*_NUMBERS, b"\n", b" ", b"\n", b" ", b"t", b"topic", b"version: 0\n",
 
 
 def check(data: bytes) -> None:
-    """The oracle: the first byte says which file, the rest is its content."""
+    """The oracle: the first byte selects the file, the rest is its content."""
     draws = Draws(data)
     look = draws.choice((_epochs, _offsets, _topic_id, _snapshot, _metadata, _identity, _epochs_of_a_log))
     with TemporaryDirectory() as directory:
@@ -81,7 +81,7 @@ def _topic_id(directory: Path, content: bytes) -> None:
 
 
 def _snapshot(directory: Path, content: bytes) -> None:
-    """With a sound head before it, every other time: only then are the rows looked at."""
+    """With a valid header before it, every other time: only then are the rows read."""
     draws = Draws(content)
     offset = draws.choice((7, 0, INT64_MAX))
     if draws.one_in(2):
@@ -96,7 +96,7 @@ def _snapshot(directory: Path, content: bytes) -> None:
 
 
 def _metadata(directory: Path, content: bytes) -> None:
-    """With a right checksum, every other time: only then is the message looked at."""
+    """With a valid checksum, every other time: only then is the message read."""
     if content[:1] > b"\x80":
         content = struct.pack(">4sI", b"SLM1", crc32c.crc32c(content[1:])) + content[1:]
     image = image_from_bytes(content)

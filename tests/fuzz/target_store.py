@@ -1,6 +1,6 @@
 """Target 3, second half: the controller's store opens with what was committed, or refuses to open.
 
-Invariant: a document is a value of the right kind or damaged; a store with any damage in its main file is the last
+Invariant: a document is a value of the right type or damaged; a store with any damage in its main file is the last
 state or `StoreFailed`; damage in its write-ahead log may lose the latest commits, never change one; opening it twice
 gives the same.
 """
@@ -52,7 +52,7 @@ def _check_document(draws: Draws) -> None:
 
 
 def _changed(draws: Draws, document: dict[str, Any]) -> str:
-    """A sound document with fields replaced, bytes of its text replaced, or another text altogether."""
+    """A valid document with fields replaced, bytes of its text replaced, or another text altogether."""
     kind = draws.integer(0, 3)
     if kind == 0:
         return draws.rest().decode(errors="replace")
@@ -106,7 +106,7 @@ def _damage(draws: Draws, content: bytearray) -> None:
 
 
 async def opened(directory: Path) -> ClusterState | str | None:
-    """What a controller finds; a string for a refusal to open, whatever it says."""
+    """The state that a controller finds; a string for a refusal to open, with any message."""
     store = SqliteStore(directory)
     try:
         return await store.open()
@@ -118,7 +118,7 @@ async def opened(directory: Path) -> ClusterState | str | None:
 
 @cache
 def images() -> dict[str, bytes]:
-    """The files of a store of which a part lies in the write-ahead log, as a crash leaves them."""
+    """The files of a store that is partly in the write-ahead log, as a crash leaves them."""
     return asyncio.run(_images())
 
 

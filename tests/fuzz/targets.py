@@ -1,7 +1,7 @@
-"""The fuzz targets of docs/RELIABILITY.md by name: for each the module with its oracle, and how long inputs get.
+"""The fuzz targets of docs/RELIABILITY.md by name: the module with the oracle, and the length of inputs, for each.
 
-Invariant: an oracle takes plain bytes and returns or raises, so hypothesis, Atheris and a file of a past find run
-the very same check.
+Invariant: an oracle takes plain bytes and returns or raises, so hypothesis, Atheris and a file of an earlier find run
+the same check.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 class Target(NamedTuple):
-    """``examples`` is the budget in `make test`; ``input_bytes`` how long an input is at most."""
+    """``examples`` is the budget in `make test`; ``input_bytes`` the maximum length of an input."""
 
     module: str
     examples: int
@@ -43,7 +43,7 @@ def oracle(name: str) -> Callable[[bytes], None]:
 
 
 def kept_inputs(name: str) -> list[Path]:
-    """Committed inputs of a target: its corpus, and what once failed."""
+    """Committed inputs of a target: its corpus, and inputs that failed once."""
     return sorted(path for folder in ("corpus", "finds") for path in (HERE / folder / name).glob("*"))
 
 

@@ -1,4 +1,4 @@
-"""Overload of a real node: what waits is bounded, the rest is refused, and memory comes back."""
+"""Overload of a real node: waiting requests are bounded, the rest is rejected, and memory is released."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OTHER, OTHER_ID = "single", "22222222-0000-4000-8000-000000000002"
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in RAM."""
+    """Resident memory of a process."""
     return int(psutil.Process(pid).memory_info().rss)
 
 
@@ -56,7 +56,7 @@ async def node_process(directory: Path, controller: ControllerStub) -> AsyncIter
 
 @asynccontextmanager
 async def stubs(address: str, calls: int) -> AsyncIterator[list[Any]]:
-    """As many connections as so many open calls need, each with a stub."""
+    """Enough connections for this many open calls, each with a stub."""
     own = [("grpc.use_local_subchannel_pool", 1)]
     async with AsyncExitStack() as stack:
         yield [
@@ -66,7 +66,7 @@ async def stubs(address: str, calls: int) -> AsyncIterator[list[Any]]:
 
 
 async def refused(calls: list[Any], count: int) -> list[grpc.aio.AioRpcError]:
-    """The first ``count`` refusals among calls that all wait or are refused."""
+    """The first ``count`` rejections among calls that all wait or are rejected."""
     pending = {asyncio.ensure_future(_refusal_of(call)) for call in calls}
     found: list[grpc.aio.AioRpcError] = []
     async with asyncio.timeout(DEADLINE_S):
@@ -87,7 +87,7 @@ async def _refusal_of(call: Any) -> grpc.aio.AioRpcError:
 
 
 async def room_again(stub: Any) -> int:
-    """The answer to a produce once one is taken again."""
+    """The answer to a produce once one is accepted again."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
@@ -100,7 +100,7 @@ async def room_again(stub: Any) -> int:
 
 
 async def warm_up(stub: Any) -> None:
-    """Let the process load and allocate what any use of it does."""
+    """Let the process load and allocate everything that normal use needs."""
     for _ in range(20):
         answers = [stub.Produce(produce(batch("w" * BATCH_BYTES), name=OTHER), timeout=DEADLINE_S) for _ in range(20)]
         await asyncio.gather(*answers)

@@ -14,7 +14,7 @@ from targets import TARGETS, kept_inputs, oracle
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Refusals are what these tests provoke; their log lines would bury a find."""
+    """These tests provoke rejections; their log lines would hide a find."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -22,7 +22,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_random_bytes_hold_no_surprise(name: str) -> None:
-    """Whatever the bytes say, the target's oracle holds."""
+    """For any bytes the target's oracle holds."""
     target = TARGETS[name]
     check = oracle(name)
 
@@ -39,5 +39,5 @@ def test_random_bytes_hold_no_surprise(name: str) -> None:
     [pytest.param(name, path, id=f"{name}-{path.name}") for name in TARGETS for path in kept_inputs(name)],
 )
 def test_what_once_failed_holds(name: str, path: Path) -> None:
-    """Every committed input, past finds before all, passes its target's oracle."""
+    """Every committed input, earlier finds above all, passes its target's oracle."""
     oracle(name)(path.read_bytes())

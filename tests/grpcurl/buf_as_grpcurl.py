@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Speaks grpcurl's command line and output with `buf curl`, where grpcurl itself is not to be had.
+"""Provides grpcurl's command line and output with `buf curl`, where grpcurl itself is not available.
 
-Only what docs/GRPCURL.md uses: list, calls with -d, -max-time; `describe` is not there, buf has none.
+Only what docs/GRPCURL.md uses: list, calls with -d, -max-time; `describe` is missing, because buf has none.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
         )
     except subprocess.TimeoutExpired as expired:
         _show((expired.stdout or b"").decode())
-        # grpcurl shows messages as they come, long before this line; a `head` behind it has to see them first.
+        # grpcurl prints messages as they arrive, long before this line; a `head` behind it must see them first.
         time.sleep(_HEAD_S)
         print("ERROR:\n  Code: DeadlineExceeded\n  Message: context deadline exceeded", file=sys.stderr)
         return 68
@@ -72,7 +72,7 @@ def _list(url: str, service: str, how: tuple[str, ...]) -> int:
 
 
 def _show(text: str) -> None:
-    """One message after the other, indented as grpcurl does; spaces in protobuf's JSON are deliberately unstable."""
+    """One message after the other, indented like grpcurl; spaces in protobuf's JSON are deliberately unstable."""
     decoder, rest = json.JSONDecoder(), text.strip()
     try:
         while rest:
@@ -81,18 +81,18 @@ def _show(text: str) -> None:
             rest = rest[end:].strip()
         sys.stdout.flush()
     except BrokenPipeError:
-        # A `head` has seen enough.
+        # A `head` has read enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _error_info(value: str) -> dict[str, Any]:
-    """The one kind of detail that our servers give; its base64 comes without padding."""
+    """The one type of detail that the servers send; its base64 comes without padding."""
     info = error_details_pb2.ErrorInfo.FromString(base64.b64decode(f"{value}=="))
     return {"domain": info.domain, "metadata": dict(sorted(info.metadata.items())), "reason": info.reason}
 
 
 def _as_grpcurl(value: Any) -> Any:
-    """Names of fields as they stand in the contract; buf writes them in camel case."""
+    """Names of fields as in the contract; buf writes them in camel case."""
     if isinstance(value, list):
         return [_as_grpcurl(each) for each in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The cluster that docs/GRPCURL.md speaks of: a controller, three nodes that export, and an analytics server.
+"""The cluster of docs/GRPCURL.md: a controller, three nodes that export, and an analytics server.
 
 Invariant: everything it starts it stops; nothing waits without a deadline.
 """
@@ -23,7 +23,7 @@ _STOP_S = 20.0
 
 @contextmanager
 def page_cluster(directory: Path) -> Iterator[dict[str, str]]:
-    """The variables that the page has the reader set by hand, while the cluster runs; analytics come later."""
+    """The variables that the reader of the page sets by hand, while the cluster runs; analytics come later."""
     export = {"export_dir": str(directory / "export"), "export_roll_s": "1"}
     plan = Plan(
         directory=directory / "cluster",
@@ -48,7 +48,7 @@ def page_cluster(directory: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def secured_cluster(directory: Path) -> Iterator[dict[str, str]]:
-    """A controller and one node that speak TLS, and where their certificates are."""
+    """A controller and one node over TLS, and the paths of their certificates."""
     cluster = LocalCluster(
         Plan(directory=directory / "secret", nodes=1, tls=True, node_settings={"low_space_bytes": "0"})
     )
@@ -62,7 +62,7 @@ def secured_cluster(directory: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def analytics_server(directory: Path) -> Iterator[dict[str, str]]:
-    """The analytics server over the cluster's export, and the variable that says where it is."""
+    """The analytics server over the cluster's export, and the variable with its address."""
     output = directory / "analytics.log"
     words = ["analytics", "serve", "--input", str(directory / "export"), "--results", str(directory / "results")]
     with output.open("wb") as log:

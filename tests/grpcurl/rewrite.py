@@ -1,4 +1,4 @@
-"""`make grpcurl-page`: types every command of docs/GRPCURL.md into a fresh cluster and writes down what it printed."""
+"""`make grpcurl-page`: runs every command of docs/GRPCURL.md in a fresh cluster and writes its output into the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "GRPCURL.md"
 
 
 def main() -> int:
-    """Rewrite the page; needs grpcurl itself, because only it describes as grpcurl does."""
+    """Rewrite the page; needs grpcurl itself, because only it has `describe`."""
     grpcurl = grpcurl_path()
     if grpcurl is None:
         print("grpcurl is not here: go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4")

@@ -1,7 +1,7 @@
-"""When two outputs say the same: equal but for offsets, times, ids, epochs of nodes, and ports.
+"""Whether two outputs are the same: equal except for offsets, times, ids, epochs of nodes, and ports.
 
-Invariant: which fields there are, every name, error and sentence must be equal; only values that differ from run to
-run are blanked, each to a word that says its kind.
+Invariant: the set of fields, every name, error and sentence must be equal; only values that differ from run to run are
+replaced, each by a word for its kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLANKS = (
 
 
 def normal(output: str) -> list[str]:
-    """The lines of an output with everything volatile blanked."""
+    """The lines of an output with all volatile values replaced."""
     text = _FIELD.sub(r"\1<varies>", _in_order(output))
     for pattern, word in (
         (_UUID, "<id>"),
@@ -45,7 +45,7 @@ def normal(output: str) -> list[str]:
 
 
 def _in_order(output: str) -> str:
-    """JSON with its nodes in the order of their ids, which is the order of registration otherwise; or as it is."""
+    """JSON with its nodes in the order of their ids, instead of the order of registration; other text unchanged."""
     try:
         value = json.loads(output)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Reads a page of shell commands and their outputs, and writes the outputs anew.
+"""Reads a page of shell commands and their outputs, and rewrites the outputs.
 
-A block of `sh` is run; the `json` or `text` block that follows it at once is what it printed. A block of `sh` after
-the comment `<!-- not run -->` is for the reader's hands alone. Invariant: writing back what was read changes nothing.
+A block of `sh` is run; the `json` or `text` block that follows it directly is its output. A block of `sh` after the
+comment `<!-- not run -->` is only for the reader. Invariant: writing back what was read changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Its RPC or its first words, for whoever reads a failure."""
+        """Its RPC or its first words, for failure messages."""
         rpc = re.search(r"[\w.]+\.v1\.\w+/\w+", self.command)
         return f"line {self.line}: {rpc[0] if rpc else self.command.splitlines()[0]}"
 
@@ -44,7 +44,7 @@ def read_steps(page: str) -> list[Step]:
 
 
 def with_outputs(page: str, outputs: Mapping[int, str]) -> str:
-    """The page with the output of each step, by its line, put beneath it."""
+    """The page with the output of each step, by its line, inserted after it."""
 
     def block(found: re.Match[str]) -> str:
         output = outputs.get(page.count("\n", 0, found.start()) + 1)

@@ -1,4 +1,4 @@
-"""docs/GRPCURL.md tells what happens: every command is typed again, and prints what the page says."""
+"""docs/GRPCURL.md is correct: every command is run again, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _rpcs_of(file: FileDescriptor) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the cluster lives, and what it exported stays for the analytics."""
+    """The directory of the cluster; its export stays there for the analytics."""
     return tmp_path_factory.mktemp("grpcurl")
 
 
@@ -43,7 +43,7 @@ def tools(directory: Path) -> Path:
 
 
 def _differences(steps: list[Step], variables: dict[str, str], tools: Path) -> list[str]:
-    """What each step printed otherwise than the page says; `describe` is skipped where buf stands in."""
+    """The steps whose output differs from the page; `describe` is skipped where buf is used instead."""
     found = []
     for step, code, output in typed(steps, variables, tools):
         if step.only_sets:
@@ -56,7 +56,7 @@ def _differences(steps: list[Step], variables: dict[str, str], tools: Path) -> l
 
 
 def test_every_rpc_has_a_command() -> None:
-    """An RPC of the contract that nobody can look up on the page is found by its name."""
+    """An RPC of the contract that is missing on the page is found by its name."""
     modules = (analytics_service_pb2, controller_service_pb2, follower_service_pb2, leader_service_pb2)
     every = {name for module in modules for name in _rpcs_of(module.DESCRIPTOR)}
 
@@ -64,12 +64,12 @@ def test_every_rpc_has_a_command() -> None:
 
 
 def test_every_command_shows_its_output() -> None:
-    """A block that is neither run nor marked as not run cannot hide on the page."""
+    """A block that is neither run nor marked as not run is reported."""
     assert [step.name for step in STEPS if step.output is None and not step.only_sets] == []
 
 
 def test_writing_back_what_was_read_changes_nothing() -> None:
-    """`make grpcurl-page` touches outputs only."""
+    """`make grpcurl-page` changes outputs only."""
     assert with_outputs(PAGE, {step.line: step.output for step in STEPS if step.output is not None}) == PAGE
 
 
@@ -91,19 +91,19 @@ def test_outputs_differ_by_more_than_numbers(one: str, other: str, are_same: boo
 
 @pytest.fixture(scope="module")
 def differences_of_cluster(directory: Path, tools: Path) -> list[str]:
-    """What the commands for the cluster printed otherwise; typed once, into a fresh cluster, whose export stays."""
+    """The differences of the cluster's commands; run once, in a fresh cluster, whose export stays."""
     with page_cluster(directory) as where:
         return _differences(OF_DATA, where, tools)
 
 
 def test_the_commands_for_the_cluster_print_what_the_page_says(differences_of_cluster: list[str]) -> None:
-    """Typed into a fresh cluster of real processes, each command answers as written."""
+    """Run in a fresh cluster of real processes, each command answers as written."""
     assert "\n".join(differences_of_cluster) == ""
 
 
 @pytest.mark.parametrize("program", ["grpcurl", "buf"])
 def test_the_commands_with_certificates_print_what_the_page_says(directory: Path, tools: Path, program: str) -> None:
-    """Typed into a cluster that speaks TLS, each command answers as written, refusals included; so does buf."""
+    """Run in a cluster with TLS, each command answers as written, errors included; so does buf."""
     by_buf = install_tool(directory / "tools-of-buf", grpcurl=None) if program == "buf" else tools
     with secured_cluster(directory / program) as where:
         assert "\n".join(_differences(OF_TLS, where, by_buf)) == ""
@@ -111,6 +111,6 @@ def test_the_commands_with_certificates_print_what_the_page_says(directory: Path
 
 @pytest.mark.usefixtures("differences_of_cluster")
 def test_the_commands_for_the_analytics_print_what_the_page_says(directory: Path, tools: Path) -> None:
-    """Asked of an analytics server over what that cluster exported, each command answers as written."""
+    """Run on an analytics server over that cluster's export, each command answers as written."""
     with analytics_server(directory) as where:
         assert "\n".join(_differences(OF_ANALYTICS, where, tools)) == ""

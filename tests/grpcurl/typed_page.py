@@ -1,6 +1,6 @@
-"""Types the commands of a page into a shell, one after the other, and tells what each printed.
+"""Runs the commands of a page in a shell, one after the other, and returns their output.
 
-Invariant: every command has a deadline; variables that one sets are there for the next.
+Invariant: every command has a deadline; variables that one sets are available to the next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VERSION = "v1.9.4"
 
 
 def typed(steps: list[Step], variables: Mapping[str, str], tools: Path) -> Iterator[tuple[Step, int, str]]:
-    """Each step with its exit code and what it printed, errors included; programs are looked for in ``tools`` first."""
+    """Each step with its exit code and output, errors included; programs are searched in ``tools`` first."""
     environment = {**os.environ, **variables, "PATH": f"{tools}:{os.environ['PATH']}"}
     for step in steps:
         script = f"{step.command}\ncode=$?\nenv -0 >&2\nexit $code" if step.only_sets else f"{{ {step.command}\n}} 2>&1"
@@ -32,7 +32,7 @@ def typed(steps: list[Step], variables: Mapping[str, str], tools: Path) -> Itera
 
 
 def grpcurl_path() -> Path | None:
-    """Where grpcurl is: named by GRPCURL, on the PATH, where `go install` puts it, or built once into a cache by Go."""
+    """The path of grpcurl: from GRPCURL, from the PATH, from `go install`, or built once into a cache by Go."""
     places = (os.environ.get("GRPCURL"), shutil.which("grpcurl"), str(Path.home() / "go" / "bin" / "grpcurl"))
     found = next((Path(place) for place in places if place and Path(place).exists()), None)
     return found or _built_grpcurl()

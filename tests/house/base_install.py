@@ -1,6 +1,6 @@
 """Runs `strandline` as in an environment with the base install alone: `base_install.py [EXTRA...] -- WORDS`.
 
-Libraries that neither the base install nor a named extra brings are hidden from the import system.
+Libraries that belong neither to the base install nor to a named extra are hidden from the import system.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml")
 
 
 def installed_with(extras: list[str]) -> set[str]:
-    """The canonical names of every distribution that comes with these extras."""
+    """The canonical names of all distributions that these extras install."""
     found: set[str] = set()
     lines = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
     todo = [Requirement(line) for line in lines]
@@ -38,7 +38,7 @@ def _applies(need: Requirement, of: Requirement) -> bool:
 
 
 class Hidden:
-    """A finder that has nothing to give for the modules of every other distribution."""
+    """A finder that rejects the modules of all other distributions."""
 
     def __init__(self, extras: list[str]) -> None:
         kept = installed_with(extras) | {PROJECT["name"]}
@@ -49,10 +49,10 @@ class Hidden:
         }
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Nothing for a module that is not hidden; the next finder is asked.
+        """Nothing for a module that is not hidden; the next finder is used.
 
         Raises:
-            ModuleNotFoundError: as the import system does for a module that is not installed.
+            ModuleNotFoundError: like the import system for a module that is not installed.
         """
         if name.partition(".")[0] in self._names:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)

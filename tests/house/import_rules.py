@@ -1,7 +1,7 @@
-"""What "may import" means to import-linter: a closed list, so that a package yet to come is forbidden by default.
+"""The meaning of "may import" for import-linter: a closed list, so that a new package is forbidden by default.
 
-Protects: the table of docs/ARCHITECTURE.md. import-linter's own contracts list what is forbidden, and would
-neither know a new package nor accept the name of one that does not exist yet.
+Protects: the table of docs/ARCHITECTURE.md. import-linter's own contracts list what is forbidden, and would neither
+know a new package nor accept the name of one that does not exist yet.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def _is_in(module: str, packages: Iterable[str]) -> bool:
 
 
 class MayImport(Contract):
-    """`package` may import itself, the modules of `may_import`, and of other people's what `never` leaves.
+    """`package` may import itself, the modules of `may_import`, and third-party modules except those in `never`.
 
     - package: the package that the rule is for; a package without files keeps every rule.
-    - may_import: our own modules it may import, each with all below it; the bare root is always allowed.
-    - never: modules of other people, or of the standard library, that it must not import.
+    - may_import: the project's modules it may import, each with all below it; the bare root is always allowed.
+    - never: third-party modules, or modules of the standard library, that it must not import.
     - standard_library_only: whether it must import nothing that has to be installed.
     """
 

@@ -48,12 +48,12 @@ def test_an_entry_point_without_assertions_is_refused(entry_point: str) -> None:
 
 
 def test_without_docstrings_it_is_refused_as_well() -> None:
-    """Under `python -OO` the line is the same, and no command fails before it for want of a docstring."""
+    """Under `python -OO` the line is the same, and no command fails before it because of a missing docstring."""
     assert "start it without -O" in _run("strandline", "2").stderr
 
 
 def test_with_assertions_it_runs() -> None:
-    """The command of these tests is one that works."""
+    """The command in these tests works without the option."""
     assert _run("strandline", "").returncode == 0
 
 

@@ -15,7 +15,7 @@ from strandline.cli.extras import EXTRA_OF
 
 _SCRIPT = Path(__file__).with_name("base_install.py")
 _NOWHERE = ["--bootstrap", "127.0.0.1:1"]
-# Words that reach the work of each command that needs an extra.
+# The words that reach the code of each command that needs an extra.
 _NEEDS = {
     "server": [["up"], ["demo"], ["controller"], ["replica"], ["settings", "replica"]],
     "console": [["console"]],
@@ -32,14 +32,14 @@ _COMPLETE = [
 
 
 def strandline(extras: list[str], words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """What the command does where only the base install and ``extras`` are installed."""
+    """The result of the command where only the base install and ``extras`` are installed."""
     command = [sys.executable, str(_SCRIPT), *extras, "--", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder, stdin=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize(("extra", "words"), [(extra, words) for extra, them in _NEEDS.items() for words in them])
 def test_a_missing_extra_is_one_line(extra: str, words: list[str], tmp_path: Path) -> None:
-    """The line names the command, the library and the extra with the command that installs it; nothing is left."""
+    """The line names the command, the library and the extra with the command that installs it; no file is left."""
     ran = strandline([], words, tmp_path)
 
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -51,14 +51,14 @@ def test_a_missing_extra_is_one_line(extra: str, words: list[str], tmp_path: Pat
 
 @pytest.mark.parametrize(("words", "said"), _COMPLETE, ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_the_base_install_runs_the_clients_commands(words: list[str], said: str, tmp_path: Path) -> None:
-    """Commands of the client get as far as asking the cluster or reading the file."""
+    """Commands of the client get as far as calling the cluster or reading the file."""
     ran = strandline([], words, tmp_path)
 
     assert (ran.returncode, said in ran.stderr) == (2, True), ran.stderr
 
 
 def test_certificates_are_made_by_the_base_install(tmp_path: Path) -> None:
-    """`strandline certs` needs no extra."""
+    """`strandline certs` works without an extra."""
     ran = strandline([], ["certs", "new", "certs"], tmp_path)
 
     assert ran.returncode == 0, ran.stderr
@@ -73,7 +73,7 @@ def test_every_command_that_needs_an_extra_exists() -> None:
 
 
 def test_the_base_install_is_small() -> None:
-    """No server, no log writer and no Parquet comes with the client."""
+    """The client installs no server, no log writer and no Parquet."""
     kept = installed_with([])
 
     assert kept & {"structlog", "prometheus-client", "msgspec", "uvloop", "pyarrow", "grpcio-reflection"} == set()

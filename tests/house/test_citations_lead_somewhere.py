@@ -1,4 +1,4 @@
-"""What a comment, a docstring or a test cites can be looked up here: rules by number, pages by heading."""
+"""Every citation in a comment, a docstring or a test can be resolved: rules by number, pages by heading."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _files() -> Iterator[Path]:
 
 @cache
 def _spoken(path: Path, text: str) -> str:
-    """Comments and docstrings of Python, everything of other files."""
+    """Comments and docstrings of Python files, the whole text of other files."""
     if path.suffix != ".py":
         return text
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
@@ -102,21 +102,21 @@ def _numbered_sections(path: Path, text: str) -> set[str]:
 
 
 def test_every_rule_that_is_cited_is_a_row_of_a_page() -> None:
-    """A number such as M54 leads to a row of PROTOCOL.md, ARCHITECTURE.md or RELIABILITY.md, P2 to PROMISES.md."""
+    """A number such as M54 is a row of PROTOCOL.md, ARCHITECTURE.md or RELIABILITY.md, P2 of PROMISES.md."""
     found = {str(path.relative_to(ROOT)): sorted(_dangling_names(path, path.read_text())) for path in _files()}
 
     assert {path: names for path, names in found.items() if names} == {}
 
 
 def test_every_page_that_is_cited_has_the_heading() -> None:
-    """A page such as PROTOCOL.md#the-wire is there, and so is the heading."""
+    """A page such as PROTOCOL.md#the-wire exists, and so does the heading."""
     found = {str(path.relative_to(ROOT)): sorted(_dangling_pages(path, path.read_text())) for path in _files()}
 
     assert {path: names for path, names in found.items() if names} == {}
 
 
 def test_no_section_is_cited_by_its_number() -> None:
-    """Headings of docs/ have no numbers, so a numbered section leads nowhere."""
+    """Headings of docs/ have no numbers, so a numbered section cannot be resolved."""
     found = {str(path.relative_to(ROOT)): sorted(_numbered_sections(path, path.read_text())) for path in _files()}
 
     assert {path: names for path, names in found.items() if names} == {}
@@ -138,6 +138,6 @@ def test_no_section_is_cited_by_its_number() -> None:
     ],
 )
 def test_a_citation_that_leads_nowhere_is_seen(find: object, comment: str, found: set[str]) -> None:
-    """The three searches see what they look for, and let what is right pass."""
+    """The three searches find what they look for, and accept correct text."""
     assert callable(find)
     assert find(Path("a.py"), comment + "\n") == found

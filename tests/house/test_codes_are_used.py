@@ -1,4 +1,4 @@
-"""Error codes and exit codes mean something: product code raises each of them, and clients do what the table says."""
+"""Error codes and exit codes are in use: product code raises each of them, and clients act as in the table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERRORS = [code for code in ErrorCode if code is not ErrorCode.NONE]
 
 
 def _product_files() -> Iterator[Path]:
-    """What answers, ends or asks; the simulator's own codes prove nothing."""
+    """Files of servers, processes and clients; the simulator's own codes prove nothing."""
     for folder in (SERVICES, ROOT / "analytics" / "strandline_analytics"):
         for path in folder.rglob("*.py"):
             if not {"v1", "sim"} & set(path.relative_to(folder).parts) and path != SERVICES / "core" / "errors.py":
@@ -42,7 +42,7 @@ def _product_files() -> Iterator[Path]:
 
 
 def _raised(tree: ast.AST, enum: type[IntEnum]) -> set[str]:
-    """Members that are handed on: not those that are only compared, or listed in a set, a tuple or as keys."""
+    """Members that are passed on: not those that are only compared, or listed in a set, a tuple or as keys."""
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     found = set()
     for node in ast.walk(tree):
@@ -62,7 +62,7 @@ def _raised_anywhere(enum: type[IntEnum]) -> set[str]:
 
 
 def test_every_error_code_is_raised_or_reserved() -> None:
-    """A code of the table is given to somebody by product code, or it is in RESERVED, and never both."""
+    """A code of the table is returned by product code, or it is in RESERVED, and never both."""
     raised = _raised_anywhere(ErrorCode) - {"NONE"}
     reserved = {code.name for code in RESERVED}
 
@@ -71,7 +71,7 @@ def test_every_error_code_is_raised_or_reserved() -> None:
 
 
 def test_every_exit_code_is_raised() -> None:
-    """Some process ends with each of the numbers."""
+    """Some process ends with each of the exit codes."""
     assert _raised_anywhere(ExitCode) == {code.name for code in ExitCode}
 
 
@@ -87,7 +87,7 @@ if refusal.code is ErrorCode.NETWORK_EXCEPTION or refusal.code in {ErrorCode.INV
 
 
 def test_pages_and_contract_say_which_codes_are_reserved() -> None:
-    """PROTOCOL.md and error.proto name exactly the codes that nothing answers."""
+    """PROTOCOL.md and error.proto name exactly the codes that are never returned."""
     page = (ROOT / "docs" / "PROTOCOL.md").read_text()
     line = next(line for line in page.splitlines() if line.startswith("- Reserved error numbers"))
     proto = (ROOT / "protos" / "strandline" / "v1" / "error.proto").read_text().splitlines()
@@ -99,7 +99,7 @@ def test_pages_and_contract_say_which_codes_are_reserved() -> None:
 
 @pytest.mark.parametrize("code", ERRORS, ids=lambda code: code.name)
 def test_a_producer_sends_again_what_is_retriable(code: ErrorCode) -> None:
-    """A numbered batch goes again if the table says so; otherwise it has ended, acknowledged or failed."""
+    """A numbered batch is sent again if the table says so; otherwise it has ended, acknowledged or failed."""
     lane = PartitionLane(idempotent=True, max_in_flight=5)
     lane.identity = ProducerIdentity(1, 0)
     batch = OutgoingBatch("t", TP, now_ms=0, deadline_ms=1e9)
@@ -113,7 +113,7 @@ def test_a_producer_sends_again_what_is_retriable(code: ErrorCode) -> None:
 
 @pytest.mark.parametrize("code", ERRORS, ids=lambda code: code.name)
 async def test_a_consumer_fetches_again_after_what_is_retriable(code: ErrorCode) -> None:
-    """A refused fetch is asked again, with new metadata, if the table says so; otherwise the user hears of it."""
+    """A rejected fetch is sent again, with new metadata, if the table says so; otherwise the user gets the error."""
     refreshed: list[bool] = []
     later: list[float] = []
     cluster = SimpleNamespace(listen=lambda _: None, refresh=lambda: refreshed.append(True))
@@ -132,7 +132,7 @@ async def test_a_consumer_fetches_again_after_what_is_retriable(code: ErrorCode)
 async def test_an_offset_is_asked_again_after_what_is_retriable(
     code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refused question for an offset stays open if the table says so; otherwise it is raised."""
+    """A rejected offset request stays open if the table says so; otherwise the error is raised."""
     refusal = Refusal(code)
 
     async def ask(*_: object, **__: object) -> None:
@@ -162,7 +162,7 @@ class _NoWait:
 
 @pytest.mark.parametrize("code", ERRORS, ids=lambda code: code.name)
 async def test_a_node_registers_again_after_what_is_retriable(code: ErrorCode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused registration is tried again if the table says so; otherwise the process ends."""
+    """A rejected registration is retried if the table says so; otherwise the process ends."""
     answers = [NodeRegistered(refusal=Refusal(code)), NodeRegistered()]
     ended: list[ExitCode] = []
 

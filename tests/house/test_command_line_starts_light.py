@@ -1,4 +1,4 @@
-"""Asking the command line for help costs no more than showing it."""
+"""The help of the command line costs no more than printing it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# Runs the command as its script does, then tells which modules it took.
+# Runs the command as its script does, then prints the imported modules.
 _SCRIPT = """
 import sys
 from strandline.cli.__main__ import main

@@ -38,7 +38,7 @@ KAFKA_DEFAULT_MINUS_ONE = """
     InitProducerIdRequest.producer_id InitProducerIdRequest.producer_epoch InitProducerIdResponse.producer_id
 """.split()
 
-# Not -1 at Kafka, but 0 is not what their absence means here either.
+# Not -1 in Kafka, but 0 is not the meaning of their absence here either.
 ABSENCE_HAS_A_MEANING = """
     ProduceRequest.acks ProduceRequest.timeout_ms ProduceStreamRequest.acks ProduceStreamRequest.timeout_ms
     FetchRequest.max_wait_ms FetchRequest.min_bytes FetchRequest.max_bytes
@@ -52,7 +52,7 @@ ABSENCE_HAS_A_MEANING = """
     RegisterNodeRequest.cluster_id PartitionMetadata.last_unclean_leader_epoch
 """.split()
 
-# A replica or a node sends these, so a stranger's must be recognised (`cluster_id` is a field, not metadata).
+# A replica or a node sends these, so one of another cluster must be recognised (`cluster_id` is a field, not metadata).
 INTERNAL_REQUESTS = """
     FetchRequest FetchStreamRequest OffsetForLeaderEpochRequest ListOffsetsRequest
     RegisterNodeRequest HeartbeatRequest WatchMetadataRequest AlterPartitionRequest
@@ -78,7 +78,7 @@ def _field(name: str) -> FieldDescriptor:
 
 
 def _fields_that_speak_of_absence() -> Iterator[str]:
-    """Names of singular fields whose comment tells what absence means, read from the proto files."""
+    """Names of singular fields whose comment gives the meaning of absence, read from the proto files."""
     declaration = re.compile(
         r"((?:^ *//.*\n)+)^ *(repeated |map<.*?> )?(?:optional )?[\w.]+ (\w+) = \d+;", re.MULTILINE
     )
@@ -96,7 +96,7 @@ def test_a_default_that_is_not_zero_is_optional(name: str) -> None:
 
 
 def test_a_comment_about_absence_means_that_absence_can_be_seen() -> None:
-    """Every singular field whose comment says what absence means has presence on the wire."""
+    """Every singular field whose comment gives the meaning of absence has presence on the wire."""
     spoken_of = list(_fields_that_speak_of_absence())
 
     assert len(spoken_of) > 100
@@ -126,7 +126,7 @@ def test_every_rpc_has_its_own_messages() -> None:
 
 
 def test_every_error_has_a_sentence() -> None:
-    """Wherever a number refuses, a message can say which field, which rule and what to do."""
+    """Every message with an error code can also carry the field, the rule and the remedy."""
     answers = [message for message in _messages().values() if message.name != "StateEvent"]
     with_code = [message for message in answers if "error_code" in message.fields_by_name]
 
@@ -136,5 +136,5 @@ def test_every_error_has_a_sentence() -> None:
 
 @pytest.mark.parametrize("name", INTERNAL_REQUESTS)
 def test_an_internal_request_names_its_cluster(name: str) -> None:
-    """A node of another cluster can be refused, whatever it asks for."""
+    """A request from a node of another cluster can always be rejected."""
     assert "cluster_id" in _messages()[name].fields_by_name

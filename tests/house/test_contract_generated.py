@@ -1,4 +1,4 @@
-"""The committed modules are what the protos say, and the protos keep buf's rules."""
+"""The committed modules match the protos, and the protos keep buf's rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_generated_code_is_fresh(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["lint"], ["format", "--diff", "--exit-code"]], ids=["lint", "format"])
 def test_buf_accepts_the_contract(arguments: list[str]) -> None:
-    """`buf lint` with STANDARD and COMMENTS, and `buf format`, have nothing to say."""
+    """`buf lint` with STANDARD and COMMENTS, and `buf format`, report nothing."""
     buf = Path(sys.executable).parent / "buf"
 
     ran = subprocess.run([buf, *arguments, PROTOS], capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""`make check` holds the contract to the one that was released: buf finds what would break a caller."""
+"""`make check` compares the contract with the released one: buf finds changes that would break a caller."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_make_check_compares_with_the_released_contract() -> None:
     ],
 )
 def test_a_change_that_breaks_callers_is_found(before: str, after: str, tmp_path: Path) -> None:
-    """A field that is renumbered, renamed, of another type or gone is refused."""
+    """A field that is renumbered, renamed, of another type or removed is rejected."""
     shutil.copytree(ROOT / "protos", tmp_path / "protos", ignore=shutil.ignore_patterns("released"))
     contract = tmp_path / "protos" / "strandline" / "v1" / "leader_service.proto"
     text = contract.read_text()

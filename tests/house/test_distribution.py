@@ -34,7 +34,7 @@ def wheel(built: Path) -> zipfile.ZipFile:
 
 
 def test_the_wheel_has_everything_that_is_read_at_run_time(wheel: zipfile.ZipFile) -> None:
-    """Both packages with their types, every file beside a module, and the scenarios that the README names."""
+    """The wheel has both packages with their types, every file beside a module, and the scenarios in the README."""
     names = set(wheel.namelist())
     packages = (ROOT / "services" / "strandline", ROOT / "analytics" / "strandline_analytics")
     beside = {
@@ -67,7 +67,7 @@ def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
 
 
 def test_the_source_archive_has_everything_that_the_tests_need(built: Path) -> None:
-    """Every file of the tree that is no product of a build."""
+    """Every file of the tree that is not a build product."""
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

@@ -48,7 +48,7 @@ def unknown_commands(page: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_names_only_commands_that_exist(page: Path) -> None:
-    """A stranger can type what the page shows."""
+    """A reader can run every command that the page shows."""
     assert unknown_commands(page.read_text()) == []
 
 
@@ -66,5 +66,5 @@ def test_a_page_names_only_commands_that_exist(page: Path) -> None:
     ],
 )
 def test_a_command_that_does_not_exist_is_found(page: str, unknown: list[str]) -> None:
-    """Code is read, prose is not; a wrong verb is told as it is written."""
+    """Code is read, prose is not; a wrong verb is reported as it is written."""
     assert unknown_commands(page) == unknown

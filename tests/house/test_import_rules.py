@@ -1,4 +1,4 @@
-"""Who may import whom is checked by a machine, for every package there is and every one to come."""
+"""The import rules are checked automatically, for every existing package and every new one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _packages_with_a_contract() -> set[str]:
 
 
 def _plant(folder: Path, core: str) -> Path:
-    """A small product of two packages whose `core` holds the given source, with a rule for it."""
+    """A small product of two packages whose `core` has the given source, with a rule for it."""
     for package in ("", "core", "rpc"):
         (folder / "planted" / package).mkdir()
         (folder / "planted" / package / "__init__.py").write_text("")

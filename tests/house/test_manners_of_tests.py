@@ -20,7 +20,7 @@ def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def _sleeps(path: Path) -> list[int]:
-    """Lines that call time.sleep, under whatever name `time` was imported."""
+    """Lines that call time.sleep, under any name of `time`."""
     return [
         node.lineno
         for node in ast.walk(ast.parse(path.read_text()))
@@ -39,7 +39,7 @@ def test_every_test_states_its_fact(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
 def test_no_test_sleeps(path: Path) -> None:
-    """A sleep is either too short or too long; tests wait for events, or move the time themselves."""
+    """A sleep is either too short or too long; tests wait for events, or advance the time themselves."""
     assert _sleeps(path) == []
 
 
@@ -49,7 +49,7 @@ def test_tests_are_no_package() -> None:
 
 
 def test_file_names_are_unique() -> None:
-    """A failing file is found by its name alone."""
+    """File names of tests are unique, so that a failing file is identified by its name."""
     names = Counter(path.name for path in FILES)
 
     assert [name for name, times in names.items() if times > 1] == []

@@ -1,4 +1,4 @@
-"""What the pages say of files, settings, exit codes, errors and each other is so."""
+"""The pages are correct about files, settings, exit codes, errors and each other."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def _anchor(heading: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
 def test_a_file_that_a_page_names_exists(page: Path) -> None:
-    """Whoever is told where something is decided finds the file."""
+    """Every file that a page names exists."""
     places = (ROOT, SOURCES, SOURCES.parent, page.parent)
-    # Beside a folder that was just named, or in the page's prose about one room: any file of that name will do.
+    # Beside a folder that was just named, or in the page's prose about one package: any file of that name will do.
     names = {path.name for path in [*SOURCES.rglob("*.py"), *(ROOT / "protos").rglob("*.py")]}
 
     missing = [
@@ -52,7 +52,7 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("room", ["core", "storage"])
 def test_the_tree_names_every_file_of_a_room(room: str) -> None:
-    """Whoever looks for a decision in the picture of the house finds each file of the rooms that hold most."""
+    """The tree in ARCHITECTURE.md names each file of the largest packages."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     tree = re.search(rf"^  {room}/ .*?(?=^  [a-z])", page, re.MULTILINE | re.DOTALL)
     assert tree is not None, room
@@ -77,14 +77,14 @@ def test_a_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_setting_is_listed_with_its_default() -> None:
-    """The tables of settings in OPERATIONS.md are what `make settings-page` writes today."""
+    """The tables of settings in OPERATIONS.md equal the current output of `make settings-page`."""
     page = (ROOT / "docs" / "OPERATIONS.md").read_text()
 
     assert rewritten(page, all_tables()) == page, "run: make settings-page"
 
 
 def test_sizes_are_those_that_were_measured() -> None:
-    """The table of sizing in OPERATIONS.md is what docs/benchmarks.json gives today."""
+    """The table of sizing in OPERATIONS.md equals the current one from docs/benchmarks.json."""
     page = (ROOT / "docs" / "OPERATIONS.md").read_text()
 
     assert _SIZING["with_sizing"](page, _SIZING["measured"]()) == page, "run: make settings-page"
@@ -92,12 +92,12 @@ def test_sizes_are_those_that_were_measured() -> None:
 
 @pytest.mark.parametrize(("kind", "advice"), [(ReplicaSettings, REPLICA), (ControllerSettings, CONTROLLER)])
 def test_every_setting_says_when_to_change_it(kind: type[ServiceSettings], advice: dict[str, str]) -> None:
-    """A setting without advice in cli/settings_advice.py is found by its name."""
+    """A setting without advice in cli/settings_advice.py is reported by its name."""
     assert [name for name in kind.model_fields if not advice.get(name)] == []
 
 
 def test_every_exit_code_is_listed() -> None:
-    """OPERATIONS.md lists exactly the numbers and names a process may end with."""
+    """OPERATIONS.md lists exactly the exit codes and names with which a process may end."""
     page = (ROOT / "docs" / "OPERATIONS.md").read_text()
     listed = {(int(number), name) for number, name in re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page, re.MULTILINE)}
 

@@ -1,4 +1,4 @@
-"""The compiled requirements belong to pyproject.toml and to no machine or registry."""
+"""The compiled requirements match pyproject.toml and depend on no machine or registry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _normal(package: str) -> str:
 
 @pytest.mark.parametrize("name", EXTRAS_OF)
 def test_requirements_name_no_host_and_no_path(name: str) -> None:
-    """They install from whatever index the machine is configured for."""
+    """The requirements name no host and no path, so they install from any configured index."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
 
     assert re.findall(r"https?:|^-|--index|--find-links|file:|^/|\s/\w", text, re.MULTILINE) == []
@@ -54,11 +54,11 @@ def test_requirements_hold_what_the_project_asks_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["data-plane", "analytics"])
 def test_images_hold_the_versions_that_were_tested(name: str) -> None:
-    """What is pinned for an image is pinned alike for the environment in which the tests run."""
+    """A pin for an image equals the pin for the environment in which the tests run."""
     tested = _pinned("dev")
 
     others = {package: version for package, version in _pinned(name).items() if tested.get(package) != version}
 
-    # Two versions of one package stand in dev.txt where newer Pythons take another; the older Python's comes first.
+    # Two versions of one package are in dev.txt where newer Pythons take another; the older Python's comes first.
     text = (ROOT / "requirements" / "dev.txt").read_text()
     assert {package for package, version in others.items() if f"{package}=={version}" not in text} == set()

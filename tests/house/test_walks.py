@@ -1,4 +1,4 @@
-"""The walks in docs/ARCHITECTURE.md name what is there, and stay short enough to be followed."""
+"""The walks in docs/ARCHITECTURE.md name existing things, and stay short enough to follow."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_line_of_a_walk_is_read(walk: str) -> None:
 
 @pytest.mark.parametrize("walk", _WALKS)
 def test_a_step_names_a_file_and_what_is_defined_there(walk: str) -> None:
-    """A function, method or class of that file."""
+    """A step names a function, method or class of its file."""
     missing = [
         f"{file}: {name}"
         for file, names in _steps(walk)
@@ -66,7 +66,7 @@ def test_a_step_names_a_file_and_what_is_defined_there(walk: str) -> None:
 
 @pytest.mark.parametrize("walk", _WALKS)
 def test_a_form_is_found_in_its_file(walk: str) -> None:
-    """The name of the type, field or variable that holds the data."""
+    """A form names the type, field or variable that holds the data."""
     missing = [
         f"{file}: {name}" for name, file in _FORM.findall(_WALKS[walk]) if not re.search(rf"\b{name}\b", _source(file))
     ]
@@ -76,6 +76,6 @@ def test_a_form_is_found_in_its_file(walk: str) -> None:
 
 @pytest.mark.parametrize("walk", _WALKS)
 def test_a_walk_is_short(walk: str) -> None:
-    """At most 12 files, and 5 forms of a batch or 6 of a state event."""
+    """A walk has at most 12 files, and 5 forms of a batch or 6 of a state event."""
     assert len({file for file, _ in _steps(walk)}) <= MOST_FILES
     assert len(_FORM.findall(_WALKS[walk])) <= MOST_FORMS.get(walk, 5)

@@ -13,7 +13,7 @@ WORDS = re.compile(r"delete_?records|DeletedPartition|DeletePartition|convert_de
 
 
 def test_the_files_of_an_rpc_are_those_that_are_listed() -> None:
-    """Every product file that names DeleteRecords is in the list, at most 14 of them; the simulator is not product."""
+    """Every product file that names DeleteRecords is in the list, at most 14 of them; the simulator does not count."""
     found = [
         str(path.relative_to(ROOT))
         for top in ("protos/strandline", "services/strandline")

@@ -1,4 +1,4 @@
-"""Puts the helpers of this folder where its tests can import them."""
+"""Makes the helpers of this folder importable for its tests."""
 
 from __future__ import annotations
 

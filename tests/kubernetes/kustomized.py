@@ -1,6 +1,6 @@
-"""The objects that deploy/kubernetes renders to, and the parts of them that tests ask about.
+"""The objects that deploy/kubernetes renders to, and the parts of them that tests need.
 
-Invariant: what is tested is what `kubectl kustomize` prints, never the files it is made of.
+Invariant: the tests use the output of `kubectl kustomize`, never its source files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVERYTHING = "everything"
 """The local overlay with all components, those that no overlay of ours uses included."""
 RENDERED = [*OVERLAYS, EVERYTHING]
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
-# Kinds of other people's operators, which no schema of Kubernetes knows.
+# Kinds of third-party operators, for which Kubernetes has no schema.
 FOREIGN = frozenset({"Certificate", "Issuer", "PodMonitor", "ServiceMonitor", "ScheduledSparkApplication"})
 
 Object = dict[str, Any]
@@ -34,7 +34,7 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 
 @functools.cache
 def objects(name: str) -> tuple[Object, ...]:
-    """Every object of an overlay, or of everything."""
+    """Every object of an overlay, or of all of them."""
     if name != EVERYTHING:
         return _render(ROOT / "overlays" / name)
     with tempfile.TemporaryDirectory() as folder:

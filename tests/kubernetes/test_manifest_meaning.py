@@ -1,4 +1,4 @@
-"""What the manifests say fits what the services are: settings, ports, probes, commands, selectors."""
+"""The manifests match the services: settings, ports, probes, commands, selectors."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _NODE = {
 
 
 def _environment(name: str, container: Object) -> dict[str, str]:
-    """The variables as node 2 of a namespace would see them: fields filled in, `$(NAME)` replaced as kubelet does.
+    """The variables as node 2 of a namespace would have them: fields filled in, `$(NAME)` replaced as in kubelet.
 
-    A `$(NAME)` whose name stands later stays as it is, as with kubelet.
+    A `$(NAME)` whose name is defined later stays as it is, as with kubelet.
     """
     known: dict[str, str] = {}
     for key, value in variables(name, container).items():
@@ -53,13 +53,13 @@ def _environment(name: str, container: Object) -> dict[str, str]:
 
 
 def _services(name: str) -> list[tuple[str, Object]]:
-    """Role and container of every service of ours."""
+    """Role and container of every Strandline service."""
     return [(box["args"][0], box) for _, _, box in containers(name) if box["args"][0] in KINDS]
 
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_every_variable_is_a_setting(name: str) -> None:
-    """A name that no setting has would be set and never read."""
+    """A variable that belongs to no setting would be set and never read."""
     assert len(_services(name)) >= 2
     for role, box in _services(name):
         ours = [key for key in variables(name, box) if key.startswith(ENV_PREFIX)]
@@ -68,7 +68,7 @@ def test_every_variable_is_a_setting(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_every_service_starts_with_what_it_is_given(name: str) -> None:
-    """The variables of each pod make settings that are right as a whole, and no reference is left in them."""
+    """The variables of each pod make valid settings as a whole, and no reference is left in them."""
     for role, box in _services(name):
         environment = _environment(name, box)
         assert [value for value in environment.values() if "$(" in value] == []
@@ -91,7 +91,7 @@ def test_a_node_is_its_pod(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_nodes_dial_the_controllers_port_for_nodes(name: str) -> None:
-    """The name that nodes are given is the controller's pod behind its headless Service, at its internal port."""
+    """The nodes' controller address is the controller's pod behind its headless Service, at its internal port."""
     (box,) = [box for role, box in _services(name) if role == "replica"]
     settings = load_settings(ReplicaSettings, flags={}, variables=_environment(name, box)).settings
     governing = one(name, "StatefulSet", "strandline-controller")["spec"]["serviceName"]
@@ -102,7 +102,7 @@ def test_nodes_dial_the_controllers_port_for_nodes(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_ports_are_those_of_the_settings(name: str) -> None:
-    """Each port that a container names is the one that its service binds, and has the number it has everywhere."""
+    """Each port that a container names is the one that its service binds, with the same number everywhere."""
     for role, box in _services(name):
         settings = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
         for port in box["ports"]:
@@ -114,7 +114,7 @@ def test_ports_are_those_of_the_settings(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_probes_ask_what_the_health_port_answers(name: str) -> None:
-    """A probe of a name that no service registers fails for ever; one of another port meets TLS."""
+    """A probe of a name that no service registers always fails; one of another port meets TLS."""
     for _, box in _services(name):
         probes = {
             kind: box[kind]["grpc"] for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in box
@@ -128,7 +128,7 @@ def test_probes_ask_what_the_health_port_answers(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_commands_exist(name: str) -> None:
-    """Every word that a container or a hook gives to `strandline` is a command that explains itself."""
+    """Every command line that a container or a hook gives to `strandline` is a command with help."""
     for _, _, box in containers(name):
         _assert_command(box["args"])
         hook = box.get("lifecycle", {}).get("preStop")
@@ -154,7 +154,7 @@ def _assert_command(words: list[str]) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_a_pod_has_time_to_leave(name: str) -> None:
-    """The grace period holds the hook's longest wait, the farewell and the last flush, with something to spare."""
+    """The grace period covers the hook's longest wait, the controlled shutdown and the last flush, with a margin."""
     (box,) = [box for role, box in _services(name) if role == "replica"]
     words = box["lifecycle"]["preStop"]["exec"]["command"]
     hook_s = read_duration(words[words.index("--deadline") + 1]).s
@@ -168,7 +168,7 @@ def test_a_pod_has_time_to_leave(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_malloc_is_set_whole(name: str) -> None:
-    """Both thresholds or neither, and the numbers that the services set for themselves."""
+    """Both thresholds of malloc are set, or neither, to the values that the services set for themselves."""
     for _, box in _services(name):
         found = {key: value for key, value in variables(name, box).items() if key.startswith("MALLOC_")}
         if found:
@@ -180,7 +180,7 @@ def test_malloc_is_set_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_plaintext_is_asked_for_by_name(name: str) -> None:
-    """TLS, or the word `insecure`: nothing here relies on what happens without either; never both for a node."""
+    """TLS, or the option `insecure`: nothing here relies on the default; never both for a node."""
     for role, box in _services(name):
         settings: Any = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
         assert bool(settings.tls_cert) != settings.insecure
@@ -188,7 +188,7 @@ def test_plaintext_is_asked_for_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tls", "production"])
 def test_certificates_lie_where_the_settings_look(name: str) -> None:
-    """The three paths of node 2 and of the controller are files that a mounted Secret has, whole and not by subPath."""
+    """The three paths of node 2 and of the controller are files of a Secret, mounted whole and not by subPath."""
     for role, box in _services(name):
         settings: Any = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
         (mount,) = [each for each in box["volumeMounts"] if each["name"] == "tls"]
@@ -206,7 +206,7 @@ def test_certificates_lie_where_the_settings_look(name: str) -> None:
 
 
 def test_certificates_have_the_names_that_are_dialled() -> None:
-    """Each process's certificate of the production overlay names the host that others know it by, and its identity."""
+    """Each process's certificate of the production overlay names the host that others use, and its identity."""
     (box,) = [box for role, box in _services("production") if role == "replica"]
     settings = load_settings(ReplicaSettings, flags={}, variables=_environment("production", box)).settings
     node = one("production", "Certificate", "strandline-replica-2")["spec"]
@@ -221,7 +221,7 @@ def test_certificates_have_the_names_that_are_dialled() -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_images_are_of_this_version(name: str) -> None:
-    """Whoever applies a checkout runs the version of that checkout."""
+    """Applying a checkout runs the version of that checkout."""
     images = {box["image"] for _, _, box in containers(name)}
 
     assert f"strandline:{__version__}" in images
@@ -229,7 +229,7 @@ def test_images_are_of_this_version(name: str) -> None:
 
 
 def test_spark_runs_the_command_of_the_batch() -> None:
-    """The SparkApplication submits the words of the production overlay's CronJob, but for the memory of one process."""
+    """The SparkApplication submits the arguments of the production overlay's CronJob, except one process's memory."""
     path = ROOT / "components" / "spark-operator" / "application.yaml"
     submitted = yaml.safe_load(path.read_text())["spec"]["template"]
     (box,) = [box for _, _, box in containers("production") if box["name"] == "analytics"]
@@ -241,7 +241,7 @@ def test_spark_runs_the_command_of_the_batch() -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_a_changed_setting_is_a_rollout(name: str) -> None:
-    """Settings live in objects whose names carry a hash of them, so a change reaches every pod by a new template."""
+    """Settings are in objects whose names carry a hash of them, so a change reaches every pod by a new template."""
     for each in of_kind(name, "ConfigMap"):
         assert re.fullmatch(r"strandline-(controller|replica)-settings-[a-z0-9]{10}", each["metadata"]["name"])
     assert len(of_kind(name, "ConfigMap")) == 2

@@ -1,4 +1,4 @@
-"""What the manifests keep from happening: to pods by others, to others by pods, to data by an operator's command."""
+"""What the manifests prevent: harm to pods by others, to others by pods, to data by an operator's command."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_container_says_what_it_needs(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_selectors_select_their_own_pods_and_no_others(name: str) -> None:
-    """A workload's selector fits its template and no other workload's."""
+    """A workload's selector matches its template and no other workload's."""
     labels = _labels(name)
     for workload, _ in workloads(name):
         if workload["kind"] == "CronJob":
@@ -118,7 +118,7 @@ def test_disks_outlive_what_used_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_every_mount_has_its_volume(name: str) -> None:
-    """A mount without a volume, or a claim that nobody made, is a pod that never starts."""
+    """A mount without a volume, or a claim that is never created, is a pod that never starts."""
     claims = {each["metadata"]["name"] for each in of_kind(name, "PersistentVolumeClaim")}
     made = {
         each["metadata"]["name"]: {claim["metadata"]["name"] for claim in each["spec"]["volumeClaimTemplates"]}
@@ -138,7 +138,7 @@ def _is_claim(volume: Object) -> bool:
 
 @pytest.mark.parametrize("name", ["production", "local"])
 def test_nodes_lie_on_machines_of_their_own(name: str) -> None:
-    """Two data nodes on one machine are refused by the scheduler, and zones are spread over."""
+    """The scheduler rejects two data nodes on one machine, and they are spread over zones."""
     spec = one(name, "StatefulSet", "strandline-replica")["spec"]["template"]
     spread: dict[str, Any] = {each["topologyKey"]: each for each in spec["spec"]["topologySpreadConstraints"]}
 
@@ -167,7 +167,7 @@ def test_who_may_dial_which_port(name: str) -> None:
 
 
 def _admitted(peer: Object, labels: dict[str, dict[str, str]]) -> list[str]:
-    """The workloads of this namespace that a peer of a policy lets in."""
+    """The workloads of this namespace that a peer of a policy admits."""
     if "namespaceSelector" in peer:
         return []
     return [each for each, found in labels.items() if matches(peer["podSelector"], found)]
@@ -175,7 +175,7 @@ def _admitted(peer: Object, labels: dict[str, dict[str, str]]) -> list[str]:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_the_namespace_refuses_what_the_manifests_promise_not_to_do(name: str) -> None:
-    """Pod security is enforced by Kubernetes itself, at its strictest level."""
+    """Kubernetes itself enforces pod security, at its strictest level."""
     (namespace,) = of_kind(name, "Namespace")
 
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"

@@ -1,4 +1,4 @@
-"""Every object that deploy/kubernetes renders is one that Kubernetes knows, in the three newest minors."""
+"""Every object that deploy/kubernetes renders is valid in Kubernetes, in the three newest minors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MINORS = _newest_minors(3)
 
 
 def test_there_are_three_minors() -> None:
-    """The schemas that came with the library are those of at least three minors."""
+    """The installed schemas are those of at least three minors."""
     assert len(MINORS) == 3
 
 
 @pytest.mark.parametrize("version", MINORS)
 @pytest.mark.parametrize("name", RENDERED)
 def test_every_object_fits_its_schema(name: str, version: str) -> None:
-    """No unknown field, no wrong type; a kind without a schema is one of another operator, known by name."""
+    """No unknown field, no wrong type; a kind without a schema belongs to another operator, known by name."""
     found: list[Object] = [each for each in objects(name) if each["kind"] not in FOREIGN]
 
     assert len(found) >= 10

@@ -1,4 +1,4 @@
-"""A cluster of our own is refused before anything is built where something is missing, and leaves its logs."""
+"""The test's own cluster is refused before anything is built where something is missing, and leaves its logs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Machine:
                 (folder / name).chmod(0o755)
 
     def check(self) -> tuple[int, str]:
-        """Exit code of `cluster check`, and what it said."""
-        # Only what the script itself is made of is taken from this machine.
+        """The exit code of `cluster check`, and its output."""
+        # Only the programs of the script itself are taken from this machine.
         tools = self.bin.parent / "tools"
         tools.mkdir(exist_ok=True)
         for name in "bash dirname tr sort sed timeout tail python3 env".split():
@@ -56,7 +56,7 @@ def _which(name: str) -> str:
 
 
 def test_a_machine_with_everything_is_not_refused(tmp_path: Path) -> None:
-    """Nothing is said, and nothing is made."""
+    """On a machine with everything nothing is printed, and nothing is created."""
     assert Machine(tmp_path).check() == (0, "")
     assert not (tmp_path / "state").exists()
 
@@ -73,7 +73,7 @@ def test_a_machine_with_everything_is_not_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_missing_is_named_with_its_package(tmp_path: Path, place: str, name: str, package: str) -> None:
-    """Also where the package brings no program: exit code 1, and what to install."""
+    """A missing program ends with exit code 1 and the package to install, also where the package has no program."""
     machine = Machine(tmp_path)
     (getattr(machine, place) / name).unlink()
     code, said = machine.check()
@@ -84,7 +84,7 @@ def test_what_is_missing_is_named_with_its_package(tmp_path: Path, place: str, n
 
 
 def test_everything_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
-    """One look is enough; a package is named once. Go is needed only where something is not built."""
+    """One check is enough; a package is named once. Go is needed only where something is not built."""
     machine = Machine(tmp_path)
     for path in (machine.plugins / "bridge", machine.plugins / "loopback", machine.bin / "runc", machine.bin / "go"):
         path.unlink()
@@ -97,7 +97,7 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
 
 
 def test_a_docker_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    """The program alone loads no image."""
+    """A Docker daemon that does not answer is named, because the program alone does not load an image."""
     machine = Machine(tmp_path)
     (machine.bin / "docker").write_text("#!/bin/sh\necho 'no daemon here' >&2\nexit 1\n")
     code, said = machine.check()
@@ -106,7 +106,7 @@ def test_a_docker_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
 
 def _own_cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The class under test, whose folder is no package."""
+    """The class under test, whose folder is not a package."""
     folder = Path(__file__).parent / "real"
     monkeypatch.syspath_prepend(str(folder))
     spec = importlib.util.spec_from_file_location("machine_under_test", folder / "machine.py")
@@ -117,7 +117,7 @@ def _own_cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_programs_own_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of each, beside the verdict; without an API server no other one is asked."""
+    """The end of each, beside the verdict; without an API server no other one is queried."""
     monkeypatch.setenv("STRANDLINE_KUBERNETES_STATE", str(tmp_path / "state"))
     (tmp_path / "state" / "log").mkdir(parents=True)
     (tmp_path / "state" / "log" / "kubelet0.log").write_text("x" * 300_000 + "the reason")

@@ -1,4 +1,4 @@
-"""Runs the fast tests on every Python that this machine has, with the oldest and the newest libraries we allow.
+"""Runs the fast tests on every Python of this machine, with the oldest and the newest libraries that are allowed.
 
 `make test-matrix` writes the result into docs/COMPATIBILITY.md. Environments are kept in .venv/matrix; nothing is
 installed anywhere else.
@@ -36,7 +36,7 @@ DEADLINE_S = 1_200
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one environment held and how its tests ended."""
+    """The content of one environment and the result of its tests."""
 
     python: str
     end: str
@@ -69,7 +69,7 @@ def uv(*words: str, python: str) -> None:
 
 
 def environment(version: str, end: str, python: str) -> Path:
-    """The interpreter of an environment with our code, one end of its ranges, and what the tests need."""
+    """The interpreter of an environment with the project, one end of its ranges, and what the tests need."""
     folder = ROOT / ".venv" / "matrix" / f"{version}-{end}"
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
@@ -98,7 +98,7 @@ def tested(version: str, end: str, python: str) -> Run:
 
 
 def page(runs: list[Run], absent: list[str]) -> str:
-    """The page that says what was run."""
+    """The page with the results."""
     lines = [
         "# Compatibility",
         "",

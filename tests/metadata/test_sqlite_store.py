@@ -1,4 +1,4 @@
-"""The embedded store: what was committed is there again, whole, and for one process only."""
+"""The embedded store: everything committed is there again, whole, and for one process only."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def full(offset: int = 1) -> Transaction:
 
 
 async def reopened(directory: Path) -> ClusterState | None:
-    """What a new process finds."""
+    """The state that a new process finds."""
     store = SqliteStore(directory)
     try:
         return await store.open()
@@ -95,7 +95,7 @@ async def reopened(directory: Path) -> ClusterState | None:
 
 
 async def test_new_store_is_empty(tmp_path: Path) -> None:
-    """A store that nothing was committed to gives None, in a directory that did not exist."""
+    """A store without commits returns None, in a directory that did not exist."""
     assert await reopened(tmp_path / "new") is None
 
 
@@ -141,7 +141,7 @@ async def test_later_transactions_replace_and_delete(tmp_path: Path) -> None:
 
 
 async def test_removed_nodes_are_kept(tmp_path: Path) -> None:
-    """A removed node is found again as its tombstone alone, and beside its record once the id has registered again."""
+    """A removed node is read as its tombstone alone, and beside its record once the id has registered again."""
     store = SqliteStore(tmp_path)
     await store.open()
     removed = RemovedNode(node_id=NodeId(1), node_epoch=NodeEpoch(1), directory_id="d")
@@ -162,7 +162,7 @@ async def test_removed_nodes_are_kept(tmp_path: Path) -> None:
 
 
 async def test_a_store_from_before_removals_is_read(tmp_path: Path) -> None:
-    """A store that the first release made, without a table of removed nodes, is opened and written to."""
+    """A store that the first release created, without a table of removed nodes, is opened and written to."""
     store = SqliteStore(tmp_path)
     await store.open()
     await store.commit([full(1)])
@@ -191,7 +191,7 @@ async def test_commits_together_are_whole_or_nothing(tmp_path: Path) -> None:
 
 
 async def test_second_process_is_refused(tmp_path: Path) -> None:
-    """A store that is open is in use: a second controller on it would hand out the same epochs."""
+    """A store that is open is in use: a second controller on it would assign the same epochs."""
     store = SqliteStore(tmp_path)
     await store.open()
     second = SqliteStore(tmp_path)
@@ -217,7 +217,7 @@ async def test_commits_are_synchronous(tmp_path: Path) -> None:
 
 
 async def test_replace_leaves_nothing_of_the_old_content(tmp_path: Path) -> None:
-    """Recovery makes the given state all there is (TR18)."""
+    """Recovery replaces the whole state by the given one (TR18)."""
     store = SqliteStore(tmp_path)
     await store.open()
     await store.commit([full(1)])
@@ -259,7 +259,7 @@ async def test_damaged_document_is_refused(tmp_path: Path, damage: str) -> None:
 
 
 async def test_a_changed_digit_is_damage(tmp_path: Path) -> None:
-    """A leader epoch that changed on the disk is not believed: SQLite itself would hand it out (A6)."""
+    """A leader epoch that changed on the disk is rejected: SQLite itself would return it (A6)."""
     store = SqliteStore(tmp_path)
     await store.open()
     await store.commit([full(1)])
@@ -277,7 +277,7 @@ async def test_a_changed_digit_is_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("emptied", [True, False])
 async def test_a_log_without_its_store_is_refused(tmp_path: Path, emptied: bool) -> None:
-    """A store that lost its main file, but not its write-ahead log, is no new store."""
+    """A store that lost its main file, but not its write-ahead log, is not a new store."""
     store = SqliteStore(tmp_path / "live")
     await store.open()
     await store.commit([full(1)])
@@ -348,7 +348,7 @@ async def of_the_first_schema(directory: Path, **changed: str) -> None:
 
 
 async def test_a_store_of_the_first_schema_becomes_one_of_this(tmp_path: Path) -> None:
-    """Its state is read, and its documents are those of this release from the first opening on."""
+    """A store of the first schema is read, and its documents are converted when it is first opened."""
     await of_the_first_schema(tmp_path)
 
     found = [await reopened(tmp_path), await reopened(tmp_path)]
@@ -362,7 +362,7 @@ async def test_a_store_of_the_first_schema_becomes_one_of_this(tmp_path: Path) -
 
 @pytest.mark.parametrize("fields", ['{"node_id":1}', '{"configs":7}', "[]"])
 async def test_a_damaged_store_of_the_first_schema_is_left_as_it_is(tmp_path: Path, fields: str) -> None:
-    """A document that cannot be turned stops the start; nothing of the store is rewritten."""
+    """A document that cannot be converted stops the start; nothing of the store is rewritten."""
     await of_the_first_schema(tmp_path, nodes=documents.sealed(fields))
     broken = SqliteStore(tmp_path)
 
@@ -422,7 +422,7 @@ rules = st.builds(
 
 @given(partition=partitions, record=records, cluster_rules=rules)
 def test_documents_round_trip(partition: PartitionImage, record: NodeRecord, cluster_rules: Rules) -> None:
-    """Whatever is written reads back equal."""
+    """Every written value reads back equal."""
     whole = ClusterHeader(cluster_id="c", rules=cluster_rules, next_producer_id=2**62, secret="7e" * 32)
 
     assert documents.read(documents.write(partition), PartitionImage) == partition

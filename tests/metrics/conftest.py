@@ -1,4 +1,4 @@
-"""Puts the running nodes, the running controller and the scraping that these tests share where they can import it."""
+"""Makes the running nodes, the running controller and the scraping of these tests importable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scrape as Prometheus makes it, in a form that tests can ask."""
+"""A scrape as by Prometheus, in a form that tests can query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scraped:
     samples: dict[tuple[str, frozenset[tuple[str, str]]], float]
 
     def value(self, name: str, **labels: str) -> float:
-        """Of one series of ours, named without the prefix."""
+        """The value of one Strandline series, named without the prefix."""
         return self.samples[f"strandline_{name}", frozenset(labels.items())]
 
     @property
@@ -33,12 +33,12 @@ class Scraped:
 
     @property
     def ours(self) -> set[str]:
-        """Those of them that are ours."""
+        """The Strandline ones among them."""
         return {name for name in self.families if name.startswith("strandline_")}
 
 
 def scrape(address: str) -> Scraped:
-    """What this address tells now."""
+    """The current metrics at this address."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         text = str(answer.read().decode())
     return Scraped(
@@ -51,7 +51,7 @@ def scrape(address: str) -> Scraped:
 
 
 async def scraped(address: str) -> Scraped:
-    """The same, while this loop goes on."""
+    """The same, while this loop continues."""
     return await asyncio.to_thread(scrape, address)
 
 

@@ -1,4 +1,4 @@
-"""A controller is scraped: every metric of its role is there, and says what it decided."""
+"""A controller is scraped: every metric of its role is there, and shows what it decided."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.v1 import controller_service_pb2 as pb
 
 
 async def test_every_metric_of_a_controller_is_scraped(tmp_path: Path) -> None:
-    """No name of the table is missing, and none is beyond it."""
+    """Every name of the table is exposed, and no other."""
     async with controller(tmp_path, metrics_bind=LOOPBACK) as process, stub_of(process) as stub:
         await join(stub, 1)
         seen = await scraped(process.metrics_address)
@@ -58,7 +58,7 @@ async def test_a_removed_node_is_seen_no_more(tmp_path: Path) -> None:
 
 
 async def test_the_creation_of_a_topic_is_no_election(tmp_path: Path) -> None:
-    """A first leader follows from nothing that was lost."""
+    """The first leader of a new topic is not counted as an election."""
     async with controller(tmp_path, metrics_bind=LOOPBACK) as process, stub_of(process) as stub:
         await join(stub, 1)
         await create(stub, "tides", factor=1)

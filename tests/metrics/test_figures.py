@@ -1,4 +1,4 @@
-"""Figures on their way to a scrape: what is observed is what is told."""
+"""Metric values in a scrape: what is observed is what is exposed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_tally_shows_its_causes_before_they_happen() -> None:
 
 
 def test_names_and_types_agree() -> None:
-    """A counter ends in _total, a histogram in its unit, no name comes twice, everything is explained."""
+    """A counter ends in _total, a histogram in its unit, no name occurs twice, everything has a description."""
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
         assert family.name.endswith("_total") is (family.kind is Kind.COUNTER), family

@@ -1,4 +1,4 @@
-"""docs/METRICS.md is the table of the code."""
+"""docs/METRICS.md equals the table of the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port of metrics: its own threads, its own port, and no harm from whoever asks."""
+"""The port of metrics: its own threads, its own port, and no harm from any client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_a_loop_that_stands_still_fails_its_scrape(monkeypatch: pytest.Mon
     port = MetricsPort(Role.REPLICA, tuple)
     address = port.open(LOOPBACK)
     assert address is not None
-    # Asked from the loop itself, which stands still until the answer is there.
+    # Called from the loop itself, which is blocked until the answer is there.
     stuck = _status(address)
     healthy = await asyncio.to_thread(_status, address)
     await asyncio.to_thread(port.close)
@@ -34,7 +34,7 @@ async def test_a_loop_that_stands_still_fails_its_scrape(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("path", ["/", "/metrics/", "/favicon.ico", "/../metrics", "/metrics%00"])
 async def test_other_paths_are_not_found(path: str) -> None:
-    """And the answer says where the metrics are."""
+    """Another path is not found, and the answer says where the metrics are."""
     port = MetricsPort(Role.REPLICA, tuple)
     address = port.open(LOOPBACK)
     assert address is not None

@@ -1,4 +1,4 @@
-"""A node is scraped as Prometheus would: every metric of its role is there, and says what was done to it."""
+"""A node is scraped as by Prometheus: every metric of its role is there, and shows what happened to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.metrics.families import Role
 
 
 async def test_every_metric_of_a_node_is_scraped(tmp_path: Path) -> None:
-    """No name of the table is missing on a node that leads a partition with a follower, and none is beyond it."""
+    """On a node that leads a partition with a follower every name of the table is exposed, and no other."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1, 2)))
     settings = {"metrics_bind": LOOPBACK, "metrics_per_partition": True}
     async with running_nodes(controller, tmp_path, (1, 2), **settings) as (first, _), leader_stub(first) as stub:
@@ -27,7 +27,7 @@ async def test_every_metric_of_a_node_is_scraped(tmp_path: Path) -> None:
 
 
 async def test_what_was_done_is_counted(tmp_path: Path) -> None:
-    """Two batches in, a fetch, a refusal: each is in its metric, with its size."""
+    """Two batches in, a fetch, a rejection: each is in its metric, with its size."""
     first, second = batch("a", "b"), batch("c")
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,)))
     async with running_nodes(controller, tmp_path, metrics_bind=LOOPBACK, metrics_per_partition=True) as (node,):
@@ -53,7 +53,7 @@ async def test_what_was_done_is_counted(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_of_a_whole_call_is_counted(tmp_path: Path) -> None:
-    """What never reached the core is in the same metric, by its error's name."""
+    """A request that never reached the core is in the same metric, by its error's name."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,)))
     async with running_nodes(controller, tmp_path, metrics_bind=LOOPBACK) as (node,), leader_stub(node) as stub:
         with pytest.raises(grpc.aio.AioRpcError):
@@ -64,7 +64,7 @@ async def test_a_refusal_of_a_whole_call_is_counted(tmp_path: Path) -> None:
 
 
 async def test_partitions_have_series_only_if_a_setting_says_so(tmp_path: Path) -> None:
-    """Without it no metric carries a topic's name."""
+    """Without the setting no metric carries a topic's name."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,)))
     async with running_nodes(controller, tmp_path, metrics_bind=LOOPBACK) as (node,):
         seen = await scraped(node.metrics_address)

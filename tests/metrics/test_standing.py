@@ -1,4 +1,4 @@
-"""How old the oldest record above the HW is, from looks at log end and HW alone."""
+"""The age of the oldest record above the HW, computed from samples of log end and HW alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_age_is_that_of_the_oldest_record() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """A HW that stands still for an hour under load keeps its age and a few hundred marks."""
+    """A HW that does not move for an hour under load keeps its age and a few hundred marks."""
     standing, log = StandingRecords(), _Log()
     for i in range(10_000):
         standing.look(log.at(0, i + 1), i * 250)
@@ -49,7 +49,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_what_is_not_led_any_more_is_forgotten() -> None:
-    """A partition that comes back begins anew."""
+    """A partition that comes back starts again."""
     standing, log = StandingRecords(), _Log()
     standing.look(log.at(0, 10), 1_000)
     standing.look([], 2_000)

@@ -1,4 +1,4 @@
-"""Puts the harness of real processes where the tests of this folder can import it."""
+"""Makes the harness of real processes importable for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in deploy/monitoring, in a form that tests can ask: rules, queries, and the metrics they name."""
+"""The files of deploy/monitoring, in a form that tests can query: rules, queries, and the metrics they name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dashboard() -> Any:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Every query of the dashboard with the title of where it stands."""
+    """Every query of the dashboard with the title of its panel."""
     board = dashboard()
     for panel in board["panels"]:
         for target in panel.get("targets", ()):
@@ -57,7 +57,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def metrics_in(expression: str) -> set[str]:
-    """The metrics that an expression names, histograms by their own name; what is quoted or a label is none."""
+    """The metrics that an expression names, histograms by their own name; quoted text and labels are excluded."""
     bare = re.sub(r'"[^"]*"', "", expression)
     names = set(_NAME.findall(bare))
     return {short if (short := _SUFFIX.sub("", name)) in _SPREADS else name for name in names}

@@ -1,7 +1,7 @@
-"""A Prometheus of the machine's own that scrapes a live cluster on loopback, with the alert rules as deployed.
+"""The machine's own Prometheus that scrapes a live cluster on loopback, with the alert rules as deployed.
 
-One thing differs from the deployed rules: no alert waits (``for: 0s``), because a test waits for what happens and not
-for how long it has to last. Expressions, labels and annotations are untouched.
+One thing differs from the deployed rules: no alert waits (``for: 0s``), because a test waits for an event and not for
+its duration. Expressions, labels and annotations are unchanged.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PrometheusServer:
         return said["data"]
 
     def query(self, expression: str) -> list[Any]:
-        """The series of an instant query; a number stands alone in a list."""
+        """The series of an instant query; a number is the only entry of its list."""
         data = self._get("query", query=expression)
         return list(data["result"]) if data["resultType"] == "vector" else [data["result"]]
 
@@ -103,7 +103,7 @@ class PrometheusServer:
         return {alert["labels"]["alertname"] for alert in self._get("alerts")["alerts"] if alert["state"] == "firing"}
 
     def until_scraped(self, processes: int, *, timeout_s: float) -> None:
-        """Return when so many processes have answered a scrape.
+        """Return when this many processes have answered a scrape.
 
         Raises:
             AssertionError: when ``timeout_s`` has passed.
@@ -129,7 +129,7 @@ class PrometheusServer:
             left = [(title, query) for title, query in left if not self.query(query)]
 
     def until(self, look: str, wanted: set[str], unwanted: set[str], *, timeout_s: float) -> set[str]:
-        """What fires, as soon as all of ``wanted`` and none of ``unwanted`` does.
+        """Returns the firing alerts, as soon as all of ``wanted`` and none of ``unwanted`` are among them.
 
         Raises:
             AssertionError: with ``look`` and what fires instead, when ``timeout_s`` has passed.

@@ -45,7 +45,7 @@ def test_the_example_configuration_is_one() -> None:
 
 
 def test_every_rule_has_a_unit_test() -> None:
-    """Each alert is seen to be quiet and to fire in alerts_test.yaml."""
+    """Each alert is seen quiet and firing in alerts_test.yaml."""
     tests = yaml.safe_load((MONITORING / "alerts_test.yaml").read_text())["tests"]
     looked_at = {
         name
@@ -76,7 +76,7 @@ def test_an_alert_is_explained(rule: dict[str, object]) -> None:
 
 
 def test_no_explanation_is_left_of_an_alert_that_is_gone() -> None:
-    """ALERTS.md has the headings of today's rules."""
+    """ALERTS.md has the headings of the current rules."""
     headings = set(re.findall(r"^## (\w+)$", (ROOT / "docs" / "ALERTS.md").read_text(), re.MULTILINE))
 
     assert headings == {rule["alert"] for rule in rules()}
@@ -84,7 +84,7 @@ def test_no_explanation_is_left_of_an_alert_that_is_gone() -> None:
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
 def test_an_alert_names_metrics_that_exist(rule: dict[str, str]) -> None:
-    """A rule over a name that nobody tells would never fire."""
+    """A rule with a name that is never exposed would never fire."""
     named = metrics_in(rule["expr"])
 
     assert named
@@ -92,7 +92,7 @@ def test_an_alert_names_metrics_that_exist(rule: dict[str, str]) -> None:
 
 
 def test_the_dashboard_names_metrics_that_exist() -> None:
-    """A panel over a name that nobody tells would stay empty."""
+    """A panel with a name that is never exposed would stay empty."""
     unknown = {title: metrics_in(query) - KNOWN for title, query in queries() if metrics_in(query) - KNOWN}
 
     assert unknown == {}
@@ -100,7 +100,7 @@ def test_the_dashboard_names_metrics_that_exist() -> None:
 
 
 def test_the_dashboard_is_laid_out() -> None:
-    """No panel hides another, ids are unique, and every panel says what it shows."""
+    """No panel hides another, ids are unique, and every panel has a description."""
     panels = dashboard()["panels"]
     places = [(x, y) for panel in panels for x, y in _cells(panel["gridPos"])]
 
@@ -115,7 +115,7 @@ def _cells(place: dict[str, int]) -> list[tuple[int, int]]:
 
 
 def test_rules_are_plain_ones_of_prometheus() -> None:
-    """One group, so that all of them are evaluated in order; no alert comes twice."""
+    """One group, so that all of them are evaluated in order; no alert occurs twice."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     names = [rule["alert"] for rule in rules()]
 

@@ -1,4 +1,4 @@
-"""A Prometheus scrapes a live cluster: every name is there, and a paused follower is an alert that goes again."""
+"""A Prometheus scrapes a live cluster: every name is there, and a paused follower is an alert that resolves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def _begin(cluster: LocalCluster) -> None:
 
 
 async def _load(cluster: LocalCluster) -> None:
-    """A hundred records in and out again."""
+    """A hundred records produced and consumed."""
     async with Producer(cluster.bootstrap) as producer:
         await asyncio.gather(*(producer.send_and_wait(TOPIC, b"spring") for _ in range(100)))
     async with Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
@@ -83,7 +83,7 @@ def _told(directory: Path) -> dict[str, str]:
 
 
 def test_every_metric_of_rules_and_dashboard_is_scraped(prometheus: PrometheusServer) -> None:
-    """No alert and no panel waits for a name that a live cluster does not tell."""
+    """No alert and no panel uses a name that a live cluster does not expose."""
     expressions = [rule["expr"] for rule in rules()] + [query for _, query in queries()]
     wanted = set().union(*map(metrics_in, expressions))
     told = {name.removesuffix("_bucket") for name in prometheus.names()}
@@ -92,13 +92,13 @@ def test_every_metric_of_rules_and_dashboard_is_scraped(prometheus: PrometheusSe
 
 
 def test_every_query_of_the_dashboard_has_an_answer(watched: LocalCluster, prometheus: PrometheusServer) -> None:
-    """Each query is sent as Grafana would send it, and gets at least one series from a cluster under load."""
+    """Each query is sent as from Grafana, and gets at least one series from a cluster under load."""
     asked = [(title, filled(query)) for title, query in queries() if not _is_quiet(query)]
     prometheus.until_answered(asked, lambda: asyncio.run(_load(watched)), timeout_s=SETTLE_S)
 
 
 def _is_quiet(query: str) -> bool:
-    """Whether a query shows only what went wrong: the annotation of elections."""
+    """Whether a query shows only failures: the annotation of elections."""
     return query.endswith("> 0")
 
 
@@ -134,7 +134,7 @@ def _nodes(watched: LocalCluster) -> dict[str, Service]:
 
 
 def test_what_happened_is_in_the_log_line_by_line(watched: LocalCluster, prometheus: PrometheusServer) -> None:
-    """Every line is one JSON object; roles, sessions and changes of the ISR name their place, epochs and cause."""
+    """Every line is one JSON object; roles, sessions and changes of the ISR have their node, epochs and cause."""
     lines = {service.name: _lines(service) for service in watched.services}
     every = [line for found in lines.values() for line in found]
     leads = [line for line in every if line["event"] == "leads"]

@@ -1,4 +1,4 @@
-"""What a produce payload must be, rule by rule, with the exact code for each breach."""
+"""The rules for a produce payload, one by one, with the exact code for each violation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FIELDS = {
 
 
 def batch_of(count: int = 3, *, producer_id: int | None = None, **fields: int) -> bytes:
-    """A batch of ``count`` records with header fields overwritten; the CRC fits unless it is overwritten too."""
+    """A batch of ``count`` records with header fields overwritten; the CRC is valid unless it is overwritten too."""
     records = [NewRecord(b"k", b"v%d" % number, 1_000 + number) for number in range(count)]
     batch = bytearray(
         encode_batch(records, producer_id=producer_id, producer_epoch=0 if producer_id else -1, base_sequence=0)
@@ -62,7 +62,7 @@ def stamped(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
 
 
 def code_of(payload: bytes) -> ErrorCode:
-    """The code with which a produce payload is refused."""
+    """The code with which a produce payload is rejected."""
     with pytest.raises(Refused) as refused:
         check_one_batch(payload)
     assert refused.value.refusal.outcome is Outcome.NOT_APPENDED
@@ -80,7 +80,7 @@ def test_header_says_what_the_records_are() -> None:
 
 
 def test_an_absent_producer_is_none() -> None:
-    """Kafka's -1 exists on the wire only."""
+    """An absent producer is None; Kafka's -1 exists on the wire only."""
     assert parse_header(batch_of()).producer is None
 
 
@@ -109,19 +109,19 @@ def test_an_absent_producer_is_none() -> None:
     ],
 )
 def test_each_breach_has_its_code(fields: dict[str, int], code: ErrorCode) -> None:
-    """A batch with one wrong header field is refused with that field's code, definitely not appended."""
+    """A batch with one wrong header field is rejected with that field's code, definitely not appended."""
     assert code_of(batch_of(**fields)) is code
 
 
 def test_refusal_names_field_and_remedy() -> None:
-    """The sentence tells what was wrong and what to do."""
+    """The error message says what was wrong and how to correct it."""
     with pytest.raises(Refused, match=r"control bit is set; clients must not write control batches"):
         check_one_batch(batch_of(attributes=CONTROL_BIT))
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0" * 11, b"\0" * 60, batch_of()[:-1], batch_of() + b"\0"])
 def test_cut_or_padded_payloads_are_refused(payload: bytes) -> None:
-    """Nothing, less than a batch, and bytes behind the last batch are no produce payload."""
+    """An empty payload, less than a batch, and bytes after the last batch are rejected."""
     assert code_of(payload) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 
 
@@ -138,7 +138,7 @@ def test_largest_batch_is_accepted_and_one_byte_more_is_not() -> None:
 
 
 def test_payload_may_hold_several_batches() -> None:
-    """Batches are cut by their length prefixes, without copying."""
+    """Batches are split by their length prefixes, without copying."""
     parts = [batch_of(1), batch_of(2), batch_of(3)]
     batches = split_batches(b"".join(parts))
 
@@ -147,7 +147,7 @@ def test_payload_may_hold_several_batches() -> None:
 
 
 def test_stamp_does_not_touch_the_crc() -> None:
-    """Base offset and leader epoch lie outside the CRC, so a stamped batch is still sound."""
+    """Base offset and leader epoch lie outside the CRC, so a stamped batch is still valid."""
     batch = batch_of()
     buffer = bytearray(batch)
     stamp(buffer, 120, 7)
@@ -159,7 +159,7 @@ def test_stamp_does_not_touch_the_crc() -> None:
 
 
 def test_replicated_batches_are_dense_and_epochs_never_fall() -> None:
-    """A follower takes what continues its log, and only that (M4)."""
+    """A follower accepts only a batch that continues its log (M4)."""
     payload = stamped(batch_of(2), 10, 3) + stamped(batch_of(1), 12, 3) + stamped(batch_of(1), 13, 5)
 
     assert [header.leader_epoch for header, _ in check_replicated(payload, 10, 3)] == [3, 3, 5]
@@ -179,7 +179,7 @@ def test_replicated_batches_are_dense_and_epochs_never_fall() -> None:
     ],
 )
 def test_replicated_batches_out_of_place_are_refused(payload: bytes, last_epoch: int) -> None:
-    """A gap, a repetition, a falling epoch or damage is CORRUPT_MESSAGE, and the follower asks again."""
+    """A gap, a repetition, a falling epoch or damage is CORRUPT_MESSAGE, and the follower fetches again."""
     with pytest.raises(Refused) as refused:
         check_replicated(payload, 10, last_epoch)
 
@@ -188,7 +188,7 @@ def test_replicated_batches_out_of_place_are_refused(payload: bytes, last_epoch:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_split_or_are_refused(payload: bytes) -> None:
-    """Arbitrary bytes are batches or a refusal, never another exception."""
+    """Arbitrary bytes give batches or a rejection, never another exception."""
     try:
         batches = split_batches(payload)
     except Refused:
@@ -199,7 +199,7 @@ def test_any_bytes_split_or_are_refused(payload: bytes) -> None:
 
 @given(st.integers(min_value=0, max_value=HEADER_BYTES + 20), st.integers(0, 255))
 def test_any_changed_byte_behind_the_stamp_is_noticed(at: int, value: int) -> None:
-    """The CRC or the length prefix tells of every changed byte but those a leader writes."""
+    """The CRC or the length prefix detects every changed byte except those a leader writes."""
     batch = bytearray(batch_of())
     at %= len(batch)
     changed = batch[at] != value

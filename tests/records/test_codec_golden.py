@@ -1,4 +1,4 @@
-"""Our batches and those of aiokafka and kafka-python are the same bytes and read by each other."""
+"""The project's batches and those of aiokafka and kafka-python are byte-identical and readable by each other."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def rows_of(records: list[Record]) -> list[NewRecord]:
 
 
 def test_bytes_are_kafkas() -> None:
-    """A whole batch, written down here field by field."""
+    """The bytes equal Kafka's, in a whole batch written out field by field."""
     assert encode_batch(GOLDEN, producer_id=0xFFF, producer_epoch=3, base_sequence=16) == GOLDEN_BYTES
 
 
 @pytest.mark.parametrize("library", BUILDERS)
 def test_uncompressed_bytes_equal_the_library_s(library: str) -> None:
-    """Without compression there is one way to write a batch, and all three write it."""
+    """Without compression a batch has a single encoding, and all three codecs produce it."""
     builder = BUILDERS[library](2, 0, 0, 0xFFF, 3, 16, 1 << 20)
     for offset, (key, value, timestamp_ms, headers) in enumerate(GOLDEN):
         builder.append(offset, timestamp_ms, key, value, list(headers))
@@ -88,7 +88,7 @@ def test_uncompressed_bytes_equal_the_library_s(library: str) -> None:
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("library", READERS)
 def test_libraries_read_ours(library: str, codec: Compression) -> None:
-    """A batch of ours, stamped by a leader, is read by both libraries with its CRC."""
+    """A batch of this codec, stamped by a leader, is read by both libraries with its CRC."""
     records = GOLDEN * 50
     batch = bytearray(encode_batch(records, compression=codec))
     stamp(batch, 400, 2)
@@ -103,7 +103,7 @@ def test_libraries_read_ours(library: str, codec: Compression) -> None:
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("library", BUILDERS)
 def test_we_read_the_libraries(library: str, codec: Compression) -> None:
-    """A batch of either library passes our produce check and decodes to its records."""
+    """A batch of either library passes the produce check and decodes to its records."""
     records = GOLDEN * 50
     builder = BUILDERS[library](2, int(codec), 0, -1, -1, -1, 1 << 20)
     for offset, (key, value, timestamp_ms, headers) in enumerate(records):
@@ -116,7 +116,7 @@ def test_we_read_the_libraries(library: str, codec: Compression) -> None:
 
 @given(records=RECORDS, codec=st.sampled_from(Compression))
 def test_round_trip(records: list[NewRecord], codec: Compression) -> None:
-    """Decoding gives back keys, values, headers and timestamps, at dense offsets."""
+    """Decoding returns keys, values, headers and timestamps, at dense offsets."""
     decoded = decode_batch(encode_batch(records, compression=codec))
 
     assert rows_of(decoded) == records
@@ -132,7 +132,7 @@ def test_round_trip(records: list[NewRecord], codec: Compression) -> None:
 def test_changed_bytes_decode_or_are_refused(
     records: list[NewRecord], codec: Compression, changes: list[tuple[int, int]], cut: int
 ) -> None:
-    """Whatever happens to the bytes, the answer is records or a refusal."""
+    """For any bytes the result is records or a rejection."""
     batch = bytearray(encode_batch(records, compression=codec))
     for at, value in changes:
         batch[at % len(batch)] = value
@@ -160,7 +160,7 @@ def test_a_fetch_answer_is_split_into_batches_that_decode() -> None:
 
 
 def test_builder_stops_when_the_batch_is_full() -> None:
-    """A record that does not fit starts the next batch; one that fits into none is refused."""
+    """A record that does not fit starts the next batch; one that fits into no batch is rejected."""
     builder = BatchBuilder(max_bytes=300)
     taken = 0
     while builder.try_append(None, b"v" * 50, 1):
@@ -174,7 +174,7 @@ def test_builder_stops_when_the_batch_is_full() -> None:
 
 
 def test_batch_needs_records() -> None:
-    """An empty batch is refused when built, not when it arrives."""
+    """An empty batch is rejected when built, not when it arrives."""
     with pytest.raises(Refused) as refused:
         encode_batch([])
 

@@ -1,4 +1,4 @@
-"""What compression may expand to, and what it answers to bytes that are no compressed records."""
+"""The limit of decompression, and the result for bytes that are not compressed records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("size_bytes", [0, 1, 100, 70_000, 300_000])
 def test_expanding_undoes_compressing(codec: Compression, size_bytes: int) -> None:
-    """Every codec gives back what it was given, at sizes around its block borders."""
+    """Every codec returns its input, at sizes around its block boundaries."""
     body = (b"a line of text, " * (size_bytes // 16 + 1))[:size_bytes]
 
     assert expand(codec, compress(codec, body)) == body
@@ -25,7 +25,7 @@ def test_expanding_undoes_compressing(codec: Compression, size_bytes: int) -> No
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_bomb_is_refused_at_the_limit(codec: Compression) -> None:
-    """Bytes that expand beyond the limit are refused without expanding them all."""
+    """Bytes that expand beyond the limit are rejected without expanding them all."""
     bomb = compress(codec, bytes(4 << 20))
     with pytest.raises(Refused) as refused:
         expand(codec, bomb, 1 << 20)
@@ -37,7 +37,7 @@ def test_bomb_is_refused_at_the_limit(codec: Compression) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @given(body=st.binary(max_size=120))
 def test_any_bytes_expand_or_are_refused(codec: Compression, body: bytes) -> None:
-    """Arbitrary bytes are compressed records or a refusal, never another exception."""
+    """Arbitrary bytes are compressed records or a rejection, never another exception."""
     code = None
     try:
         expand(codec, body, 1 << 16)
@@ -49,7 +49,7 @@ def test_any_bytes_expand_or_are_refused(codec: Compression, body: bytes) -> Non
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_cut_records_are_refused(codec: Compression) -> None:
-    """A compressed body that was cut is corrupt, not shorter."""
+    """A truncated compressed body is corrupt, not shorter."""
     body = compress(codec, b"a line of text, " * 100)
     with pytest.raises(Refused) as refused:
         expand(codec, body[: len(body) // 2])
@@ -58,7 +58,7 @@ def test_cut_records_are_refused(codec: Compression) -> None:
 
 
 def test_unknown_codec_is_refused() -> None:
-    """Numbers 5 to 7 name no codec."""
+    """Numbers 5 to 7, which name no codec, are rejected."""
     with pytest.raises(Refused) as refused:
         expand(6, b"x")
 

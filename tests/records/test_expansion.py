@@ -1,4 +1,4 @@
-"""What a compressed body says of its size, compared with what it really expands to."""
+"""The declared size of a compressed body, compared with the size it really expands to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 def _zstd_without_size(data: bytes) -> bytes:
-    """As streaming writers make it, the Java library among them: no content size in the header."""
+    """The output of streaming writers, the Java library among them: no content size in the header."""
     stream = zstandard.ZstdCompressor(level=1, write_content_size=False).compressobj()
     return stream.compress(data) + stream.flush()
 
@@ -74,7 +74,7 @@ EXACT = ("snappy", "lz4 with its size", "zstd")
     | st.builds(lambda part, count: part * count, st.binary(max_size=40), st.integers(0, 9_000))
 )
 def test_what_is_declared_encloses_what_is_expanded(name: str, data: bytes) -> None:
-    """Whatever library wrote it, a body expands to no less than ``least`` and no more than ``most``."""
+    """Whichever library wrote it, a body expands to no less than ``least`` and no more than ``most``."""
     codec, write = WRITERS[name]
     body = write(data)
     said = expansion_of(codec, memoryview(body))
@@ -90,7 +90,7 @@ def test_what_is_declared_encloses_what_is_expanded(name: str, data: bytes) -> N
 @pytest.mark.parametrize("codec", CODECS)
 @given(body=st.binary(max_size=120))
 def test_any_bytes_say_something_or_nothing(codec: Compression, body: bytes) -> None:
-    """Arbitrary bytes never raise, and what they expand to, if they do, is enclosed."""
+    """Arbitrary bytes never raise, and if they expand, their size is within the bounds."""
     said = expansion_of(codec, memoryview(body))
     try:
         size_bytes = len(expand(codec, body, 1 << 20))
@@ -109,7 +109,7 @@ def _zstd_of_runs(blocks: int, declared: int | None) -> bytes:
 
 
 def test_a_declared_size_is_known_before_anything_is_expanded() -> None:
-    """A body of 320 kB that declares 10 GiB says so, though it holds too many blocks to be counted."""
+    """A body of 320 kB that declares 10 GiB is reported as such, though it has too many blocks to be counted."""
     body = _zstd_of_runs(10 * GIB >> 17, 10 * GIB)
 
     assert len(body) < 330_000
@@ -117,7 +117,7 @@ def test_a_declared_size_is_known_before_anything_is_expanded() -> None:
 
 
 def test_blocks_beyond_number_say_nothing() -> None:
-    """Counting ends after so many blocks, however many follow; expanding then ends at its limit."""
+    """Counting stops after a fixed number of blocks, however many follow; expanding then stops at its limit."""
     few = expansion_of(Compression.ZSTD, memoryview(_zstd_of_runs(MOST_BLOCKS, None)))
     many = expansion_of(Compression.ZSTD, memoryview(_zstd_of_runs(MOST_BLOCKS + 1, None)))
     with pytest.raises(Refused) as refused:
@@ -140,7 +140,7 @@ def _lying(name: str) -> bytes:
         assert body[4] >> 6 == 2
         body[5:9] = (70_000).to_bytes(4, "little")
     elif codec is Compression.LZ4:
-        # The header's own checksum follows the size; it is made right by writing the frame's header again.
+        # The header's own checksum follows the size; the frame's header is written again to correct it.
         other = lz4.frame.compress(bytes(70_000), store_size=True)
         body[:15] = other[:15]
     else:
@@ -150,7 +150,7 @@ def _lying(name: str) -> bytes:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_a_frame_that_lies_about_its_size_is_refused_by_the_decoder(name: str) -> None:
-    """So what a frame declares may be believed of every body that a consumer can expand at all."""
+    """The decoder rejects a frame with a wrong size, so that of every expandable body the declared size is right."""
     codec, _ = WRITERS[name]
     with pytest.raises(Refused) as refused:
         expand(codec, _lying(name))

@@ -16,7 +16,7 @@ def _batch(count: int, base_offset: int = 0) -> bytes:
 
 
 def test_exactly_one_batch_is_taken() -> None:
-    """Its header comes back as the core knows it."""
+    """The header of the one batch is returned in the core's form."""
     header = check_one_batch(_batch(4))
 
     assert (header.record_count, header.size_bytes) == (4, len(_batch(4)))
@@ -32,7 +32,7 @@ def test_exactly_one_batch_is_taken() -> None:
     ids=["none", "two", "noise"],
 )
 def test_anything_else_is_refused(payload: bytes, code: ErrorCode) -> None:
-    """None, two, or a length prefix that lies."""
+    """No batch, two batches, or a wrong length prefix are rejected."""
     with pytest.raises(Refused) as caught:
         check_one_batch(payload)
 

@@ -13,7 +13,7 @@ RECORDS = [NewRecord(b"k", b"v" * 100, 5), NewRecord(None, b"w" * 100, 6, [("h",
 
 @pytest.mark.parametrize("compression", list(Compression))
 def test_identity_set_later_is_identity_built_in(compression: Compression) -> None:
-    """The bytes are those of a batch that was encoded under the identity, CRC included."""
+    """The bytes equal those of a batch that was encoded with the identity, CRC included."""
     plain = encode_batch(RECORDS, compression=compression)
     later = with_producer(plain, producer_id=7, producer_epoch=2, base_sequence=40)
     built_in = encode_batch(RECORDS, compression=compression, producer_id=7, producer_epoch=2, base_sequence=40)

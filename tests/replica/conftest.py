@@ -1,4 +1,4 @@
-"""Puts the stub of a controller and the builder of nodes where its tests can import it."""
+"""Makes the controller stub and the builder of nodes importable for the tests of this folder."""
 
 from __future__ import annotations
 

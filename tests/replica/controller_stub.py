@@ -1,4 +1,4 @@
-"""A ControllerService that registers everybody and names node 1 leader of everything: enough to run one node."""
+"""A ControllerService that registers every node and makes node 1 leader of everything: enough to run one node."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def topic(name: str, topic_id: str, replicas: tuple[int, ...], *, partitions: in
 
 
 class ControllerStub:
-    """Answers what a node asks of a controller, from fields that a test sets."""
+    """Answers a node's requests to the controller from fields that a test sets."""
 
     def __init__(self, *topics: TopicImage) -> None:
         self.topics = topics
@@ -63,12 +63,12 @@ class ControllerStub:
         pb_grpc.add_ControllerServiceServicer_to_server(cast(Any, self), self._server)
 
     async def start(self) -> None:
-        """Serve on a port of the kernel's choice."""
+        """Serve on a port that the kernel chooses."""
         self.endpoint = bind(self._server, Endpoint("127.0.0.1", 0))
         await self._server.start()
 
     async def known_by(self, *node_ids: int) -> None:
-        """Return when each of these nodes has said that it applied the metadata that names all registered ones."""
+        """Return when each of these nodes has reported the metadata that names all registered ones as applied."""
         while not set(node_ids) <= self._informed():
             self._heard.clear()
             await self._heard.wait()
@@ -82,7 +82,7 @@ class ControllerStub:
         await self._server.stop(0)
 
     def __getattr__(self, name: str) -> Any:
-        """The generated registration wants every RPC; those not used here are never called."""
+        """The generated registration needs every RPC; those not used here are never called."""
         if name[0].isupper():
             return None
         raise AttributeError(name)

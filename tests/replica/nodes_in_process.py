@@ -25,7 +25,7 @@ TOPIC, TOPIC_ID = "orders", "0b6c1c2e-6a52-4d4c-9d0e-5f5a3c1d7e10"
 
 
 class ProcessEnded(BaseException):
-    """Where a node's process would have ended."""
+    """Raised where a node's process would have ended."""
 
     def __init__(self, code: ExitCode, line: str) -> None:
         self.code = code

@@ -1,4 +1,4 @@
-"""Compressed batches at one real node: what may be stored, and that unpacking them does not block other callers."""
+"""Compressed batches at one real node: what may be stored, and that decompression does not block other callers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 async def test_a_batch_that_no_consumer_could_expand_is_not_stored(tmp_path: Path) -> None:
-    """Whatever its codec and whether or not it says so, it is refused with the setting that it breaks."""
+    """With any codec, declared size or not, it is rejected with the setting that it breaks."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         rows = {name: _row(await stub.Produce(produce(bomb()), timeout=30)) for name, bomb in BOMBS.items()}
         good = _row(await stub.Produce(produce(batch("good")), timeout=5))
@@ -105,7 +105,7 @@ async def test_a_batch_that_no_consumer_could_expand_is_not_stored(tmp_path: Pat
 
 
 async def test_a_topic_may_allow_less(tmp_path: Path) -> None:
-    """``max.decompressed.bytes`` of the topic is what counts: one byte within is stored, one beyond is not."""
+    """``max.decompressed.bytes`` of the topic is the limit: a batch at the limit is stored, one byte more is not."""
     record = len(encode_batch([NewRecord(None, bytes(LIMIT), 1)], max_bytes=8 * MIB)) - HEADER_BYTES - LIMIT
     fits, too_large = (
         encode_batch([NewRecord(None, bytes(size), 1)], max_bytes=8 * MIB, compression=Compression.ZSTD)
@@ -121,7 +121,7 @@ async def test_a_topic_may_allow_less(tmp_path: Path) -> None:
 
 
 async def test_a_stream_keeps_its_order_around_a_batch_that_is_expanded(tmp_path: Path) -> None:
-    """A batch that has to be expanded is appended where it was sent, and a refused one ends nothing."""
+    """A batch that must be expanded is appended in its order, and a rejected one does not end the stream."""
     value = random.Random(1).randbytes(20_000)
     expanded = encode_batch([NewRecord(None, value * 50, 1)], max_bytes=8 * MIB, compression=Compression.GZIP)
     sent = (batch("a"), expanded, BOMBS["gzip"](), batch("b"))
@@ -140,7 +140,7 @@ async def test_a_stream_keeps_its_order_around_a_batch_that_is_expanded(tmp_path
 
 
 async def test_bytes_that_a_node_finds_to_be_no_records_are_refused(tmp_path: Path) -> None:
-    """A zstd body that is none has to be expanded to know its size, so it is known to be damaged."""
+    """Bytes that are not a valid zstd body must be expanded to get their size, so the damage is detected."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         row = _row(await stub.Produce(produce(_of(b"no zstd data", Compression.ZSTD)), timeout=5))
 
@@ -149,14 +149,14 @@ async def test_bytes_that_a_node_finds_to_be_no_records_are_refused(tmp_path: Pa
 
 
 def _simple(count: int) -> pb.ProduceRequest:
-    """A produce of so many records as messages."""
+    """A produce of this many records as messages."""
     request = produce(b"")
     request.topic_data[0].partition_data[0].simple_records.extend([record_pb2.SimpleRecord(value=b"x")] * count)
     return request
 
 
 class Gate:
-    """A function that waits in its thread until the test, on the event loop, lets it go on."""
+    """A function that waits in its thread until the test, on the event loop, releases it."""
 
     def __init__(self, real: Callable[..., Any]) -> None:
         self._real = real
@@ -171,12 +171,12 @@ class Gate:
         return self._real(*given, **named)
 
     def let_go(self) -> None:
-        """Go on."""
+        """Release the waiting function."""
         self._open.set()
 
 
 async def _meanwhile(gate: Gate, slow: Any, stub: Any) -> Any:
-    """Start ``slow``, let another caller produce while it is worked on, and return its answer."""
+    """Start ``slow``, let another caller produce while it is running, and return its answer."""
     waiting = asyncio.ensure_future(slow)
     await asyncio.to_thread(gate.entered.wait, 5)
     await stub.Produce(produce(batch("meanwhile")), timeout=5)
@@ -188,7 +188,7 @@ async def _meanwhile(gate: Gate, slow: Any, stub: Any) -> Any:
 async def test_others_are_served_while_records_are_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    """A fetch with decode takes batches apart beside the event loop, at the leader and at a follower."""
+    """A fetch with decode decodes batches outside the event loop, at the leader and at a follower."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1, 2), min_isr=2))
     async with (
         running_nodes(controller, tmp_path, (1, 2)) as nodes,
@@ -216,7 +216,7 @@ async def test_others_are_served_while_records_are_decoded(
 
 
 async def test_others_are_served_while_records_are_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A produce with records as messages has its batch made beside the event loop."""
+    """A produce with records as messages encodes its batch outside the event loop."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         gate = Gate(codec.encode_batch)
         monkeypatch.setattr(codec, "encode_batch", gate)
@@ -227,7 +227,7 @@ async def test_others_are_served_while_records_are_encoded(tmp_path: Path, monke
 
 
 async def test_others_are_served_while_a_time_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ListOffsets by time takes the batch apart beside the event loop."""
+    """ListOffsets by time decodes the batch outside the event loop."""
     request = pb.ListOffsetsRequest()
     request.topics.add(name=TOPIC).partitions.add(partition_index=0, timestamp=1_700_000_000_001)
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
@@ -241,7 +241,7 @@ async def test_others_are_served_while_a_time_is_looked_up(tmp_path: Path, monke
 
 
 async def test_others_are_served_while_a_batch_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch whose size has to be found out by expanding it is expanded beside the event loop."""
+    """A batch whose size is found only by expanding it is expanded outside the event loop."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         gate = Gate(compression.expanded_bytes)
         monkeypatch.setattr(compression, "expanded_bytes", gate)
@@ -252,7 +252,7 @@ async def test_others_are_served_while_a_batch_is_expanded(tmp_path: Path, monke
 
 
 async def test_a_batch_of_too_many_records_answers_a_time_itself(tmp_path: Path) -> None:
-    """Its header is believed and its body is not unpacked: here it holds no records, and the answer does not say so."""
+    """Its header is trusted and its body is not unpacked: here it holds no records, and the answer does not show it."""
     packed = _of(gzip.compress(b"no records"), Compression.GZIP, UNPACKED_RECORDS + 1)
     request = pb.ListOffsetsRequest()
     request.topics.add(name=TOPIC).partitions.add(partition_index=0, timestamp=1)

@@ -1,4 +1,4 @@
-"""A node whose exported events go nowhere serves as if nothing were wrong, and tells afterwards what is missing."""
+"""A node whose exported events cannot be written serves normally, and reports afterwards what is missing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ fsspec.register_implementation("reef", Reef, clobber=True)
 
 @pytest.fixture
 def reef() -> type[Reef]:
-    """An empty one that works."""
+    """An empty filesystem that works."""
     Reef.store.clear()
     Reef.failure = None
     Reef.gate.set()
@@ -65,7 +65,7 @@ def reef() -> type[Reef]:
 
 @asynccontextmanager
 async def exporting_node(directory: Path, **settings: Any) -> AsyncIterator[ReplicaNode]:
-    """A node that leads some partitions and looks at them as closely as it can."""
+    """A node that leads some partitions and records events at the highest detail."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,), partitions=PARTITIONS))
     chosen = {
         "export_uri": "reef://state",
@@ -88,7 +88,7 @@ class Load:
         self.most_waiting = 0
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Produce until something is so."""
+        """Produce until the condition holds."""
         deadline = time.monotonic() + FAR_OFF_S
         while not done():
             assert time.monotonic() < deadline, self._node.sink.counters()
@@ -113,12 +113,12 @@ def _verified() -> Verified:
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 async def test_a_destination_that_blocks_for_ever(tmp_path: Path, reef: type[Reef], form: str) -> None:
-    """No produce waits for it, what waits in memory is bounded, and what was dropped meanwhile is told afterwards."""
+    """No produce waits for it, queued events are bounded, and what was dropped meanwhile is reported afterwards."""
     reef.gate.clear()
     async with exporting_node(tmp_path, export_format=form) as node, leader_stub(node) as stub:
         load = Load(node, stub)
         await load.until(reef.struck.is_set)
-        # What was dropped before the writer got stuck proves nothing: the ring has to be full behind it.
+        # Events dropped before the writer got stuck prove nothing: the ring has to be full behind it.
         await load.until(lambda: _is_full(node.sink.counters()))
         stuck = node.sink.counters()
         reef.gate.set()
@@ -137,7 +137,7 @@ async def test_a_destination_that_blocks_for_ever(tmp_path: Path, reef: type[Ree
     "failure", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("a bug of the filesystem's own")]
 )
 async def test_a_destination_that_fails(tmp_path: Path, reef: type[Reef], failure: Exception) -> None:
-    """As above, with files that wait in memory instead of events, up to a bound; then they are given up and told."""
+    """The same with files that wait in memory instead of events, up to a bound; then they are dropped and reported."""
     reef.failure = failure
     bound = 1 << 16
     settings = {"export_format": "jsonl", "export_waiting_bytes": bound, "export_file_bytes": bound}

@@ -1,4 +1,4 @@
-"""A data node as a process: how it says that it serves, and with which code it ends."""
+"""A data node as a process: how it reports that it serves, and its exit codes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ START_S = 20
 
 
 class NodeProcess:
-    """A child process, with what it wrote to stderr."""
+    """A child process, with its stderr output."""
 
     def __init__(self, process: asyncio.subprocess.Process, directory: Path) -> None:
         self.process = process
         self.directory = directory
 
     async def served(self) -> dict[str, Any]:
-        """Its endpoint file, once it is this process's."""
+        """The content of its endpoint file, once it is this process's."""
         async with asyncio.timeout(START_S):
             while True:
                 try:
@@ -94,7 +94,7 @@ async def _stub(controller: ControllerStub, node: NodeProcess) -> AsyncIterator[
 
 
 async def test_sigterm_is_a_clean_stop(tmp_path: Path) -> None:
-    """Exit code 0, a clean-shutdown mark, and a farewell to the controller."""
+    """SIGTERM gives exit code 0, a clean-shutdown mark, and a controlled shutdown at the controller."""
     async with a_controller() as controller, started(controller, tmp_path / "n") as node:
         endpoint = await node.served()
         node.process.send_signal(signal.SIGTERM)
@@ -123,7 +123,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
 
 
 async def test_a_second_process_on_a_data_directory_is_refused(tmp_path: Path) -> None:
-    """One clear line that names the holder, an own exit code, and the first goes on."""
+    """A second process ends with one clear line that names the holder and its own exit code; the first continues."""
     async with a_controller() as controller, started(controller, tmp_path / "n") as first:
         await first.served()
         async with started(controller, tmp_path / "n") as second:
@@ -136,7 +136,7 @@ async def test_a_second_process_on_a_data_directory_is_refused(tmp_path: Path) -
 
 
 async def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
-    """The address of another server is named, with an own exit code."""
+    """An address in use by another server is named, with a separate exit code."""
     async with a_controller() as controller:
         taken = target(controller.endpoint)
         async with started(controller, tmp_path / "n", "--bind", taken) as node:
@@ -147,7 +147,7 @@ async def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
 
 
 async def test_a_superseded_process_ends_and_does_not_register_again(tmp_path: Path) -> None:
-    """STALE_BROKER_EPOCH on a heartbeat: own exit code, one registration."""
+    """STALE_BROKER_EPOCH on a heartbeat: a separate exit code, one registration."""
     async with a_controller() as controller:
         controller.stale.add(1)
         async with started(controller, tmp_path / "n") as node:
@@ -159,7 +159,7 @@ async def test_a_superseded_process_ends_and_does_not_register_again(tmp_path: P
 
 
 async def test_the_endpoint_names_the_process_and_its_epoch(tmp_path: Path) -> None:
-    """Whoever reads the file can tell this process from any other, and speak of it to the controller."""
+    """A reader of the file can distinguish this process from any other, and name it to the controller."""
     async with a_controller() as controller, started(controller, tmp_path / "n") as node:
         written = await node.served()
 
@@ -168,7 +168,7 @@ async def test_the_endpoint_names_the_process_and_its_epoch(tmp_path: Path) -> N
 
 
 async def test_a_final_refusal_ends_the_process(tmp_path: Path) -> None:
-    """Another cluster's controller: own exit code and the controller's own sentence."""
+    """Another cluster's controller: a separate exit code and the controller's own message."""
     async with a_controller() as controller:
         controller.refuse_registration = Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, "this is cluster x")
         async with started(controller, tmp_path / "n") as node:
@@ -179,7 +179,7 @@ async def test_a_final_refusal_ends_the_process(tmp_path: Path) -> None:
 
 
 async def test_a_directory_of_historic_rules_is_refused(tmp_path: Path) -> None:
-    """What was written under a rule that loses acknowledged records is not served; the line has the remedy."""
+    """Records written under a rule that loses acknowledged records are not served; the line has the remedy."""
     stored = tmp_path / "n" / METADATA_NAME
     async with a_controller() as controller:
         async with started(controller, tmp_path / "n") as node, _stub(controller, node):
@@ -196,7 +196,7 @@ async def test_a_directory_of_historic_rules_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
-    """Exit code 2 and the setting's name."""
+    """A wrong setting ends with exit code 2 and its name."""
     async with a_controller() as controller, started(controller, tmp_path / "n", "--tick-ms", "0") as node:
         code, lines = await node.ended()
 

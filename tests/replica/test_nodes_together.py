@@ -1,4 +1,4 @@
-"""Several data nodes over real FetchStreams: what is acknowledged is everywhere, and readers may ask a follower."""
+"""Several data nodes over real FetchStreams: acknowledged records are on all, and a follower serves reads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _until_hw(node: Any, offset: int) -> None:
 
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
 async def test_what_is_acknowledged_is_on_every_in_sync_replica(tmp_path: Path, durability: str) -> None:
-    """When acks=all returns, all three logs hold the very bytes."""
+    """When acks=all returns, all three logs hold the same bytes."""
     async with (
         running_nodes(_controller(), tmp_path, THREE, durability=durability) as nodes,
         leader_stub(nodes[0]) as stub,
@@ -62,7 +62,7 @@ async def test_what_is_acknowledged_is_on_every_in_sync_replica(tmp_path: Path, 
 
 
 async def test_a_consumer_reads_from_a_follower_up_to_its_own_hw(tmp_path: Path) -> None:
-    """FollowerService serves what the follower knows to be committed; LeaderService of it refuses with a hint."""
+    """FollowerService serves what the follower knows as committed; its LeaderService rejects with a hint."""
     request = follower_service_pb2.FollowerServiceFetchRequest(topics=[fetch_topic(0)], decode=True, max_wait_ms=5_000)
     async with (
         running_nodes(_controller(), tmp_path, THREE) as nodes,

@@ -84,7 +84,7 @@ async def test_a_parked_fetch_is_answered_by_the_next_append(tmp_path: Path) -> 
 
 
 async def _until_parked(node: Any, fetches: int) -> None:
-    """Return when the node's core holds so many parked fetches."""
+    """Return when the node's core holds this many parked fetches."""
     async with asyncio.timeout(5):
         while node.driver.core.parked[1] != fetches:  # noqa: ASYNC110 - the core raises no event for a look from outside
             await asyncio.sleep(0.005)
@@ -115,7 +115,7 @@ async def test_a_parked_fetch_dies_at_its_callers_deadline(tmp_path: Path) -> No
 
 
 async def test_a_produce_stream_answers_each_message_under_its_own_id(tmp_path: Path) -> None:
-    """Several messages outstanding, appended in the order they were sent, a malformed one refused in between."""
+    """Several outstanding messages, appended in the order they were sent, with a malformed one rejected in between."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         stream = stub.ProduceStream()
         await stream.write(produce_message(1, batch("a")))
@@ -136,7 +136,7 @@ async def test_a_produce_stream_answers_each_message_under_its_own_id(tmp_path: 
 
 
 async def test_a_fetch_stream_answers_a_named_partition_once(tmp_path: Path) -> None:
-    """A parked partition is answered when bytes come; unnamed, it is served nothing more until named again."""
+    """A parked partition is answered when bytes arrive; after that it gets nothing until it is named again."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         stream = stub.FetchStream()
         await stream.write(
@@ -176,7 +176,7 @@ async def test_a_malformed_fetch_message_does_not_end_its_stream(tmp_path: Path)
 
 
 async def test_an_ended_stream_leaves_nothing_behind(tmp_path: Path) -> None:
-    """When a stream's caller goes away, its parked fetches and its calls go with it."""
+    """When a stream's caller goes away, its parked fetches and its calls are removed."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         stream = stub.FetchStream()
         await stream.write(pb.FetchStreamRequest(correlation_id=8, topics=[fetch_topic(0)], max_wait_ms=10_000))
@@ -207,7 +207,7 @@ async def test_an_ended_stream_leaves_nothing_behind(tmp_path: Path) -> None:
 async def test_a_bad_produce_is_answered_with_its_exact_code(
     tmp_path: Path, request_: pb.ProduceRequest, code: ErrorCode
 ) -> None:
-    """Each is refused for its partition, and definitely: nothing was appended."""
+    """Each is rejected for its partition, and definitely: nothing was appended."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         row = _row(await stub.Produce(request_, timeout=5))
 
@@ -218,7 +218,7 @@ async def test_a_bad_produce_is_answered_with_its_exact_code(
 async def test_a_fetch_outside_the_log_is_answered_with_its_exact_code(
     tmp_path: Path, offset: int, code: ErrorCode
 ) -> None:
-    """Below zero, and far beyond the end."""
+    """An offset below zero, or far beyond the end, is out of range."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         answer = await stub.Fetch(fetch(offset), timeout=5)
 
@@ -257,7 +257,7 @@ async def test_a_full_purgatory_refuses_unary_callers(tmp_path: Path) -> None:
 
 
 async def test_a_stream_is_not_read_further_while_the_purgatory_is_full(tmp_path: Path) -> None:
-    """Messages beyond the bound wait in the stream instead of being refused; each gets its own answer."""
+    """Messages beyond the bound wait in the stream instead of being rejected; each gets its own answer."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1, 2), min_isr=1))
     async with (
         running_nodes(controller, tmp_path, purgatory_max_entries=1) as (node,),
@@ -278,7 +278,7 @@ async def test_a_stream_is_not_read_further_while_the_purgatory_is_full(tmp_path
 async def test_a_stream_message_that_is_no_protobuf_does_not_end_its_stream(
     tmp_path: Path, name: str, answer_type: Any
 ) -> None:
-    """INVALID_REQUEST under correlation id 0, for the id cannot be read; the next message has its answer."""
+    """INVALID_REQUEST under correlation id 0, because the id cannot be read; the next message gets its answer."""
     good = produce_message(7, batch("a")) if name == "ProduceStream" else pb.FetchStreamRequest(correlation_id=7)
     if name == "FetchStream":
         good.topics.append(fetch_topic(0))
@@ -297,7 +297,7 @@ async def test_a_stream_message_that_is_no_protobuf_does_not_end_its_stream(
 
 
 async def test_a_nearly_full_disk_refuses_produce_and_serves_reads(tmp_path: Path) -> None:
-    """Below the low-space mark produce is refused before ENOSPC, definitely."""
+    """Below the low-space mark produce is rejected before ENOSPC, definitely."""
     async with (
         running_nodes(_controller(), tmp_path, low_space_bytes=1 << 60) as (node,),
         leader_stub(node) as stub,
@@ -325,9 +325,9 @@ async def test_offsets_are_found_by_time_and_at_both_ends(tmp_path: Path) -> Non
 
 
 async def test_a_batch_that_holds_no_records_hurts_nobody(tmp_path: Path) -> None:
-    """A compressed batch with a right CRC and a body that is no records: stored, and decoded by nobody."""
+    """A compressed batch with a right CRC and a body without records: it is stored, and no reader can decode it."""
     poison = bytearray(batch("a" * 50))
-    # It says lz4, though the body is none.
+    # It says lz4, but the body is not lz4.
     poison[22] = 3
     poison[17:21] = crc32c.crc32c(bytes(poison[21:])).to_bytes(4, "big")
     request = pb.ListOffsetsRequest()
@@ -343,7 +343,7 @@ async def test_a_batch_that_holds_no_records_hurts_nobody(tmp_path: Path) -> Non
 
 
 async def test_a_restart_keeps_what_was_acknowledged(tmp_path: Path) -> None:
-    """After a clean stop and a new start on the directory, offsets go on where they ended."""
+    """After a clean stop and a new start on the directory, offsets continue where they ended."""
     controller = _controller()
     await controller.start()
     async with running_nodes(controller, tmp_path) as (node,), leader_stub(node) as stub:
@@ -358,7 +358,7 @@ async def test_a_restart_keeps_what_was_acknowledged(tmp_path: Path) -> None:
 
 
 async def test_what_was_acknowledged_needs_no_look_after_a_crash(tmp_path: Path) -> None:
-    """M55: the recovery point follows each commit, so recovery begins behind what was acknowledged durably."""
+    """M55: the recovery point follows each commit, so recovery begins after the durably acknowledged records."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
         before = node.directory.checkpoints.recovery_points.get((TOPIC, 0))
         await stub.Produce(produce(batch("a", "b")), timeout=5)
@@ -368,7 +368,7 @@ async def test_what_was_acknowledged_needs_no_look_after_a_crash(tmp_path: Path)
 
 
 async def test_both_views_of_a_partition_agree(tmp_path: Path) -> None:
-    """DescribePartitions and DescribeReplicas of the only replica say the same offsets."""
+    """DescribePartitions and DescribeReplicas of the only replica return the same offsets."""
     async with (
         running_nodes(_controller(), tmp_path) as (node,),
         leader_stub(node) as leader,

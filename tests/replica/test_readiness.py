@@ -1,4 +1,4 @@
-"""When a data node is ready: the rule as a table, and a live port that tells it."""
+"""When a data node is ready: the rule as a table, and a live port that reports it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _health(channel: grpc.aio.Channel, name: str) -> int:
 
 
 async def _until_ready(channel: grpc.aio.Channel) -> None:
-    """Return when a watch of readiness says SERVING."""
+    """Return when a watch of readiness reports SERVING."""
     stub: Any = health_pb2_grpc.HealthStub(channel)
     async for answer in stub.Watch(health_pb2.HealthCheckRequest(service="readiness"), timeout=10):
         if answer.status == SERVING:
@@ -98,7 +98,7 @@ async def test_every_port_tells_readiness(tmp_path: Path) -> None:
 
 
 async def test_the_health_port_serves_nothing_else(tmp_path: Path) -> None:
-    """Neither a service of ours nor reflection is behind the port without TLS."""
+    """Neither a Strandline service nor reflection is available on the port without TLS."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,)))
     async with running_nodes(controller, tmp_path, health_bind="127.0.0.1:0") as (node,):
         assert node.health_endpoint is not None
@@ -114,7 +114,7 @@ async def test_the_health_port_serves_nothing_else(tmp_path: Path) -> None:
 
 
 async def test_a_node_that_waits_for_its_controller_lives_and_is_not_ready(tmp_path: Path) -> None:
-    """Liveness is there before the registration; readiness and the services are not."""
+    """Liveness is available before the registration; readiness and the services are not."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,)))
     controller.refuse_registration = Refusal(ErrorCode.NETWORK_EXCEPTION, "not yet")
     await controller.start()

@@ -1,4 +1,4 @@
-"""A node says once for each leader epoch whom it follows."""
+"""A node logs once for each leader epoch which leader it follows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _image(partition: PartitionImage) -> MetadataImage:
 
 
 def test_a_new_leader_is_named_with_its_epoch() -> None:
-    """Topic, partition, leader, both epochs, the ISR and whether this node is in it."""
+    """The line has topic, partition, leader, both epochs, the ISR and whether this node is in it."""
     lines = list(following(ME, {TP: _partition(1, 3)}.get, _image(_partition(1, 4, isr=(1,)))))
 
     assert lines == [
@@ -47,20 +47,20 @@ def test_a_new_leader_is_named_with_its_epoch() -> None:
 
 
 def test_the_same_epoch_is_told_once() -> None:
-    """A change of the ISR, or an image again, is no new role."""
+    """A change of the ISR, or a repeated image, is not a new role."""
     assert list(following(ME, {TP: _partition(1, 4)}.get, _image(_partition(1, 4, isr=(1,))))) == []
 
 
 def test_an_older_image_is_not_told() -> None:
-    """What the node does not believe it does not say."""
+    """Metadata that the node does not accept is not logged."""
     assert list(following(ME, {TP: _partition(1, 4)}.get, _image(_partition(1, 3)))) == []
 
 
 def test_the_leader_itself_follows_nobody() -> None:
-    """Its line comes when its epoch has begun."""
+    """A leader follows no node, and its line is logged when its epoch has begun."""
     assert list(following(ME, {}.get, _image(_partition(2, 0)))) == []
 
 
 def test_a_partition_without_a_leader_is_waited_for() -> None:
-    """The line says so by naming nobody."""
+    """For a partition without a leader the line names no leader."""
     assert [line["leader"] for line in following(ME, {TP: _partition(1, 3)}.get, _image(_partition(None, 4)))] == [None]

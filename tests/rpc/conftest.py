@@ -1,4 +1,4 @@
-"""Puts the small service that the tests of this folder share where they can import it."""
+"""Makes the small service that these tests share importable."""
 
 from __future__ import annotations
 

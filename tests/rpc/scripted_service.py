@@ -1,4 +1,4 @@
-"""A server with LeaderService whose handlers a test writes: for whatever stands between gRPC and a servicer."""
+"""A server with LeaderService whose handlers a test provides: for every layer between gRPC and a servicer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses, and the waits between two tries."""
+"""Addresses, and the waits between two attempts."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_an_address_is_read_and_written_alike(text: str, endpoint: Endpoint) -> 
 
 @pytest.mark.parametrize("text", ["", "host", ":1", "host:", "host:x", "host:70000"])
 def test_what_is_no_address_is_refused_by_name(text: str) -> None:
-    """The sentence quotes what was given."""
+    """The message quotes the given address."""
     with pytest.raises(ValueError, match="is not an address"):
         parse_endpoint(text)
 
 
 async def test_a_client_gives_up_a_connection_that_acknowledges_nothing() -> None:
-    """After a cut, TCP alone would wait longer and longer before it tries again, long after the cut has healed."""
+    """After a cut, TCP alone would wait longer and longer before it retries, long after the cut has healed."""
     server = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -75,7 +75,7 @@ def _user_timeouts_ms(port: int) -> list[int]:
 
 
 async def test_a_call_to_nobody_is_a_network_exception() -> None:
-    """A refused connection comes back as a refusal, not as a gRPC error."""
+    """A refused connection is returned as a rejection, not as a gRPC error."""
     async with open_channel(Endpoint("127.0.0.1", 1)) as channel:
         stub = pb_grpc.LeaderServiceStub(channel)
         with pytest.raises(Refused) as caught:

@@ -1,4 +1,4 @@
-"""How a node finds its controller again when the controller's name stands for another address."""
+"""How a node finds its controller again when the controller's name resolves to another address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALL_MS = 5_000
 
 
 class SomebodyElse(ControllerServiceServicer):
-    """Answers as a server without the service does, until it is asked over a second connection."""
+    """Answers like a server without the service, until it is called over a second connection."""
 
     def __init__(self) -> None:
         self.peers: list[str] = []
@@ -33,7 +33,7 @@ class SomebodyElse(ControllerServiceServicer):
 
 
 async def test_who_serves_no_controller_is_left() -> None:
-    """A process that took over the controller's old address knows no such method: the next call dials anew."""
+    """Another process at the controller's old address does not know the method: the next call dials again."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     somebody = SomebodyElse()
     add_ControllerServiceServicer_to_server(cast(Any, somebody), server)

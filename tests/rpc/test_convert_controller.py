@@ -135,7 +135,7 @@ def test_registration_round_trips(request: RegisterNode) -> None:
 
 @given(rules)
 def test_rules_that_are_not_given_are_the_controllers(ours: Rules) -> None:
-    """An unspecified rule has the controller's value; an unknown number is refused, not guessed."""
+    """An unspecified rule has the controller's value; an unknown number is rejected, not guessed."""
     assert metadata.read_rules(metadata_pb2.Rules(), ours) == ours
     with pytest.raises(Refused) as caught:
         metadata.read_rules(metadata_pb2.Rules(truncation=77), ours)
@@ -192,7 +192,7 @@ def test_heartbeat_round_trips(request: Heartbeat) -> None:
 
 
 def test_answers_round_trip() -> None:
-    """Answers keep their refusals, and an empty heartbeat answer means fenced."""
+    """Answers keep their errors, and an empty heartbeat answer means fenced."""
     refusal = Refusal(ErrorCode.STALE_BROKER_EPOCH, "stop")
     beat = HeartbeatAnswer(refusal=refusal, controller_epoch=3, is_fenced=False, session_timeout_ms=7)
     registered = NodeRegistered(node_epoch=NodeEpoch(0), controller_epoch=2, cluster_id="c", feature_level=1)
@@ -229,7 +229,7 @@ def test_alter_partition_round_trips() -> None:
 
 
 def test_missing_node_epoch_is_stale() -> None:
-    """Kafka's -1 as node epoch is refused, for heartbeats and proposals alike."""
+    """Kafka's -1 as node epoch is rejected, for heartbeats and proposals alike."""
     with pytest.raises(Refused) as beat:
         convert.read_heartbeat(pb.HeartbeatRequest(node_id=1))
     with pytest.raises(Refused) as proposal:

@@ -22,14 +22,14 @@ def asking(*offsets: int, name: str = NAME, **fields: object) -> pb.DeleteRecord
 
 
 def code_of(message: pb.DeleteRecordsRequest) -> ErrorCode:
-    """The refusal of a whole request."""
+    """The error of a whole request."""
     with pytest.raises(Refused) as caught:
         convert.read_deletions(message, TOPICS)
     return caught.value.refusal.code
 
 
 def test_a_request_comes_through() -> None:
-    """What a client asks is what a leader reads: -1 is the high watermark, every other number stays itself."""
+    """The client's request reads back equal at the leader: -1 is the high watermark, other numbers are unchanged."""
     message = convert.delete_records_request({TP: 7, TP1: -1}, cluster_id=CLUSTER, timeout_ms=250)
     timeout_ms, asked = convert.read_deletions(message, TOPICS)
 
@@ -38,7 +38,7 @@ def test_a_request_comes_through() -> None:
 
 
 def test_the_timeout_has_a_default_and_a_bound() -> None:
-    """Absent means 30 s, and nobody waits longer than 10 minutes."""
+    """Absent means 30 s, and no request waits longer than 10 minutes."""
     assert convert.read_deletions(asking(1), TOPICS)[0] == 30_000
     assert convert.read_deletions(asking(1, timeout_ms=2_000_000_000), TOPICS)[0] == 600_000
 
@@ -74,7 +74,7 @@ def test_a_partition_is_named_once() -> None:
 
 
 def test_answers_come_through() -> None:
-    """A low watermark that is not known is absent; one that is known stays beside an error."""
+    """A low watermark that is not known is absent; a known one stays beside an error."""
     answers = [
         DeletedPartition(TP, Offset(0)),
         DeletedPartition(TP1, Offset(3), Refusal(ErrorCode.REQUEST_TIMED_OUT, "not yet")),
@@ -85,7 +85,7 @@ def test_answers_come_through() -> None:
 
 
 def test_an_unknown_topic_is_answered_under_its_name() -> None:
-    """It never reaches the core."""
+    """A partition of an unknown topic never reaches the core, and is answered under the topic's name."""
     _, asked = convert.read_deletions(asking(1, name="nobody"), TOPICS)
     (topic,) = convert.deletions_response((), asked.unresolved, TOPICS).topics
 

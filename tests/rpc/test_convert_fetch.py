@@ -1,4 +1,4 @@
-"""Fetch on the wire: who asks, what is absent, and that a leader's bytes are trusted for nothing."""
+"""Fetch on the wire: the sender, absent fields, and that a leader's bytes are never trusted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _message(*, replica: bool = False, without: str = "", **fields: Any) -> pb.F
 
 
 def test_a_consumers_defaults_are_a_consumers() -> None:
-    """Without replica_state: no wait, 1 byte, 1 MiB."""
+    """Without replica_state a fetch has no wait, 1 byte and 1 MiB."""
     request = read_fetch(_message(), FixedTopics()).request
 
     assert request == FetchRequest(
@@ -52,7 +52,7 @@ def test_a_consumers_defaults_are_a_consumers() -> None:
 
 
 def test_a_replicas_wait_is_500_ms_by_default() -> None:
-    """A replica that does not say waits as Kafka's does."""
+    """A replica without these fields waits like Kafka's."""
     request = read_fetch(_message(replica=True), FixedTopics()).request
 
     assert (request.replica, request.max_wait_ms) == (REPLICA, 500)
@@ -60,7 +60,7 @@ def test_a_replicas_wait_is_500_ms_by_default() -> None:
 
 @pytest.mark.parametrize("without", ["replica_id", "replica_epoch", "topic_id", "cluster_id"])
 def test_a_replica_that_leaves_out_an_identity_is_an_invalid_request(without: str) -> None:
-    """A proto3 zero never stands in for an id or an epoch of a replica."""
+    """A proto3 zero is never taken for an id or an epoch of a replica."""
     with pytest.raises(Refused) as caught:
         read_fetch(_message(replica=True, without=without), FixedTopics())
 
@@ -77,21 +77,21 @@ def test_sessions_are_refused_on_unary_fetch() -> None:
 
 
 def test_sizes_are_capped_and_a_large_wait_is_too() -> None:
-    """No caller makes an answer larger than 1 MiB or a wait longer than a minute."""
+    """No request makes an answer larger than 1 MiB or a wait longer than a minute."""
     request = read_fetch(_message(max_bytes=1 << 30, max_wait_ms=1 << 30), FixedTopics()).request
 
     assert (request.max_bytes, request.max_wait_ms) == (1 << 20, 60_000)
 
 
 def test_a_followers_service_fetch_is_always_a_consumers() -> None:
-    """The message of FollowerService has no place for a replica."""
+    """The message of FollowerService has no field for a replica."""
     message = follower_service_pb2.FollowerServiceFetchRequest(topics=_message().topics)
 
     assert read_fetch(message, FixedTopics()).request.replica is None
 
 
 def test_what_a_follower_asks_is_what_a_leader_reads() -> None:
-    """Through the stream message and back."""
+    """A follower's fetch is equal after conversion to the stream message and back."""
     part = FetchPartition(TP, Offset(9), LeaderEpoch(4), LeaderEpoch(4), Offset(1), 1000)
     request = FetchRequest((part,), REPLICA, 500, 1, 1 << 20)
     message = fetch_stream_message(request, cluster_id=CLUSTER, correlation_id=77)
@@ -101,7 +101,7 @@ def test_what_a_follower_asks_is_what_a_leader_reads() -> None:
 
 
 def test_forgotten_partitions_come_through() -> None:
-    """A message that only forgets names what it forgets."""
+    """A message that only forgets names the forgotten partitions."""
     message = forget_message((TP, TopicPartition(ID, 4)), cluster_id=CLUSTER, correlation_id=1)
 
     assert read_forgotten(message.forgotten_topics_data, FixedTopics()) == (TP, TopicPartition(ID, 4))
@@ -114,7 +114,7 @@ def _batch() -> bytes:
 
 
 def test_what_a_leader_answers_is_what_a_follower_reads() -> None:
-    """HW, log start, divergence, refusal and bytes."""
+    """HW, log start, divergence, error and bytes are equal after conversion and back."""
     refusal = Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")
     served = [
         ServedPartition(FetchResult(TP, Offset(4), Offset(1)), _batch()),
@@ -131,7 +131,7 @@ def test_what_a_leader_answers_is_what_a_follower_reads() -> None:
 
 
 def test_damaged_bytes_are_reported_and_dropped() -> None:
-    """A batch whose CRC does not hold leaves neither headers nor bytes."""
+    """A batch with a wrong CRC leaves neither headers nor bytes."""
     answers = fetch_topics([ServedPartition(FetchResult(TP, Offset(4)), _batch()[:-1] + b"!")], (), FixedTopics())
     fetched = read_fetched(answers)[0]
 
@@ -140,7 +140,7 @@ def test_damaged_bytes_are_reported_and_dropped() -> None:
 
 
 def test_records_that_cannot_be_decoded_are_an_error_of_their_partition() -> None:
-    """With decode, a batch that only its producer understands refuses one partition, not the call."""
+    """With decode, a batch that only its producer understands rejects one partition, not the call."""
     refusal = Refusal(ErrorCode.CORRUPT_MESSAGE, "no records")
     served = [ServedPartition(FetchResult(TP, Offset(4)), b"garbage")]
     answers = fetch_topics(served, (), FixedTopics(), {TP: Decoded((), refusal)})
@@ -150,7 +150,7 @@ def test_records_that_cannot_be_decoded_are_an_error_of_their_partition() -> Non
 
 @pytest.mark.parametrize("without", ["epoch", "end_offset"])
 def test_half_a_divergence_is_a_damaged_answer(without: str) -> None:
-    """A leader that says where an epoch ended says both, or a follower under page-cache would cut to nothing."""
+    """A divergence needs both epoch and end, or a follower under page-cache would truncate to nothing."""
     end = partition_pb2.EpochEndOffset(epoch=2, end_offset=3)
     end.ClearField(without)  # type: ignore[arg-type]
     row = partition_pb2.FetchPartitionResponse(partition_index=0, diverging_epoch=end)

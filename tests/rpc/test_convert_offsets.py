@@ -37,7 +37,7 @@ def test_epoch_questions_come_through_with_who_asks() -> None:
 
 
 def test_epoch_answers_come_through() -> None:
-    """An undefined end is absence, never offset 0."""
+    """An undefined end is absent, never offset 0."""
     answers = (
         EpochEndAnswer(TP, EpochEnd(LeaderEpoch(3), Offset(10))),
         EpochEndAnswer(TopicPartition(ID, 1)),
@@ -56,7 +56,7 @@ def test_a_follower_may_ask_for_both_ends_of_one_partition() -> None:
 
 
 def test_offset_answers_come_through() -> None:
-    """Offset, timestamp and epoch, or their absence."""
+    """Offset, timestamp and epoch come through, or their absence."""
     answers = (
         OffsetAnswer(TP, Offset(4), 1_700_000_000_000, LeaderEpoch(1)),
         OffsetAnswer(TopicPartition(ID, 1)),
@@ -67,7 +67,7 @@ def test_offset_answers_come_through() -> None:
 
 
 def test_an_absent_timestamp_asks_for_the_latest() -> None:
-    """ListOffsets without a timestamp is Kafka's -1."""
+    """ListOffsets without a timestamp means Kafka's -1."""
     message = pb.ListOffsetsRequest()
     message.topics.add(name=NAME).partitions.add(partition_index=0)
 
@@ -75,7 +75,7 @@ def test_an_absent_timestamp_asks_for_the_latest() -> None:
 
 
 def test_a_replica_must_name_the_epoch_it_knows() -> None:
-    """Without current_leader_epoch a replica's question is INVALID_REQUEST."""
+    """Without current_leader_epoch a replica's request is INVALID_REQUEST."""
     message = pb.OffsetForLeaderEpochRequest(cluster_id=CLUSTER)
     message.replica_state.replica_id, message.replica_state.replica_epoch = REPLICA
     message.topics.add(topic_id=ID).partitions.add(partition=0, leader_epoch=1)

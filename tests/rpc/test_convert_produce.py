@@ -1,4 +1,4 @@
-"""Produce on the wire: defaults, refusals of the whole, and answers that say what the core said."""
+"""Produce on the wire: defaults, whole-request errors, and answers with exactly the core's content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_absent_acks_mean_all_and_absent_timeout_30_s() -> None:
 
 @pytest.mark.parametrize(("number", "acks"), [(0, Acks.NONE), (1, Acks.LEADER), (-1, Acks.ALL)])
 def test_acks_are_read_as_given(number: int, acks: Acks) -> None:
-    """0, 1 and -1 are the three values there are."""
+    """0, 1 and -1 are the only valid values of acks."""
     assert _read(_message(acks=number)).acks is acks
 
 
@@ -70,7 +70,7 @@ def test_a_wrong_shape_is_an_invalid_request(message: pb.ProduceRequest) -> None
 
 
 def test_a_request_for_another_cluster_is_refused() -> None:
-    """cluster_id, when given, must be this cluster's."""
+    """A cluster_id, when given, must be this cluster's."""
     with pytest.raises(Refused) as caught:
         _read(_message(cluster_id="another"))
 
@@ -78,7 +78,7 @@ def test_a_request_for_another_cluster_is_refused() -> None:
 
 
 def test_a_bad_batch_marks_only_its_partition() -> None:
-    """The refusal travels to the core beside the partition it belongs to."""
+    """The error is passed to the core with its partition."""
     part = _read(_message(BATCH[:-1] + b"!")).parts[0]
 
     assert part.invalid is not None and "crc" in part.invalid.message
@@ -86,7 +86,7 @@ def test_a_bad_batch_marks_only_its_partition() -> None:
 
 
 def test_simple_records_become_one_batch() -> None:
-    """Records given as messages are encoded; giving both kinds is refused for the partition."""
+    """Records given as messages are encoded; giving both kinds is rejected for the partition."""
     message = _message(b"")
     message.topic_data[0].partition_data[0].simple_records.add(value=b"v")
     both = _message()
@@ -99,7 +99,7 @@ def test_simple_records_become_one_batch() -> None:
 
 
 def test_an_unknown_topic_is_answered_under_the_name_it_was_asked_by() -> None:
-    """It never reaches the core, and it is definite."""
+    """A partition of an unknown topic never reaches the core, and its rejection is definite."""
     asked = _read(_message(name="nosuch"))
     answers = produce_topics((), asked.unresolved, FixedTopics(), Acks.ALL)
 
@@ -110,7 +110,7 @@ def test_an_unknown_topic_is_answered_under_the_name_it_was_asked_by() -> None:
 
 
 def test_an_answer_says_what_the_core_gave() -> None:
-    """Offset, log start, refusal with outcome, and the leader to ask instead are in the answer."""
+    """Offset, log start, error with outcome, and the leader to use instead are in the answer."""
     results = (
         ProduceResult(TP, Offset(40), Offset(2)),
         ProduceResult(
@@ -133,7 +133,7 @@ def test_an_answer_says_what_the_core_gave() -> None:
 
 
 def test_acks_0_are_answered_without_an_offset() -> None:
-    """The offset of an append nobody waited for is not told."""
+    """The offset of an append without acks is not returned."""
     answers = produce_topics([ProduceResult(TP, Offset(40))], (), FixedTopics(), Acks.NONE)
 
     assert not answers[0].partition_responses[0].HasField("base_offset")

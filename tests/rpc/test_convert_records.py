@@ -9,7 +9,7 @@ from strandline.v1 import record_pb2
 
 
 def test_records_go_in_as_messages_and_come_out_as_messages() -> None:
-    """From the offset asked for, with the epoch of their batch."""
+    """Records are returned as messages from the requested offset on, with the epoch of their batch."""
     messages = [record_pb2.SimpleRecord(value=value, timestamp_ms=7) for value in (b"a", b"b", b"c")]
     stored = bytearray(encode_records(messages, 0))
     stamp(stored, 20, 4)
@@ -24,7 +24,7 @@ def test_records_go_in_as_messages_and_come_out_as_messages() -> None:
 
 
 def test_a_record_without_a_time_gets_the_time_it_came_at() -> None:
-    """A caller that gives none means now."""
+    """A record without a timestamp gets the current time."""
     batch = encode_records([record_pb2.SimpleRecord(value=b"a")], 12_345)
 
     assert parse_header(batch).max_timestamp_ms == 12_345

@@ -1,4 +1,4 @@
-"""Reports of logs survive the wire; impossible ones are refused with the field named."""
+"""Reports of logs survive the wire; impossible ones are rejected with the field named."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_report_round_trips(logs: list[ReplicaLogInfo], node_id: int, node_epo
     ],
 )
 def test_an_impossible_log_is_refused(log: pb.ReplicaLogInfo, named: str) -> None:
-    """A log that cannot be is never compared with others: the refusal names partition, topic and field."""
+    """An impossible log is never compared with others: the error names partition, topic and field."""
     message = pb.ReportReplicaLogsRequest(node_epoch=1, topics=[pb.ReplicaLogsOfTopic(topic_id="t", partitions=[log])])
     with pytest.raises(Refused, match=f"partition 0 of topic t.*{named}") as caught:
         convert.read_report(message)
@@ -74,7 +74,7 @@ def test_an_impossible_log_is_refused(log: pb.ReplicaLogInfo, named: str) -> Non
 
 
 def test_a_report_of_no_process_is_stale() -> None:
-    """Without a node epoch nobody knows whose logs these are."""
+    """Without a node epoch the owner of the logs is unknown."""
     with pytest.raises(Refused) as caught:
         convert.read_report(pb.ReportReplicaLogsRequest(node_id=1))
 
@@ -83,7 +83,7 @@ def test_a_report_of_no_process_is_stale() -> None:
 
 @pytest.mark.parametrize("refusal", [None, Refusal(ErrorCode.STALE_BROKER_EPOCH, "stop")])
 def test_answers_round_trip(refusal: Refusal | None) -> None:
-    """A refusal stays one, and success stays success."""
+    """An error stays one, and success stays success."""
     answer = ReplicaLogsReported(refusal=refusal)
 
     assert convert.read_reported(convert.write_reported(answer)) == answer

@@ -1,4 +1,4 @@
-"""What decoding an answer may cost, and what a caller is answered for a batch that cannot be decoded."""
+"""The cost limits of decoding an answer, and the caller's answer for a batch that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _batch(base_offset: int, *values: bytes, compression: Compression = Compress
 
 
 def _claiming(base_offset: int, records: int) -> bytes:
-    """A batch that says it holds so many records, in a body that is no zstd data."""
+    """A batch that declares this many records, in a body that is no zstd data."""
     batch = bytearray(_batch(base_offset, b"x" * 20))
     struct.pack_into(">hi", batch, 21, Compression.ZSTD, records - 1)
     struct.pack_into(">i", batch, 57, records)
@@ -40,7 +40,7 @@ def _offsets(decoded: Decoded) -> list[int]:
 
 
 def test_a_batch_of_too_many_records_is_refused_by_its_header() -> None:
-    """Its body is never decoded: here it holds no records, and the refusal does not say so."""
+    """A batch of too many records is rejected by its header, and its body is never decoded: here it holds none."""
     found = _decoded(_claiming(7, UNPACKED_RECORDS + 1), 7)
 
     assert found.refusal is not None and not found.records
@@ -50,7 +50,7 @@ def test_a_batch_of_too_many_records_is_refused_by_its_header() -> None:
 
 
 def test_what_is_readable_in_front_of_a_bad_batch_is_answered() -> None:
-    """Without an error; the next fetch begins at the bad batch and gets the error."""
+    """The batches before it come without an error; the next fetch begins at the bad batch and gets the error."""
     payload = _batch(0, b"a", b"b") + _claiming(2, 3) + _batch(5, b"c")
     first, second = _decoded(payload), _decoded(payload[len(_batch(0, b"a", b"b")) :], 2)
 
@@ -72,7 +72,7 @@ def test_records_that_are_too_large_as_messages_are_refused() -> None:
 
 
 def test_partitions_share_the_room_of_one_answer() -> None:
-    """What finds no room any more is left for the next fetch, without an error."""
+    """Batches without room are left for the next fetch, without an error."""
     record = NewRecord(None, bytes(3 << 20), 5)
     large = bytearray(encode_batch([record], compression=Compression.ZSTD, max_bytes=8 << 20))
     stamp(large, 0, 3)

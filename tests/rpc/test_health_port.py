@@ -1,4 +1,4 @@
-"""The port for probes: it is there before anything is served, and ready means serving too."""
+"""The port for probes: it is open before anything is served, and ready includes serving."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _said(endpoint: Endpoint | None) -> list[int]:
 
 
 async def test_what_does_not_serve_is_never_ready() -> None:
-    """Readiness goes with the services at a stop, and comes only once they are there."""
+    """Readiness ends with the services at a stop, and begins only once they are there."""
     health = RoleHealth([])
     port = HealthPort("test", health)
     endpoint = await port.open("127.0.0.1:0")
@@ -58,7 +58,7 @@ async def test_no_address_means_no_port() -> None:
 
 
 async def test_a_taken_port_is_said() -> None:
-    """Two processes never share the port in silence."""
+    """Two processes never share the port silently."""
     first, second = HealthPort("first", RoleHealth([])), HealthPort("second", RoleHealth([]))
     endpoint = await first.open("127.0.0.1:0")
     assert endpoint is not None

@@ -48,7 +48,7 @@ async def test_an_unmapped_exception_on_a_stream_is_hidden_too() -> None:
 
 
 async def test_a_refusal_keeps_its_number_sentence_and_outcome() -> None:
-    """A Refused raised by a handler is read back as the same refusal."""
+    """A Refused raised by a handler is read back as the same rejection."""
 
     async def refusing(request: Any, context: Any) -> None:
         raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait", Outcome.NOT_APPENDED)
@@ -82,7 +82,7 @@ async def test_a_unary_call_without_a_deadline_is_ended_by_the_servers_cap() -> 
 
 
 async def test_a_unary_call_with_a_deadline_is_not_capped() -> None:
-    """The cap concerns only calls that came without a deadline."""
+    """The cap applies only to calls without a deadline."""
 
     async def slow(request: Any, context: Any) -> pb.ProduceResponse:
         await asyncio.sleep(0.15)
@@ -95,7 +95,7 @@ async def test_a_unary_call_with_a_deadline_is_not_capped() -> None:
 
 
 async def test_an_unknown_method_is_unimplemented() -> None:
-    """A method nobody serves passes the interceptor and is UNIMPLEMENTED."""
+    """A method that is not served passes the interceptor and is UNIMPLEMENTED."""
 
     async def echo(request: Any, context: Any) -> pb.ProduceResponse:
         return pb.ProduceResponse()

@@ -1,4 +1,4 @@
-"""What a channel does when the name it dials gets another address, as a pod's does at every restart."""
+"""A channel whose dialled name gets another address, like a pod's at every restart."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _POINTER_TO_QUESTION = 0xC00C
 
 
 class NameServer(asyncio.DatagramProtocol):
-    """Answers every question for an IPv4 address with the one address it knows now."""
+    """Answers every query for an IPv4 address with the one address that is currently set."""
 
     def __init__(self) -> None:
         self.address = NOBODY
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keeps the way back."""
+        """Keep the transport."""
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        """RFC 1035, 4: the question once more, and one answer if it was for an IPv4 address."""
+        """RFC 1035, 4: the question again, and one answer if it was for an IPv4 address."""
         assert self._transport is not None
         end = data.index(b"\0", 12) + 5
         (kind,) = struct.unpack(">H", data[end - 4 : end - 2])
@@ -42,7 +42,7 @@ class NameServer(asyncio.DatagramProtocol):
 
 
 async def test_a_peer_at_a_new_address_is_found_soon() -> None:
-    """A name moves after the dial to its old address has failed: the channel asks for it again and connects."""
+    """A name moves after the dial to its old address has failed: the channel resolves it again and connects."""
     loop = asyncio.get_running_loop()
     transport, names = await loop.create_datagram_endpoint(NameServer, local_addr=(SOMEBODY, 0))
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])

@@ -1,4 +1,4 @@
-"""How much one request may name."""
+"""How many entries one request may have."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ HEADERS = [record_pb2.SimpleRecord(headers=[record_pb2.RecordHeader()] * 9) for 
     ids=["fetch", "packed numbers", "records and their headers", "maps", "nothing"],
 )
 def test_entries_are_counted_at_every_depth(message: Any, named: int) -> None:
-    """A request is refused exactly when all its repeated fields together have more entries than the limit."""
+    """A request is rejected exactly when all its repeated fields together have more entries than the limit."""
     assert not names_too_much(message, named)
     assert named == 0 or names_too_much(message, named - 1)

@@ -1,4 +1,4 @@
-"""What every server of ours does: its port is its own, its limits hold both ways, noise does it no harm."""
+"""Every server of the project: its port is its own, its limits hold both ways, invalid traffic does no harm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVICE = "strandline.v1.LeaderService"
 
 
 async def test_a_second_server_on_a_taken_port_is_refused() -> None:
-    """Two servers never share a port in silence."""
+    """Two servers never share a port silently."""
     first, second = build_server(ServerSettings(name="first")), build_server(ServerSettings(name="second"))
     endpoint = bind(first, LOOPBACK)
     await first.start()
@@ -69,7 +69,7 @@ async def test_a_message_beyond_the_limit_is_refused_by_the_sender() -> None:
 
 
 async def test_a_message_beyond_the_limit_is_refused_by_the_receiver() -> None:
-    """64 MB from a sender without limits are refused, and the server goes on serving."""
+    """64 MB from a sender without limits are rejected, and the server continues to serve."""
     async with serving(Produce=_echo) as stub:
         options = [("grpc.max_send_message_length", -1)]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{stub.endpoint.port}", options=options) as channel:
@@ -83,7 +83,7 @@ async def test_a_message_beyond_the_limit_is_refused_by_the_receiver() -> None:
 
 
 async def test_random_bytes_on_the_port_do_no_harm() -> None:
-    """A peer that speaks no HTTP/2 is dropped, and the next caller is served."""
+    """A peer that does not use HTTP/2 is dropped, and the next caller is served."""
     async with serving(Produce=_echo) as stub:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", stub.endpoint.port)) as peer:
@@ -94,7 +94,7 @@ async def test_random_bytes_on_the_port_do_no_harm() -> None:
 
 
 async def test_a_message_that_is_no_protobuf_ends_only_its_call() -> None:
-    """Bytes that do not decode end their own call; the server goes on serving."""
+    """Bytes that do not decode end their own call; the server continues to serve."""
     async with serving(Produce=_echo) as stub:
         async with open_channel(stub.endpoint) as channel:
             method = channel.unary_unary("/strandline.v1.LeaderService/Produce")
@@ -129,7 +129,7 @@ async def test_health_is_told_per_service_and_for_all() -> None:
 
 
 async def test_reflection_lists_the_roles_service() -> None:
-    """grpcurl can ask what is served."""
+    """grpcurl can list what is served."""
     server = build_server(ServerSettings(name="reflection"))
     RoleHealth([SERVICE]).attach(server)
     endpoint = bind(server, LOOPBACK)
@@ -145,7 +145,7 @@ async def test_reflection_lists_the_roles_service() -> None:
 
 @pytest.mark.parametrize(("symbol", "is_found"), [("Produce", True), ("Brew", False), ("", False)])
 async def test_reflection_describes_a_method(symbol: str, is_found: bool) -> None:
-    """`grpcurl describe` finds a method by its full name, and says so when there is none."""
+    """`grpcurl describe` finds a method by its full name, and reports when there is none."""
     server = build_server(ServerSettings(name="reflection"))
     RoleHealth([SERVICE]).attach(server)
     endpoint = bind(server, LOOPBACK)
@@ -203,7 +203,7 @@ async def test_a_flood_of_pings_is_cut_off(keepalive: Keepalive | None) -> None:
             with contextlib.suppress(ConnectionError):
                 writer.write(_PING * 100)
                 await writer.drain()
-            # An acknowledgement comes for each ping that is taken.
+            # Each accepted ping gets an acknowledgement.
             received = await reader.read(1 << 16)
             assert received, "the connection ended without a word"
             said = said[-100:] + received
@@ -212,7 +212,7 @@ async def test_a_flood_of_pings_is_cut_off(keepalive: Keepalive | None) -> None:
 
 
 async def test_a_connection_that_says_nothing_is_ended() -> None:
-    """It has so long to speak HTTP/2, and takes no place of anybody after that."""
+    """A silent connection is ended after a time limit, and frees its slot."""
     server = build_server(ServerSettings(name="silent", handshake_ms=100))
     endpoint = bind(server, LOOPBACK)
     await server.start()

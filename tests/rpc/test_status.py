@@ -1,4 +1,4 @@
-"""Every refusal survives the way through a gRPC status, and every foreign status becomes a refusal."""
+"""Every rejection survives the way through a gRPC status, and every foreign status becomes a rejection."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def _failed(refusal: Refusal) -> grpc.aio.AioRpcError:
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
 def test_every_refusal_is_read_back_as_itself(code: ErrorCode) -> None:
-    """Code, sentence, outcome and the field that is wrong come back whatever the status they map to."""
+    """Code, message, outcome and the wrong field come back for every status they map to."""
     refusal = Refusal(code, "one sentence", Outcome.MAY_APPEAR, "cluster_id")
 
     assert refusal_of(_failed(refusal)) == refusal
 
 
 def test_rule_and_remedy_of_a_refusal_reach_programs() -> None:
-    """A rule and a remedy that are the refusal's own come back beside the field."""
+    """A rule and a remedy of the rejection's own come back beside the field."""
     refusal = Refusal(
         ErrorCode.INVALID_REQUEST, "one sentence", field="page_size", rule="at least 0", remedy="leave it out"
     )
@@ -32,7 +32,7 @@ def test_rule_and_remedy_of_a_refusal_reach_programs() -> None:
 
 
 def test_what_does_not_exist_is_told_as_not_found() -> None:
-    """A name that nothing has is NOT_FOUND, so that a client does not correct its question in vain."""
+    """An unknown name is NOT_FOUND, so that a client does not try to correct its request."""
     assert status_code(Refusal(ErrorCode.RESOURCE_NOT_FOUND)) is grpc.StatusCode.NOT_FOUND
 
 
@@ -46,7 +46,7 @@ def test_what_does_not_exist_is_told_as_not_found() -> None:
     ],
 )
 def test_a_status_without_details_is_read_by_its_code(status: grpc.StatusCode, code: ErrorCode) -> None:
-    """What gRPC itself says is a refusal of ours too."""
+    """gRPC's own statuses become rejections too."""
     error = grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(), "words")
 
     assert refusal_of(error) == Refusal(code, "words")

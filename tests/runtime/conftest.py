@@ -1,4 +1,4 @@
-"""Puts the scripted core of this folder where its tests can import it."""
+"""Makes the scripted core of this folder importable for its tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A core that answers events from a script, and what stands in for the end of the process."""
+"""A core that answers events from a script, and a replacement for the end of the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Script = dict[type[Any], Callable[[Any], Sequence[Effect]]]
 
 
 class ScriptedCore:
-    """Remembers every event; returns what its script says for the event's type, else nothing."""
+    """Stores every event; returns the script's answer for the event's type, else nothing."""
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or {}
@@ -34,12 +34,12 @@ class ScriptedCore:
         return None
 
     def kinds(self) -> list[str]:
-        """Names of the events seen, in order."""
+        """The names of the received events, in order."""
         return [type(event).__name__ for event in self.seen]
 
 
 class ProcessEnded(BaseException):
-    """Where the process would have ended."""
+    """Raised where the process would have ended."""
 
     def __init__(self, code: ExitCode, line: str) -> None:
         self.code = code
@@ -48,12 +48,12 @@ class ProcessEnded(BaseException):
 
 
 def end(code: ExitCode, line: str) -> NoReturn:
-    """Instead of `stop_process`."""
+    """Replaces `stop_process`."""
     raise ProcessEnded(code, line)
 
 
 def driver_with(core: ScriptedCore, table: dict[type[Any], Callable[[Any], Event | None]], **options: Any) -> Driver:
-    """A driver over ``core`` whose clock stands at 1000 ms."""
+    """A driver over ``core`` whose clock is fixed at 1000 ms."""
     driver = Driver(core, clock=lambda: 1_000, stop=end, **options)
     driver.attach(table)
     return driver

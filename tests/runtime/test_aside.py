@@ -1,4 +1,4 @@
-"""Work beside the event loop: the loop goes on meanwhile, and its queue is short."""
+"""Work outside the event loop: the loop continues meanwhile, and the queue is short."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.runtime.aside import Aside, giving_way
 
 
 async def test_the_event_loop_goes_on_while_work_is_done() -> None:
-    """A job that waits for the event loop itself comes to its end."""
+    """A job that waits for the event loop itself completes."""
     aside, from_loop = Aside("test"), threading.Event()
     job = asyncio.ensure_future(aside.run(lambda: from_loop.wait(10)))
     await asyncio.sleep(0)
@@ -23,7 +23,7 @@ async def test_the_event_loop_goes_on_while_work_is_done() -> None:
 
 
 async def test_one_job_more_than_may_wait_is_refused() -> None:
-    """One is under way and two wait; the next is refused at once, and later there is room again."""
+    """One is running and two wait; the next is rejected at once, and later there is room again."""
     aside, go_on = Aside("test", waiting=2), threading.Event()
     jobs = [asyncio.ensure_future(aside.run(lambda: go_on.wait(10))) for _ in range(3)]
     await asyncio.sleep(0)
@@ -39,7 +39,7 @@ async def test_one_job_more_than_may_wait_is_refused() -> None:
 
 
 async def test_what_work_raises_is_raised_to_its_caller() -> None:
-    """A refusal of the work is the caller's, and makes room like any end."""
+    """A rejection by the work is raised to the caller, and frees its slot like any end."""
     aside = Aside("test", waiting=0)
 
     def refuse() -> None:

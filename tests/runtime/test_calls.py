@@ -1,4 +1,4 @@
-"""The calls that wait on a node: how many, and for how much."""
+"""The calls that wait on a node: how many, and of which total size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from strandline.runtime.calls import Calls
 
 
 def take(_: object) -> bool:
-    """A caller that is content with one answer."""
+    """Take a caller that expects one answer."""
     return True
 
 
 def test_calls_are_bounded_by_number_and_by_what_they_name() -> None:
-    """Beyond either bound a call is refused, definitely, and an answered or dropped call makes room again."""
+    """Beyond either bound a call is rejected, definitely, and an answered or dropped call frees its slot."""
     calls = Calls(limit=3, named_limit=100)
     calls.wait(1, take, named=60)
     calls.wait(2, take, named=40)

@@ -1,4 +1,4 @@
-"""The order of things in a process: effects in list order, follow-ups before anything else, the first failure last."""
+"""The order of work in a process: effects in list order, follow-ups before anything else, the first failure last."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_effects_are_performed_in_list_order_and_their_events_follow_at_once() -
 
 
 def test_a_failed_effect_ends_the_process_before_the_next_one() -> None:
-    """What could not be written is never answered."""
+    """A request whose write failed is never answered."""
     done: list[Any] = []
     core = ScriptedCore({Ticked: lambda _: [Truncate(TP, Offset(1), True), AnswerProduce(1, ())]})
 
@@ -60,7 +60,7 @@ def test_a_failed_effect_ends_the_process_before_the_next_one() -> None:
 
 
 def test_nothing_is_stepped_after_a_failure() -> None:
-    """A driver that failed refuses every further event."""
+    """A driver that failed rejects every further event."""
     core = ScriptedCore({Ticked: lambda _: [Halt("superseded")]})
 
     def halt(_: Halt) -> None:
@@ -76,7 +76,7 @@ def test_nothing_is_stepped_after_a_failure() -> None:
 
 
 def test_a_broken_invariant_has_its_own_exit_code_and_names_its_place() -> None:
-    """An AssertionError of the core ends the process and says where it arose."""
+    """An AssertionError of the core ends the process and reports where it was raised."""
 
     def broken(_: Event) -> list[Any]:
         raise AssertionError("hw 5 above leo 4")
@@ -104,7 +104,7 @@ async def test_an_answer_within_the_step_needs_no_waiting() -> None:
 
 
 async def test_a_cancelled_caller_is_forgotten_by_the_core() -> None:
-    """When a caller hangs up while it is parked, the core hears CallGone with its request id."""
+    """When a caller hangs up while it is parked, the core gets CallGone with its request id."""
     core = ScriptedCore()
     driver = driver_with(core, {})
     waiting = asyncio.create_task(driver.ask(_produce, tuple))

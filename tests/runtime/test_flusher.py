@@ -14,7 +14,7 @@ TP = TopicPartition("id", 0)
 
 
 class Token:
-    """A commit whose sync waits until it is let go."""
+    """A commit whose sync waits until it is released."""
 
     def __init__(self, leo: int, *, has_work: bool = True, error: Exception | None = None) -> None:
         self.leo_at_issue = Offset(leo)
@@ -29,7 +29,7 @@ class Token:
 
 
 class Logs:
-    """Hands out the tokens it was given."""
+    """Returns the tokens it was given."""
 
     def __init__(self, *tokens: Token) -> None:
         self._tokens = list(tokens)
@@ -71,7 +71,7 @@ async def test_a_log_with_nothing_to_sync_is_durable_at_once() -> None:
 
 
 async def test_a_second_commit_of_a_log_waits_for_the_first() -> None:
-    """Never two syncs of one log at once; the second covers what came since."""
+    """Never two syncs of one log at once; the second covers what was appended since."""
     first, second = Token(7), Token(9)
     first.let_go.set()
     second.let_go.set()
@@ -85,7 +85,7 @@ async def test_a_second_commit_of_a_log_waits_for_the_first() -> None:
 
 
 async def test_a_failed_sync_raises_no_event() -> None:
-    """The failure goes to the one who ends the process; nothing was made durable."""
+    """The failure is reported to the function that ends the process; nothing was made durable."""
     token = Token(7, error=OSError("EIO"))
     token.let_go.set()
     logs = Logs(token)
@@ -99,7 +99,7 @@ async def test_a_failed_sync_raises_no_event() -> None:
 
 
 async def test_the_age_of_the_longest_sync_is_known() -> None:
-    """A hanging fsync is seen by its age (M59)."""
+    """A hanging fsync is detected by its age (M59)."""
     now = [1_000]
     token = Token(7)
     flusher, _, _ = _flusher(Logs(token), now)
@@ -115,7 +115,7 @@ async def test_the_age_of_the_longest_sync_is_known() -> None:
 
 
 async def test_a_pause_of_the_process_is_no_age_of_a_sync() -> None:
-    """After SIGSTOP for 15 s the node does not take its disk for dead: silence between looks is not counted (M59)."""
+    """After SIGSTOP for 15 s the node does not take its disk for dead: time between checks is not counted (M59)."""
     now = [1_000]
     token = Token(7)
     flusher, _, _ = _flusher(Logs(token), now)

@@ -22,7 +22,7 @@ class _Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    """Give the rest of the run its own configuration back."""
+    """Restores the logging configuration for the rest of the run."""
     before = structlog.get_config()
     shared = logging.getLogger("strandline")
     handlers, level = shared.handlers[:], shared.level
@@ -59,9 +59,9 @@ def test_a_file_gets_json() -> None:
 def test_refusals_have_the_form_and_the_level_of_every_line(
     monkeypatch: pytest.MonkeyPatch, level: LogLevel, count: int
 ) -> None:
-    """Though their module was imported before the log was configured."""
+    """This also holds for loggers whose module was imported before the log was configured."""
     stream = io.StringIO()
-    # As in a new process: a logger keeps the form in which it was used first.
+    # As in a new process: a logger keeps the format in which it was used first.
     monkeypatch.setattr(refusals, "_log", structlog.get_logger("strandline.refusals"))
     configure_log_lines(LogFormat.JSON, level, stream)
     refusals.Refusals().note("Produce", Refusal(ErrorCode.INVALID_REQUEST, "no topic"))
@@ -85,14 +85,14 @@ def test_a_terminal_gets_words() -> None:
 
 @pytest.mark.parametrize(("form", "is_json"), [(LogFormat.TEXT, False), (LogFormat.JSON, True)])
 def test_the_form_can_be_chosen(form: LogFormat, is_json: bool) -> None:
-    """Whatever the stream is."""
+    """This holds for any stream."""
     stream = io.StringIO() if form is LogFormat.TEXT else _Terminal()
 
     assert _said(stream, form).startswith("{") is is_json
 
 
 def test_the_level_can_be_chosen() -> None:
-    """What is below it is not written."""
+    """Lines below the level are not written."""
     lines = _said(io.StringIO(), level=LogLevel.ERROR).splitlines()
 
     assert [json.loads(line)["event"] for line in lines] == ["failed"]

@@ -1,4 +1,4 @@
-"""Offsets by time: one partition after another, for so long and no longer, and only for a caller who waits."""
+"""Offsets by time: one partition after another, within a time limit, and only for a caller who waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TPS = [TopicPartition("id", index) for index in range(4)]
 
 
 class Scene:
-    """Lookups over logs that answer with the partition's number, and a clock that each of them moves."""
+    """Lookups over logs that answer with the partition's number, and a clock that each of them advances."""
 
     def __init__(self, *, each_ms: int = 0) -> None:
         self.now_ms, self.each_ms = 1_000, each_ms
@@ -41,7 +41,7 @@ class Scene:
         return lambda: OffsetAnswer(answer.tp, Offset(answer.tp.partition))
 
     def ask(self) -> tuple[int, asyncio.Future[tuple[OffsetAnswer, ...]]]:
-        """A call for a time in each partition, and for the end of the last one."""
+        """A request for a time in each partition, and for the end of the last one."""
         answered: asyncio.Future[tuple[OffsetAnswer, ...]] = asyncio.get_running_loop().create_future()
         request_id = self.calls.new_id()
         self.calls.wait(request_id, lambda answers: answered.set_result(answers) or True)
@@ -51,13 +51,13 @@ class Scene:
         return request_id, answered
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End the running lookups."""
         await self.lookups.close()
         self.aside.close()
 
 
 async def test_every_time_is_answered_in_its_place() -> None:
-    """Beside the answers that needed no look at a log."""
+    """Beside the answers that needed no read of a log."""
     scene = Scene()
     _, answered = scene.ask()
     answers = await asyncio.wait_for(answered, 10)
@@ -67,7 +67,7 @@ async def test_every_time_is_answered_in_its_place() -> None:
 
 
 async def test_a_call_that_takes_too_long_is_answered_with_what_was_found() -> None:
-    """The partitions that were not looked at are refused with the way out."""
+    """The partitions that were not read are rejected with the remedy."""
     scene = Scene(each_ms=MOST_MS // 2)
     _, answered = scene.ask()
     answers = await asyncio.wait_for(answered, 10)
@@ -80,7 +80,7 @@ async def test_a_call_that_takes_too_long_is_answered_with_what_was_found() -> N
 
 
 async def test_nobody_is_looked_up_for_who_went_away() -> None:
-    """A call that was dropped before its first look costs no read."""
+    """A call that was dropped before its first read costs none."""
     scene = Scene()
     request_id, _ = scene.ask()
     scene.calls.drop(request_id)
@@ -91,7 +91,7 @@ async def test_nobody_is_looked_up_for_who_went_away() -> None:
 
 
 async def test_a_damaged_log_ends_the_process() -> None:
-    """What a look raises that is no refusal goes to the driver, as in a step."""
+    """An exception of a read that is not a rejection goes to the driver, as in a step."""
     scene = Scene()
     scene.broken = OSError("damaged")
     _, answered = scene.ask()

@@ -1,4 +1,4 @@
-"""Answers of a stream leave in order, and a full backlog is known before records are read for it."""
+"""Answers of a stream are sent in order, and a full backlog is known before records are read for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from strandline.runtime.outbox import Outbox
 
 
 async def test_answers_leave_in_the_order_they_became_ready() -> None:
-    """What is put before and while the writer runs is written in order, and closing ends the writer."""
+    """Messages put before and while the writer runs are written in order, and closing ends the writer."""
     outbox: Outbox[int] = Outbox()
     written: list[int] = []
 
@@ -27,7 +27,7 @@ async def test_answers_leave_in_the_order_they_became_ready() -> None:
 
 
 async def test_an_answer_that_is_made_later_keeps_its_place_and_its_room() -> None:
-    """It is made when what was put before it is written, and its bytes count until it is written itself."""
+    """It is made when everything put before it is written, and its bytes count until it is written itself."""
     outbox: Outbox[str] = Outbox(max_bytes=100)
     happened: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What the performers do beyond handing over: reading for a fetch, and that no effect is without one."""
+"""The performers' own work: reading for a fetch, and that every effect has a performer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TP0, TP1, TP2 = (TopicPartition("id", index) for index in range(3))
 
 
 class FakeLogs:
-    """Ten batches of 100 bytes and one offset each per partition; appends roll when told to."""
+    """Ten batches of 100 bytes and one offset each per partition; appends roll on request."""
 
     def __init__(self) -> None:
         self.rolls = False
@@ -60,7 +60,7 @@ def _performers(calls: Calls, logs: FakeLogs | None = None) -> Performers:
 
 
 def _fetch(calls: Calls, *results: FetchResult, max_bytes: int = 1_000, room: int = 10_000) -> Any:
-    """Perform an AnswerFetch; returns what the caller got and the event that followed."""
+    """Perform an AnswerFetch; returns the caller's answer and the event that followed."""
     got: list[Served] = []
     request_id = calls.new_id()
     calls.wait(request_id, lambda answer: got.append(answer) or True, lambda: room)
@@ -73,12 +73,12 @@ def _result(tp: TopicPartition, start: int, end: int, max_bytes: int = 1_000) ->
 
 
 def test_every_effect_has_a_performer() -> None:
-    """The table is as long as the union of effects."""
+    """The table has an entry for each type in the union of effects."""
     assert set(_performers(Calls()).table) == set(get_args(Effect))
 
 
 def test_an_answer_reports_what_it_really_carried() -> None:
-    """FetchServed names the end of the bytes read, not of the range asked for."""
+    """FetchServed names the end of the bytes read, not of the requested range."""
     got, event = _fetch(Calls(), _result(TP0, 3, 9, max_bytes=250))
 
     assert [len(served.payload) for served in got[0].partitions] == [200]
@@ -86,7 +86,7 @@ def test_an_answer_reports_what_it_really_carried() -> None:
 
 
 def test_the_answers_limit_is_shared_and_only_the_first_batch_may_break_it() -> None:
-    """The first partition with bytes gets at least one batch, the others what is left."""
+    """The first partition with bytes gets at least one batch, the others the rest."""
     got, event = _fetch(Calls(), _result(TP0, 0, 4), _result(TP1, 0, 4), _result(TP2, 0, 4), max_bytes=550)
 
     assert [len(served.payload) for served in got[0].partitions] == [400, 100, 0]
@@ -109,7 +109,7 @@ def test_a_slow_reader_is_answered_without_records() -> None:
 
 
 def test_a_caller_that_is_gone_costs_no_read() -> None:
-    """Nothing is read, sent or counted for a caller nobody knows."""
+    """Nothing is read, sent or counted for an unknown caller."""
     effect = AnswerFetch(99, (_result(TP0, 0, 4),), 1_000, NodeId(2))
 
     assert _performers(Calls()).table[AnswerFetch](effect) is None

@@ -1,4 +1,4 @@
-"""What every service process does around its work."""
+"""The common part of every service process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ assert gc.collect() >= 1
 
 
 def test_what_was_loaded_is_not_looked_through_again() -> None:
-    """A full collection visits what came after the start, and still finds its garbage. In a process of its own."""
+    """A full collection visits the objects created after the start, and still finds garbage. In a separate process."""
     ended = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False)
 
     assert (ended.returncode, ended.stderr) == (0, "")

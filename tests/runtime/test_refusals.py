@@ -1,4 +1,4 @@
-"""Every refusal is counted; the log is told of the first of a kind, and then now and then of how many."""
+"""Every rejection is counted; the log gets the first of a kind, and then from time to time the number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Clock:
 
 
 def test_a_flood_is_one_line_and_then_a_count() -> None:
-    """A thousand refusals within the window make one line at once and one with the rest when it is over."""
+    """A thousand rejections within the window make one line at once and one with the rest when it is over."""
     lines: list[dict[str, Any]] = []
     clock = _Clock()
     refusals = Refusals(clock, lambda sentence, **fields: lines.append({"event": sentence, **fields}))
@@ -47,7 +47,7 @@ def test_a_flood_is_one_line_and_then_a_count() -> None:
 
 
 def test_kinds_do_not_hide_each_other() -> None:
-    """The same error of another call, and another error of the same call, are told too."""
+    """The same error of another call, and another error of the same call, are logged too."""
     lines: list[str] = []
     refusals = Refusals(_Clock(), lambda _, **fields: lines.append(f"{fields['call']} {fields['error']}"))
 

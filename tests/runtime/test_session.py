@@ -1,4 +1,4 @@
-"""Membership: what is waited out, what ends the process, and what reaches the core."""
+"""Membership: what is retried, what ends the process, and what reaches the core."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _image(
 
 
 async def test_a_controller_that_is_away_is_waited_for() -> None:
-    """Registration goes on until somebody answers, then the core hears who it is."""
+    """Registration is retried until it is answered, then the core gets the node's identity."""
     controller = FakeController()
     busy = NodeRegistered(refusal=Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
     controller.registrations = [UNREACHABLE, UNREACHABLE, busy, REGISTERED]
@@ -151,7 +151,7 @@ async def test_a_controller_that_is_away_is_waited_for() -> None:
 
 
 async def test_a_final_refusal_of_the_registration_ends_the_process() -> None:
-    """Another cluster, other rules, no common feature level: one clear line and an own exit code."""
+    """Another cluster, other rules, no common feature level: one clear line and a separate exit code."""
     controller = FakeController()
     controller.registrations = [NodeRegistered(refusal=Refusal(ErrorCode.UNSUPPORTED_VERSION, "levels 3-4"))]
     session, _, _ = _session(controller)
@@ -211,7 +211,7 @@ async def test_a_hanging_fsync_ends_the_process_before_the_next_heartbeat() -> N
 
 
 async def test_the_core_decides_which_metadata_is_believed() -> None:
-    """Every image of the watch reaches the core; nothing of it is taken over before the core asks for that."""
+    """Every image of the watch reaches the core; nothing of it is applied before the core requests that."""
     controller = FakeController()
     session, core, host = _begun(controller)
     for image in (_image(to_node_epoch=6), None, _image()):
@@ -224,7 +224,7 @@ async def test_the_core_decides_which_metadata_is_believed() -> None:
 
 
 async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
-    """TR18: the controller learns from the heartbeat which position this node has seen."""
+    """TR18: the heartbeat shows the controller which position this node has seen."""
     controller = FakeController()
     session, _, host = _begun(controller)
     session.believe(_image(metadata_offset=9))
@@ -250,7 +250,7 @@ async def test_a_refresh_opens_the_watch_anew() -> None:
 
 
 async def test_a_controlled_shutdown_waits_for_the_controllers_word() -> None:
-    """want_shut_down is said until should_shut_down comes."""
+    """want_shut_down is sent until should_shut_down arrives."""
     controller = FakeController()
     fine = HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1)
     controller.answers = [fine, fine, HeartbeatAnswer(is_fenced=False, should_shut_down=True, heartbeat_interval_ms=1)]
@@ -265,7 +265,7 @@ async def test_a_controlled_shutdown_waits_for_the_controllers_word() -> None:
 
 
 async def test_a_shutdown_without_a_controller_gives_up_after_three_tries() -> None:
-    """A node must be able to stop when nobody can take its leaders over."""
+    """A node must be able to stop when no other node can take its leaders over."""
     controller = FakeController()
     controller.answers = [UNREACHABLE]
     session, _, _ = _begun(controller)
@@ -292,7 +292,7 @@ async def test_a_shutdown_without_a_controller_gives_up_after_three_tries() -> N
     ids=["answered", "refused as a whole", "no answer"],
 )
 async def test_a_proposal_ends_in_exactly_one_event(decision: Any, event: Any) -> None:
-    """An answer, a refusal of the whole, or nothing known."""
+    """A proposal ends in one event: an answer, a whole-request error, or no answer."""
     controller = FakeController()
     controller.decision = decision
     session, core, _ = _begun(controller)
@@ -323,7 +323,7 @@ _REFUSED = Refusal(ErrorCode.NOT_CONTROLLER, "another one")
     ids=["taken", "refused as a whole", "no answer"],
 )
 async def test_a_report_of_logs_ends_in_exactly_one_event(reported: Any, refusal: Refusal | None) -> None:
-    """Taken, refused or unanswered, the core learns it once, with the number of its report (M65)."""
+    """Accepted, rejected or unanswered, the core gets it once, with the number of its report (M65)."""
     controller = FakeController()
     controller.reported = reported
     session, core, _ = _begun(controller)
@@ -335,7 +335,7 @@ async def test_a_report_of_logs_ends_in_exactly_one_event(reported: Any, refusal
 
 
 async def test_heartbeats_return_the_proof_of_the_latest_position() -> None:
-    """M72: a claim goes out with the newest proof that came with an image, an image without one keeps it."""
+    """M72: a claim is sent with the newest proof that came with an image; an image without one keeps it."""
     early, late = (PositionProof(NodeEpoch(7), 2, offset, b"proof") for offset in (4, 5))
     controller = FakeController()
     session, _, _ = _begun(controller)

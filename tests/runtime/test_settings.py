@@ -1,4 +1,4 @@
-"""Where a setting comes from, and what is said of a wrong one."""
+"""Where a setting comes from, and the errors of a wrong one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strandline.runtime.settings import (
 
 
 class Sample(ServiceSettings):
-    """Settings of nothing."""
+    """Settings for this test only."""
 
     size: int = Field(1, ge=1, description="a size")
     name: str = "default"
@@ -27,7 +27,7 @@ class Sample(ServiceSettings):
 
 
 def test_flags_beat_variables_beat_the_file_beats_defaults(tmp_path: Path) -> None:
-    """Each value knows its origin."""
+    """A flag wins over a variable, a variable over the file, the file over a default; each value has its origin."""
     file = tmp_path / "settings.yaml"
     file.write_text("size: 2\nname: file\n")
     loaded = load_settings(
@@ -46,7 +46,7 @@ def test_lists_are_written_with_commas() -> None:
 
 
 def test_a_wrong_value_is_named_with_its_origin() -> None:
-    """The sentence tells where to correct it."""
+    """The message for a wrong value says where to correct it."""
     with pytest.raises(SettingsWrong, match=r"size \(from variable\)"):
         load_settings(Sample, flags={}, variables={"STRANDLINE_SIZE": "0"})
 
@@ -77,7 +77,7 @@ def test_wrong_usage_exits_with_2() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 20_000, "{a: " * 5_000, "a: [", "\x00"], ids=["lists", "maps", "cut", "zero"])
 def test_a_settings_file_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
-    """However deeply it is nested, it is one sentence that names the file."""
+    """However deeply it is nested, the error is one sentence that names the file."""
     file = tmp_path / "settings.yaml"
     file.write_text(text)
 

@@ -1,4 +1,4 @@
-"""Names and ids as the newest metadata has them."""
+"""Names and ids of the newest metadata."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _code(found: str | Refusal) -> ErrorCode:
 
 
 def test_a_topic_is_found_by_name_by_id_and_by_both() -> None:
-    """All three ways end at the id."""
+    """A topic's name, its id, and both together lead to the id."""
     topics = TopicDirectory()
     topics.apply(_image(TopicImage(name="a", topic_id="id-a")))
 
@@ -44,7 +44,7 @@ def test_a_topic_is_found_by_name_by_id_and_by_both() -> None:
 
 
 def test_what_cannot_be_resolved_is_refused_with_its_own_code() -> None:
-    """Unknown name, disagreement, and nothing at all."""
+    """An unknown name, a mismatch, and a missing topic each have their own error."""
     topics = TopicDirectory()
     topics.apply(_image(TopicImage(name="a", topic_id="id-a")))
 
@@ -54,7 +54,7 @@ def test_what_cannot_be_resolved_is_refused_with_its_own_code() -> None:
 
 
 def test_a_topic_made_again_under_its_name_is_another() -> None:
-    """The name leads to the newest id; deleting the older one does not take the name away (M63)."""
+    """The name leads to the newest id; deleting the older one does not remove the name (M63)."""
     topics = TopicDirectory()
     topics.apply(_image(TopicImage(name="a", topic_id="old")))
     topics.apply(_image(TopicImage(name="a", topic_id="new"), snapshot=False, deleted=("old",)))
@@ -64,7 +64,7 @@ def test_a_topic_made_again_under_its_name_is_another() -> None:
 
 
 def test_a_snapshot_replaces_all_that_was_known() -> None:
-    """A topic that a snapshot does not hold is gone."""
+    """A topic that is missing in a snapshot is gone."""
     topics = TopicDirectory()
     topics.apply(_image(TopicImage(name="a", topic_id="id-a")))
     topics.apply(_image())
@@ -73,7 +73,7 @@ def test_a_snapshot_replaces_all_that_was_known() -> None:
 
 
 def test_nodes_are_known_by_both_addresses() -> None:
-    """Clients and nodes are told different addresses of one node."""
+    """Clients and nodes get different addresses of one node."""
     topics = TopicDirectory()
     topics.apply(_image())
 
@@ -83,7 +83,7 @@ def test_nodes_are_known_by_both_addresses() -> None:
 
 
 def test_a_removed_node_has_no_address() -> None:
-    """After a change that removes a node nobody is connected to its old addresses any more (C85)."""
+    """After a change that removes a node no connection to its old addresses remains (C85)."""
     topics = TopicDirectory()
     topics.apply(_image())
     topics.apply(replace(_image(snapshot=False), nodes=(), removed_node_ids=(NodeId(1),)))

@@ -1,4 +1,4 @@
-"""A variable that nobody knows is refused by name; those of other services and of links are not ours to judge."""
+"""An unknown variable is rejected by name; those of other services and of links are not checked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_variable_of_a_service_or_command_is_known_to_all() -> None:
     ],
 )
 def test_an_unknown_variable_is_refused_with_the_nearest_name(name: str, said: str) -> None:
-    """Whoever mistypes a name reads which one was meant, and the service does not start with the default."""
+    """For a mistyped name the message has the intended one, and the service does not start with the default."""
     with pytest.raises(SettingsWrong) as raised:
         load_settings(ReplicaSettings, flags=REQUIRED, variables={name: "1"})
 
@@ -63,5 +63,5 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name(name: str, said: s
     ],
 )
 def test_variables_of_others_are_let_be(name: str) -> None:
-    """What another service reads, or Kubernetes puts there for a Service named after us, is no mistake."""
+    """A variable of another service, or one that Kubernetes sets for a Service of this name, is not an error."""
     assert unknown_variable([name], ReplicaSettings.model_fields) is None

@@ -1,4 +1,4 @@
-"""Every scenario file comes true, and says on its first lines what it shows."""
+"""Every scenario file passes, and its first lines say what it shows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_scenario_comes_true(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_scenario_opens_with_a_drawing(path: Path) -> None:
-    """The comment on top has a title and a drawing of the logs, at least three lines before the first command."""
+    """The comment at the top has a title and a drawing of the logs, at least three lines before the first command."""
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
     opening = lines[: next(i for i, line in enumerate(lines) if line and not line.startswith("#"))]
 

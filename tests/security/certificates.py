@@ -1,4 +1,4 @@
-"""Certificates of a cluster for tests: right ones, and ones that are wrong in one way each."""
+"""Certificates of a cluster for tests: valid ones, and ones that are wrong in one way each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Certificates:
         signed_by: Authority | None = None,
         believes: bytes | None = None,
     ) -> TlsFiles:
-        """A certificate for ``role/id``; written anew when called again. ``signed_by`` another authority: foreign."""
+        """A certificate for ``role/id``; written again by another call. ``signed_by`` another authority: foreign."""
         identity = parse_identity(f"strandline://{cluster}/{who}")
         issued = issue(signed_by or self.authority, identity, hosts, days, now=now or datetime.now(UTC))
         folder = self.directory / who.replace("/", "-")
@@ -50,10 +50,10 @@ class Certificates:
         return found
 
     def tls(self, who: str, *, look_every_s: float = 0.0, **given: object) -> Tls:
-        """The same, opened; its files are looked at whenever it is asked."""
+        """The same, loaded; its files are checked at every use."""
         return Tls(self.files(who, **given), look_every_s=look_every_s)  # type: ignore[arg-type]  # handed on
 
 
 def settings_of(files: TlsFiles) -> dict[str, str]:
-    """As a service's settings."""
+    """The same as a service's settings."""
     return {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}

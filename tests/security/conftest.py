@@ -1,4 +1,4 @@
-"""Puts the certificates and the small server that the tests of this folder share where they can import them."""
+"""Makes the certificates and the small server that these tests share importable."""
 
 from __future__ import annotations
 

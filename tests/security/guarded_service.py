@@ -1,4 +1,4 @@
-"""LeaderService behind TLS and the permission table, with handlers that a test writes."""
+"""LeaderService behind TLS and the permission table, with handlers that a test provides."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Handlers:
 
 @asynccontextmanager
 async def guarded(tls: Tls | None, **handlers: Handler) -> AsyncIterator[Endpoint]:
-    """The address of a server that shows this certificate, or speaks plain without one."""
+    """The address of a server with this certificate, or in plain text without one."""
     server = build_server(ServerSettings(name="guarded"), tls=tls)
     pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, _Handlers(**handlers)), server)
     health = RoleHealth([SERVICE])
@@ -43,6 +43,6 @@ async def guarded(tls: Tls | None, **handlers: Handler) -> AsyncIterator[Endpoin
 
 @asynccontextmanager
 async def stub(endpoint: Endpoint, tls: Tls | None) -> AsyncIterator[Any]:
-    """LeaderService as the bearer of this certificate reaches it."""
+    """LeaderService as the holder of this certificate reaches it."""
     async with open_channel(endpoint, tls=tls) as channel:
         yield pb_grpc.LeaderServiceStub(channel)

@@ -1,4 +1,4 @@
-"""The permission table as docs/SECURITY.md shows it; run it to write the table anew into that page."""
+"""The permission table in the form of docs/SECURITY.md; run it to rewrite the table in that page."""
 
 from __future__ import annotations
 

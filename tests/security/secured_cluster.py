@@ -27,7 +27,7 @@ SETTLE_S = 20.0
 
 
 class ProcessEnded(BaseException):
-    """Where a process would have ended."""
+    """Raised where a process would have ended."""
 
     def __init__(self, code: ExitCode, line: str) -> None:
         self.code = code
@@ -41,7 +41,7 @@ def end(code: ExitCode, line: str) -> NoReturn:
 
 @dataclass(slots=True)
 class Secured:
-    """What runs, and who may look at it."""
+    """The running processes, and the channels to them."""
 
     made: Certificates
     controller: ControllerProcess
@@ -61,16 +61,16 @@ class Secured:
         return self.controller.internal
 
     async def partition(self, topic: str) -> PartitionImage:
-        """Partition 0 of a topic as the controller tells it now."""
+        """Partition 0 of a topic as the controller currently has it."""
         return (await self.admin.describe_topics([topic]))[0].partitions[0]
 
     async def led(self, topic: str) -> PartitionView:
-        """Partition 0 of a topic as its leader tells it now."""
+        """Partition 0 of a topic as its leader currently reports it."""
         return (await self.admin.describe_partitions([topic]))[0]
 
 
 async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
-    """What ``look`` finds, as soon as it finds something."""
+    """The result of ``look``, as soon as there is one."""
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline:
         if found := await look():
@@ -83,7 +83,7 @@ async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
 async def secured_cluster(
     directory: Path, node_ids: Sequence[int] = (1, 2, 3), **settings: Any
 ) -> AsyncIterator[Secured]:
-    """A cluster whose nodes use the controller's port for nodes; ``settings`` are of every process."""
+    """A cluster whose nodes use the controller's port for nodes; ``settings`` apply to every process."""
     made = Certificates.at(directory / "certs")
     async with AsyncExitStack() as stack:
         controller = ControllerProcess(

@@ -1,4 +1,4 @@
-"""The analytics server with TLS: clients ask, nodes and strangers do not."""
+"""The analytics server with TLS: clients may call it, nodes and strangers may not."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def _ask(endpoint: Endpoint, tls: Tls | None) -> str:
 
 @pytest.mark.parametrize("own", ["client/analytics", "admin/analytics"])
 async def test_clients_ask_and_nobody_else(tmp_path: Path, own: str) -> None:
-    """Its own certificate is a client's that names hosts; clients and administrators may ask."""
+    """Clients and administrators may call the server, whose own certificate is a client's with hosts."""
     made = Certificates.at(tmp_path / "certs")
     (tmp_path / "export").mkdir()
     settings = AnalyticsSettings(
         inputs=(str(tmp_path / "export"),), results=tmp_path / "results", **cast(Any, settings_of(made.files(own)))
     )
-    # Spark computes answers; nothing here needs one.
+    # Spark computes answers; no request here needs one.
     server = AnalyticsServer(settings, cast(Any, None))
     endpoint = await server.start()
     try:

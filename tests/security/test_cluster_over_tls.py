@@ -1,4 +1,4 @@
-"""`strandline up --tls` with real processes: roles, certificates renewed under way, a node that comes back."""
+"""`strandline up --tls` with real processes: roles, certificates renewed while running, a node that returns."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield local
         ends = asyncio.run(local.stop())
         assert [end.sentence for end in ends if end.code != 0] == []
-        # Whatever was refused meanwhile, no process wrote what only a defect writes.
+        # Whatever was rejected meanwhile, no process wrote an alarm line.
         assert [line for line in _output(local) if "Traceback" in line or '"level": "error"' in line] == []
     finally:
         local.kill()
 
 
 def _output(cluster: LocalCluster) -> list[str]:
-    """What every process wrote."""
+    """All processes' output."""
     return [line for service in cluster.services for line in service.output.read_text(errors="replace").splitlines()]
 
 
 def _run(cluster: LocalCluster, holder: str | None, *words: str) -> tuple[int, str]:
-    """A command as the bearer of one of the certificates, or of none."""
+    """Run a command as the holder of one of the certificates, or of none."""
     tls = cluster.client_tls(holder) if holder else {}
     variables = {f"STRANDLINE_{name.upper()}": str(value) for name, value in tls.items()}
     result = CliRunner().invoke(app, [*words, "--bootstrap", cluster.bootstrap], env=variables)
@@ -62,7 +62,7 @@ def _run(cluster: LocalCluster, holder: str | None, *words: str) -> tuple[int, s
 
 
 def _shown(cluster: LocalCluster, address: str) -> int:
-    """The serial number of the certificate that a new connection is shown."""
+    """The serial number of the certificate on a new connection."""
     tls = cluster.client_tls("client")
     context = ssl.create_default_context(cafile=tls["tls_ca"])
     context.load_cert_chain(tls["tls_cert"], tls["tls_key"])
@@ -83,7 +83,7 @@ def _in_file(cluster: LocalCluster, holder: str) -> int:
 
 
 def test_topics_are_the_administrators(cluster: LocalCluster) -> None:
-    """A client is refused by name, and told what it needs; the administrator creates the topic."""
+    """A client is rejected by name, with the required role; the administrator creates the topic."""
     refused = _run(cluster, "client", "topic", "create", "roles")
     created = _run(cluster, "admin", "topic", "create", "roles", "--replication-factor", "2")
 
@@ -94,7 +94,7 @@ def test_topics_are_the_administrators(cluster: LocalCluster) -> None:
 
 
 def test_clients_write_and_read_and_replicas_agree(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Records go through two nodes that show certificates to each other, and every copy is the same."""
+    """Records go through two nodes that authenticate each other, and every copy is the same."""
     lines = tmp_path / "lines"
     lines.write_text("a\nb\nc\n")
     _run(cluster, "admin", "topic", "create", "records", "--replication-factor", "2")
@@ -108,7 +108,7 @@ def test_clients_write_and_read_and_replicas_agree(cluster: LocalCluster, tmp_pa
 
 
 def test_a_replicas_certificate_is_no_clients(cluster: LocalCluster) -> None:
-    """A stolen node's certificate does not even show the topics, and whoever shows it is told at once, by name."""
+    """A stolen node's certificate cannot even list the topics, and its user gets the error at once, by name."""
     begun = time.monotonic()
     code, out = _run(cluster, "node-1", "topic", "list")
 

@@ -1,4 +1,4 @@
-"""Who gets through the handshake: certificates of the authority that hold now, and nobody else."""
+"""Which clients pass the handshake: those with a valid certificate of the authority, and no others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE_S = 5
 
 
 async def _status(endpoint: Endpoint, credentials: grpc.ChannelCredentials | None) -> str:
-    """How a look at the server's health ends."""
+    """The result of a health check of the server."""
     address = target(endpoint)
     opened = grpc.aio.secure_channel(address, credentials) if credentials else grpc.aio.insecure_channel(address)
     async with opened as channel:
@@ -34,7 +34,7 @@ async def _status(endpoint: Endpoint, credentials: grpc.ChannelCredentials | Non
 
 
 def _raw(files: TlsFiles, *, ca: bytes | None = None) -> grpc.ChannelCredentials:
-    """Credentials as they lie there: nothing is checked on the caller's side, for a stranger checks nothing."""
+    """Credentials as they are in the files: the caller's side checks nothing, like a stranger."""
     return grpc.ssl_channel_credentials(ca or files.ca.read_bytes(), files.key.read_bytes(), files.cert.read_bytes())
 
 
@@ -46,46 +46,46 @@ def made(tmp_path: Path) -> Certificates:
 
 @pytest.mark.parametrize("who", ["client/x", "admin/x", "replica/2", "controller/controller"])
 async def test_every_role_may_ask_for_health(made: Certificates, who: str) -> None:
-    """A certificate of the authority gets through, and health is for everybody."""
+    """A certificate of the authority passes, and health is open to all roles."""
     async with guarded(made.tls("replica/1")) as endpoint:
         assert await _status(endpoint, _raw(made.files(who))) == "OK"
 
 
 async def test_nobody_without_a_certificate(made: Certificates) -> None:
-    """Neither plain text nor TLS without a certificate of one's own reaches a handler: UNAVAILABLE."""
+    """Neither plain text nor TLS without a client certificate reaches a handler: UNAVAILABLE."""
     async with guarded(made.tls("replica/1")) as endpoint:
         assert await _status(endpoint, None) == "UNAVAILABLE"
         assert await _status(endpoint, grpc.ssl_channel_credentials(made.authority.pem)) == "UNAVAILABLE"
 
 
 async def test_nobody_of_a_foreign_authority(made: Certificates) -> None:
-    """The right names do not help a certificate that somebody else signed: UNAVAILABLE."""
+    """The right names do not help a certificate of another authority: UNAVAILABLE."""
     files = made.files("client/x", signed_by=new_authority("c1", 1))
     async with guarded(made.tls("replica/1")) as endpoint:
         assert await _status(endpoint, _raw(files)) == "UNAVAILABLE"
 
 
 async def test_nobody_whose_certificate_expired(made: Certificates) -> None:
-    """A certificate of yesterday is refused: UNAVAILABLE."""
+    """An expired certificate is rejected: UNAVAILABLE."""
     files = made.files("client/x", now=datetime.now(UTC) - timedelta(days=2))
     async with guarded(made.tls("replica/1")) as endpoint:
         assert await _status(endpoint, _raw(files)) == "UNAVAILABLE"
 
 
 async def test_a_clients_certificate_serves_nobody(made: Certificates) -> None:
-    """Shown as a server's it is refused by whoever dials: it names no host and has no server's purpose."""
+    """Used as a server's it is rejected by the client: it names no host and has no server's purpose."""
     async with guarded(made.tls("client/x", hosts=())) as endpoint:
         assert await _status(endpoint, _raw(made.files("client/y"))) == "UNAVAILABLE"
 
 
 async def test_a_server_must_be_named_as_it_is_dialled(made: Certificates) -> None:
-    """A server with a certificate for another host is refused by whoever dials."""
+    """A client rejects a server with a certificate for another host."""
     async with guarded(made.tls("replica/1", hosts=("node-1.example",))) as endpoint:
         assert await _status(endpoint, _raw(made.files("client/x"))) == "UNAVAILABLE"
 
 
 async def test_nobody_of_another_cluster(made: Certificates) -> None:
-    """A certificate of the same authority for another cluster may do nothing: PERMISSION_DENIED."""
+    """A certificate of the same authority for another cluster has no permission: PERMISSION_DENIED."""
     files = made.files("client/x", cluster="c2")
     async with guarded(made.tls("replica/1")) as endpoint:
         assert await _status(endpoint, _raw(files)) == "PERMISSION_DENIED"

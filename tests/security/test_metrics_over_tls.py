@@ -1,4 +1,4 @@
-"""Metrics by HTTPS: shown to callers of the same authority, with the certificate as it is now."""
+"""Metrics by HTTPS: available to callers of the same authority, with the current certificate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def made(tmp_path: Path) -> Certificates:
 
 @pytest_asyncio.fixture
 async def address(made: Certificates) -> AsyncIterator[str]:
-    """Where a node's metrics are served by HTTPS."""
+    """The address of a node's metrics by HTTPS."""
     port = MetricsPort(Role.REPLICA, lambda: (Figure(LED, 4),))
     served = port.open("127.0.0.1:0", made.tls("replica/1").https_context)
     assert served is not None
@@ -60,7 +60,7 @@ def shown_serial(address: str, believed: Path, shown: TlsFiles) -> object:
 
 
 async def test_a_caller_of_the_authority_is_answered(made: Certificates, address: str) -> None:
-    """Any certificate that the authority signed will do: who may read metrics is not who may call methods."""
+    """Any certificate of the authority is enough: the right to read metrics does not depend on the role."""
     client = made.files("client/prometheus")
 
     text = await asyncio.to_thread(scrape, address, client.ca, client)
@@ -87,7 +87,7 @@ async def test_strangers_get_nothing(made: Certificates, address: str, tmp_path:
 
 
 async def test_a_silent_caller_stops_no_scrape(made: Certificates, address: str) -> None:
-    """A connection that never begins its handshake does not keep others from theirs."""
+    """A connection that never begins its handshake does not block others."""
     client = made.files("client/prometheus")
     host, _, port = address.rpartition(":")
 
@@ -98,7 +98,7 @@ async def test_a_silent_caller_stops_no_scrape(made: Certificates, address: str)
 
 
 async def test_a_new_certificate_is_shown_at_the_next_scrape(made: Certificates, address: str) -> None:
-    """No restart: the files are looked at for every connection."""
+    """No restart: the files are checked for every connection."""
     client = made.files("client/prometheus")
     before = await asyncio.to_thread(shown_serial, address, client.ca, client)
 
@@ -109,7 +109,7 @@ async def test_a_new_certificate_is_shown_at_the_next_scrape(made: Certificates,
 
 
 async def test_the_setting_is_enough(tmp_path: Path) -> None:
-    """With `metrics_tls` a controller and a node show the certificate of their process."""
+    """With `metrics_tls` a controller and a node use the certificate of their process."""
     settings = {"metrics_bind": "127.0.0.1:0", "metrics_tls": True}
     async with secured_cluster(tmp_path, (1,), **settings) as cluster:
         client = cluster.made.files("client/prometheus")

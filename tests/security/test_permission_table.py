@@ -1,4 +1,4 @@
-"""The permission table: it names every method there is, and says what SECURITY.md#who-may-do-what says."""
+"""The permission table: it has every existing method, and agrees with SECURITY.md#who-may-do-what."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _methods() -> set[str]:
 
 
 def test_the_walk_finds_the_contract() -> None:
-    """The services that are walked over are all four roles' and two of gRPC's."""
+    """The checked services are all four roles' and two of gRPC's."""
     assert {service.full_name for service in _services()} == {
         "strandline.v1.LeaderService",
         "strandline.v1.FollowerService",
@@ -52,12 +52,12 @@ def test_the_walk_finds_the_contract() -> None:
 
 
 def test_the_table_names_every_method() -> None:
-    """A method that nobody thought of is refused to everybody, and fails here first."""
+    """A method without an entry is rejected for every role, and fails here first."""
     assert _methods() - TABLE.keys() == set()
 
 
 def test_the_table_names_no_method_of_ours_that_is_gone() -> None:
-    """What is granted exists; gRPC's own services may be newer than the ones installed."""
+    """Every permission is for an existing method; gRPC's own services may be newer than the installed ones."""
     ours = {method for method in TABLE if method.startswith("/strandline.")}
 
     assert ours - _methods() == set()
@@ -121,7 +121,7 @@ def test_who_may_ask_what(method: str, request_: Any, may: set[Identity]) -> Non
 
 
 def test_every_condition_can_be_asked_of_its_methods_requests() -> None:
-    """A condition looks only at fields that the requests of its methods have: an empty request does not break it."""
+    """A condition reads only fields that the requests of its methods have: an empty request does not break it."""
     inputs = {f"/{s.full_name}/{m.name}": m.input_type._concrete_class for s in _services() for m in s.methods}
 
     for method, grants in TABLE.items():

@@ -1,4 +1,4 @@
-"""The permission table at work: before a handler, for every message of a stream, and in words that help."""
+"""The permission table in effect: before a handler, for every message of a stream, with helpful errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPICS = [{"topic": "t"}]
 
 
 class Handlers:
-    """Remembers what reached it."""
+    """Records the requests that reached it."""
 
     def __init__(self) -> None:
         self.reached: list[Any] = []
@@ -56,7 +56,7 @@ def _refusal(caught: pytest.ExceptionInfo[grpc.aio.AioRpcError]) -> Refusal:
 
 
 async def test_a_refused_request_reaches_no_handler(made: Certificates) -> None:
-    """A node may not produce; its refusal names it, the method and who may."""
+    """A node may not produce; the error names it, the method and the permitted roles."""
     handlers = Handlers()
     async with (
         guarded(made.tls("replica/1"), Produce=handlers.unary) as endpoint,
@@ -86,7 +86,7 @@ async def test_a_client_may_not_fetch_as_a_replica(made: Certificates) -> None:
 
 
 async def test_every_message_of_a_stream_is_looked_at(made: Certificates) -> None:
-    """Node 2 speaks for itself, then for node 3: the stream ends there and the handler never sees the message."""
+    """Node 2 sends as itself, then as node 3: the stream ends there and the handler never sees the message."""
     handlers = Handlers()
     async with (
         guarded(made.tls("replica/1"), FetchStream=handlers.stream) as endpoint,
@@ -111,7 +111,7 @@ async def test_every_message_of_a_stream_is_looked_at(made: Certificates) -> Non
 
 
 async def test_whoever_may_send_anything_meets_no_check_in_between(made: Certificates) -> None:
-    """A client's ProduceStream is granted once; its handler reads from gRPC itself."""
+    """A client's ProduceStream is checked once; its handler reads from gRPC itself."""
     contexts = []
 
     async def produce(_: Any, context: Any) -> None:
@@ -141,7 +141,7 @@ async def test_reflection_works_behind_the_table(made: Certificates) -> None:
 
 
 async def test_a_method_that_the_table_does_not_name_is_for_nobody(made: Certificates) -> None:
-    """A handler that somebody forgot to think of is refused to an administrator too."""
+    """A handler without an entry in the table is rejected for an administrator too."""
     server_tls = made.tls("replica/1")
     server = build_server(ServerSettings(name="new"), tls=server_tls)
 
@@ -163,7 +163,7 @@ async def test_a_method_that_the_table_does_not_name_is_for_nobody(made: Certifi
 
 
 async def test_an_unknown_method_stays_unimplemented(made: Certificates) -> None:
-    """The check does not hide which methods there are: the schema is public."""
+    """The check does not hide which methods exist: the schema is public."""
     async with (
         guarded(made.tls("replica/1")) as endpoint,
         open_channel(endpoint, tls=made.tls("client/x")) as channel,
@@ -175,7 +175,7 @@ async def test_an_unknown_method_stays_unimplemented(made: Certificates) -> None
 
 
 async def test_a_caller_that_asks_in_a_loop_does_not_fill_the_log(made: Certificates) -> None:
-    """Refusals are said once a second at most, with the caller's identity."""
+    """Rejections are logged once a second at most, with the caller's identity."""
     handlers = Handlers()
     async with (
         guarded(made.tls("replica/1"), Produce=handlers.unary) as endpoint,
@@ -192,7 +192,7 @@ async def test_a_caller_that_asks_in_a_loop_does_not_fill_the_log(made: Certific
 
 
 async def test_without_tls_nobody_is_asked(made: Certificates) -> None:
-    """The table applies to servers with TLS alone: on loopback without it a fetch may say whatever it likes."""
+    """The table applies only to servers with TLS: on loopback without it a fetch may claim any identity."""
     handlers = Handlers()
     as_replica = pb.FetchRequest(topics=TOPICS, replica_state={"replica_id": 2, "replica_epoch": 1})
     async with guarded(None, Fetch=handlers.unary) as endpoint, stub(endpoint, None) as anybody:

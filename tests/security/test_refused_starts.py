@@ -1,4 +1,4 @@
-"""A process that cannot protect its ports does not start: one line that says why, and exit code 2."""
+"""A process that cannot protect its ports does not start: one line with the reason, and exit code 2."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_process_with_wrong_files_says_so_and_ends(tmp_path: Path, module: str
 
 
 def test_a_controller_refuses_another_clusters_certificate(tmp_path: Path) -> None:
-    """The store says which cluster it is; a certificate of another one ends the start with the identity it needs."""
+    """The store has the cluster's id; a certificate of another cluster ends the start with the identity it needs."""
     made = Certificates.at(tmp_path)
 
     async def begin() -> None:
@@ -84,7 +84,7 @@ def test_a_controller_refuses_another_clusters_certificate(tmp_path: Path) -> No
     ],
 )
 def test_nothing_beyond_loopback_without_tls(tmp_path: Path, kind: Any, given: dict[str, str]) -> None:
-    """The sentence names the setting, what is absent, and the word that allows it all the same."""
+    """The message names the setting, what is missing, and the option that allows it anyway."""
     base = {"data_dir": str(tmp_path), **(_REPLICA if kind is ReplicaSettings else {})}
     name = next(iter(given))
 
@@ -98,7 +98,7 @@ def test_nothing_beyond_loopback_without_tls(tmp_path: Path, kind: Any, given: d
 
 @pytest.mark.parametrize("kind", [ReplicaSettings, ControllerSettings])
 def test_health_and_metrics_are_exempt(tmp_path: Path, kind: Any) -> None:
-    """Probes and scrapers come from elsewhere and speak no TLS; what they see is no secret."""
+    """Probes and scrapers come from other machines and do not use TLS; their data is not secret."""
     base = {"data_dir": str(tmp_path), **(_REPLICA if kind is ReplicaSettings else {})}
 
     load_settings(kind, flags=base | {"health_bind": "0.0.0.0:9094", "metrics_bind": "0.0.0.0:9095"}, variables={})
@@ -106,7 +106,7 @@ def test_health_and_metrics_are_exempt(tmp_path: Path, kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [ReplicaSettings, ControllerSettings])
 def test_metrics_by_https_need_a_certificate(tmp_path: Path, kind: Any) -> None:
-    """The sentence names the setting and both ways out."""
+    """The message names the setting and both remedies."""
     base = {"data_dir": str(tmp_path), "metrics_tls": "true", **(_REPLICA if kind is ReplicaSettings else {})}
 
     with pytest.raises(SettingsWrong, match="metrics_tls needs tls_cert, tls_key and tls_ca; give them, or set"):
@@ -116,7 +116,7 @@ def test_metrics_by_https_need_a_certificate(tmp_path: Path, kind: Any) -> None:
 @pytest.mark.parametrize("kind", [ReplicaSettings, ControllerSettings])
 @pytest.mark.parametrize("absent", ["tls_cert", "tls_key", "tls_ca"])
 def test_tls_is_given_whole(tmp_path: Path, kind: Any, absent: str) -> None:
-    """Two of the three files are a mistake, not TLS and not plain text."""
+    """Two of the three files are an error, neither TLS nor plain text."""
     base = {"data_dir": str(tmp_path), **(_REPLICA if kind is ReplicaSettings else {})}
     two = {name: "x" for name in ("tls_cert", "tls_key", "tls_ca") if name != absent}
 
@@ -125,7 +125,7 @@ def test_tls_is_given_whole(tmp_path: Path, kind: Any, absent: str) -> None:
 
 
 def test_insecure_needs_no_value() -> None:
-    """`--insecure` alone means yes, whatever stands after it."""
+    """`--insecure` alone means yes, whatever follows it."""
     flags_given, _ = parse_flags(ReplicaSettings, "strandline replica", ["--insecure", "--node-id", "1"])
 
     assert flags_given == {"insecure": "true", "node_id": "1"}
@@ -147,12 +147,12 @@ def test_insecure_needs_no_value() -> None:
     ],
 )
 def test_what_counts_as_loopback(host: str, expected: bool) -> None:
-    """Only addresses that no other machine reaches; a name is not looked up, for its answer may change."""
+    """Only addresses that no other machine reaches; a name is not resolved, because its address may change."""
     assert is_loopback(host) is expected
 
 
 def test_a_node_without_tls_says_so_once(tmp_path: Path) -> None:
-    """On loopback TLS is off, and one line of the log says what that means."""
+    """On loopback TLS is off, and one line of the log explains the consequence."""
 
     async def begin() -> None:
         process = ControllerProcess(ControllerSettings(data_dir=tmp_path / "data"), stop=end)
@@ -166,7 +166,7 @@ def test_a_node_without_tls_says_so_once(tmp_path: Path) -> None:
 
 
 def test_wrong_files_leave_a_data_directory_alone(tmp_path: Path) -> None:
-    """A start that ends with a line about certificates has not touched the directory: a clean one stays clean."""
+    """A start that ends with a line about certificates leaves the directory unchanged: a clean one stays clean."""
     make, _ = WRONG["expired"]
     settings = settings_of(make(Certificates.at(tmp_path))) | _REPLICA | {"data_dir": str(tmp_path / "data")}
 

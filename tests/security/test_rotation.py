@@ -1,4 +1,4 @@
-"""Certificates change while processes run: new ones are shown at the next connection, bad ones change nothing."""
+"""Certificates change while processes run: new ones are used at the next connection, bad ones change nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE_S = 5
 
 
 async def _echo(request: Any, context: Any) -> pb.ProduceResponse:
-    """Tells the serial number of the caller's certificate."""
+    """Returns the serial number of the caller's certificate."""
     shown = x509.load_pem_x509_certificate(context.auth_context()["x509_pem_cert"][0])
     answer = pb.ProduceResponse()
     answer.responses.add(name=str(shown.serial_number))
@@ -42,7 +42,7 @@ def _serial_in(files: TlsFiles) -> str:
 
 
 def _shown_by(endpoint: Endpoint, files: TlsFiles) -> str:
-    """The serial number of the certificate that a new connection is shown."""
+    """The serial number of the certificate on a new connection."""
     context = ssl.create_default_context(cafile=str(files.ca))
     context.load_cert_chain(files.cert, files.key)
     context.set_alpn_protocols(["h2"])
@@ -62,7 +62,7 @@ def made(tmp_path: Path) -> Certificates:
 
 
 async def test_a_server_shows_its_new_certificate_to_the_next_caller(made: Certificates) -> None:
-    """No restart: who connected before goes on, who connects after the files changed sees the new certificate."""
+    """No restart: existing connections continue, connections after the change get the new certificate."""
     client = made.tls("client/x")
     probe = made.files("client/probe")
     server = made.tls("replica/1")
@@ -79,7 +79,7 @@ async def test_a_server_shows_its_new_certificate_to_the_next_caller(made: Certi
 
 
 async def test_a_caller_shows_its_new_certificate_on_the_next_channel(made: Certificates) -> None:
-    """Whoever asks `Channels` after the files changed dials with the new certificate; calls under way go on."""
+    """After the files change `Channels` dials with the new certificate; calls in progress continue."""
     server, client = made.tls("replica/1"), made.tls("client/x")
     async with guarded(server, Produce=_echo) as endpoint:
         channels = Channels(tls=client)
@@ -97,7 +97,7 @@ async def test_a_caller_shows_its_new_certificate_on_the_next_channel(made: Cert
 
 
 async def test_a_channel_of_two_rotations_ago_is_closed(made: Certificates) -> None:
-    """Old channels do not add up: the one before the last is gone after the next use."""
+    """Old channels do not accumulate: the one before the last is gone after the next use."""
     server, client = made.tls("replica/1"), made.tls("client/x")
     async with guarded(server, Produce=_echo) as endpoint:
         channels = Channels(tls=client)
@@ -114,7 +114,7 @@ async def test_a_channel_of_two_rotations_ago_is_closed(made: Certificates) -> N
 
 
 async def test_a_new_authority_takes_over_in_two_steps(made: Certificates) -> None:
-    """First both are believed and both kinds of certificate served; then the new one alone, and the old is refused."""
+    """First both are trusted and both kinds of certificate served; then the new one alone, and the old is rejected."""
     old, new = made.authority, new_authority("c1", 1)
     both = old.pem + new.pem
     server = made.tls("replica/1", believes=both)
@@ -138,7 +138,7 @@ async def test_a_new_authority_takes_over_in_two_steps(made: Certificates) -> No
 async def test_a_bad_new_file_changes_nothing_but_one_line(
     made: Certificates, wrong: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The old certificate stays in use, new connections are served, and the log says once what is wrong."""
+    """The old certificate stays in use, new connections are served, and the log reports once what is wrong."""
     server, client = made.tls("replica/1"), made.tls("client/x")
     files = made.files("replica/1")
     async with guarded(server, Produce=_echo) as endpoint:

@@ -1,4 +1,4 @@
-"""docs/SECURITY.md shows the permission table that the code has."""
+"""docs/SECURITY.md has the permission table of the code."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from strandline.rpc.identity import CallerRole
 
 
 def test_the_page_shows_the_table() -> None:
-    """Row by row; `python tests/security/permission_page.py` writes it anew."""
+    """Row by row; `python tests/security/permission_page.py` rewrites it."""
     assert shown() == table()
 
 
 def test_the_page_names_every_role() -> None:
-    """Whoever makes a certificate finds which roles there are."""
+    """The page lists all roles for certificates."""
     page = PAGE.read_text(encoding="utf-8")
 
     assert [role for role in CallerRole if f"| `{role}` |" not in page] == []

@@ -1,4 +1,4 @@
-"""A handshake takes as long as it takes: far peers and busy machines are reached at the first attempt."""
+"""A handshake may be slow: distant peers and busy machines are reached at the first attempt."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ async def _produce(request: Any, context: Any) -> pb.ProduceResponse:
 
 
 class FarAway:
-    """Hands bytes on, those of the server late."""
+    """Forwards bytes, those of the server late."""
 
     def __init__(self, server: Endpoint) -> None:
         self._server = server
         self.connections = 0
 
     async def start(self) -> Endpoint:
-        """Listen on a port of the kernel's choice."""
+        """Listen on a port that the kernel chooses."""
         self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return Endpoint("127.0.0.1", self._listening.sockets[0].getsockname()[1])
 
     def stop(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting connections."""
         self._listening.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,7 +63,7 @@ async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
 
 
 async def test_a_slow_handshake_is_waited_for(tmp_path: Path) -> None:
-    """A call that does not wait for the connection gets through, by one connection."""
+    """A call that does not wait for the connection succeeds, by one connection."""
     made = Certificates.at(tmp_path)
     async with guarded(made.tls("replica/1"), Produce=_produce) as server:
         far = FarAway(server)
@@ -76,7 +76,7 @@ async def test_a_slow_handshake_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_without_that_patience_it_would_fail(tmp_path: Path) -> None:
-    """The same connection is broken off when an attempt may take no longer than the first back-off."""
+    """The same connection is aborted when an attempt may take no longer than the first back-off."""
     made = Certificates.at(tmp_path)
     files = made.files("client/x")
     credentials = grpc.ssl_channel_credentials(*(path.read_bytes() for path in (files.ca, files.key, files.cert)))

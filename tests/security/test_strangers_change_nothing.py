@@ -1,4 +1,4 @@
-"""What is at stake: HW, ISR and epochs of a partition stay as they are, whoever tries without the right certificate."""
+"""HW, ISR and epochs of a partition do not change, for any caller without the right certificate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEADLINE_S = 5
 
 
 class Seen(NamedTuple):
-    """Everything of the partition that a stranger might want to move."""
+    """All state of the partition that a stranger might want to change."""
 
     leader: int | None
     leader_epoch: int
@@ -54,7 +54,7 @@ async def _seen(cluster: Secured) -> Seen:
 
 @asynccontextmanager
 async def _with_records(directory: Path) -> AsyncIterator[Secured]:
-    """A cluster with a topic of three replicas, records that all of them hold, and a cluster at rest."""
+    """An idle cluster with a topic of three replicas, and records that all of them hold."""
     async with secured_cluster(directory) as cluster:
         await cluster.admin.create_topic(TOPIC, partitions=1, replication_factor=3, assignments={0: [1, 2, 3]})
         client = settings_of(cluster.made.files("client/x"))
@@ -72,7 +72,7 @@ async def _with_records(directory: Path) -> AsyncIterator[Secured]:
 
 @asynccontextmanager
 async def _channel(endpoint: Endpoint, files: TlsFiles | None, ca: bytes = b"") -> AsyncIterator[grpc.aio.Channel]:
-    """As a stranger dials: whatever certificate there is, unchecked."""
+    """A stranger's channel: any certificate, unchecked."""
     address = target(endpoint)
     if files is None:
         credentials = grpc.ssl_channel_credentials(ca)
@@ -83,7 +83,7 @@ async def _channel(endpoint: Endpoint, files: TlsFiles | None, ca: bytes = b"") 
 
 
 class Attack:
-    """Requests that would be believed if their sender were: right epochs, right ids, one lie."""
+    """Requests that would be accepted if their sender were genuine: right epochs, right ids, one false field."""
 
     def __init__(self, cluster: Secured, *, as_node: int, cluster_id: str = CLUSTER) -> None:
         self._cluster = cluster
@@ -91,7 +91,7 @@ class Attack:
         self._cluster_id = cluster_id
 
     async def alter_partition(self, channel: grpc.aio.Channel) -> Any:
-        """Throw node 3 out of the ISR."""
+        """Remove node 3 from the ISR."""
         image = await self._cluster.partition(TOPIC)
         nodes = {node.node_id: node.node_epoch for node in (await self._cluster.admin.metadata()).nodes}
         proposal = controller_pb.AlterPartitionProposal(
@@ -114,7 +114,7 @@ class Attack:
         )
 
     async def fetch(self, channel: grpc.aio.Channel) -> Any:
-        """Claim to hold what it does not, so that it counts as committed."""
+        """Claim a position that it does not have, so that it counts as committed."""
         image = await self._cluster.partition(TOPIC)
         nodes = {node.node_id: node.node_epoch for node in (await self._cluster.admin.metadata()).nodes}
         part = {
@@ -151,7 +151,7 @@ class Attack:
 async def _refused(
     cluster: Secured, attack: Attack, files: TlsFiles | None
 ) -> set[tuple[grpc.StatusCode, ErrorCode | None]]:
-    """How three attempts end on both ports of their kind."""
+    """The results of three attempts on both ports of their kind."""
     leader = cluster.nodes[0]
     assert leader.client is not None and leader.internal is not None
     ca = cluster.made.authority.pem
@@ -178,7 +178,7 @@ _OTHER_CLUSTER = {(grpc.StatusCode.FAILED_PRECONDITION, ErrorCode.INCONSISTENT_C
 async def test_nobody_without_the_right_certificate_moves_anything(tmp_path: Path) -> None:
     """No certificate, a foreign one, an expired one, another node's, a client's, another cluster's, a wrong cluster id.
 
-    Each is refused with its documented code, on every port, and the partition is afterwards what it was.
+    Each is rejected with its documented code, on every port, and the partition is afterwards unchanged.
     """
     async with _with_records(tmp_path) as cluster:
         made = cluster.made
@@ -215,7 +215,7 @@ async def test_nobody_without_the_right_certificate_moves_anything(tmp_path: Pat
 
 
 async def test_the_same_attack_works_for_the_node_itself(tmp_path: Path) -> None:
-    """What was refused above is refused for its sender's sake: with node 1's own certificate the ISR shrinks."""
+    """The requests above are rejected because of their sender: with node 1's own certificate the ISR shrinks."""
     async with _with_records(tmp_path) as cluster:
         files = replace(cluster.made, directory=tmp_path / "stolen").files("replica/1")
         async with _channel(cluster.for_nodes, files) as channel:
@@ -239,7 +239,7 @@ async def test_a_client_reads_what_it_wrote(tmp_path: Path) -> None:
 
 
 async def test_a_node_does_not_start_with_another_nodes_certificate(tmp_path: Path) -> None:
-    """It ends before it listens or registers, with a line that says whose certificate it has."""
+    """It ends before it listens or registers, with a line that names the owner of its certificate."""
     async with secured_cluster(tmp_path, (1,)) as cluster:
         node = build_node(tmp_path / "node-2", cluster.for_nodes, cluster.made, 2)
         cluster.made.files("replica/3")

@@ -1,4 +1,4 @@
-"""The three files of TLS: what cannot work is refused at once, by one sentence that names the file."""
+"""The three files of TLS: unusable ones are rejected at once, with one sentence that names the file."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[Callable[[Certificates], TlsFiles], str]] = {
 
 
 def test_right_files_name_their_bearer(tmp_path: Path) -> None:
-    """A certificate with its key and its authority is believed, and says who it is for."""
+    """A certificate with its key and its authority is accepted, and has its identity."""
     found = read_material(_right(Certificates.at(tmp_path)))
 
     assert found.identity == parse_identity("strandline://c1/replica/1")
@@ -91,7 +91,7 @@ def test_right_files_name_their_bearer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", WRONG)
 def test_each_wrong_file_is_named(tmp_path: Path, case: str) -> None:
-    """One sentence says which file is wrong, and how."""
+    """One sentence names the wrong file, and the problem."""
     make, said = WRONG[case]
     files = make(Certificates.at(tmp_path))
 
@@ -113,7 +113,7 @@ def test_the_clock_decides_what_holds_now(tmp_path: Path) -> None:
 
 
 def test_all_three_or_none(tmp_path: Path) -> None:
-    """No files is no TLS; a part of them is a mistake that names what is absent."""
+    """No files means no TLS; a part of them is an error that names the missing ones."""
     files = _right(Certificates.at(tmp_path))
 
     assert open_tls("", "", "") is None
@@ -135,7 +135,7 @@ def test_all_three_or_none(tmp_path: Path) -> None:
     ],
 )
 def test_only_whole_identities_are_read(uri: str) -> None:
-    """An identity of another form names nobody."""
+    """An identity of another form is not accepted."""
     with pytest.raises(NoIdentity):
         parse_identity(uri)
 

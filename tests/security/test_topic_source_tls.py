@@ -1,4 +1,4 @@
-"""The Spark data source reads a topic of a cluster with TLS as a client, and says which option is wrong."""
+"""The Spark data source reads a topic of a cluster with TLS as a client, and names the wrong option."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 async def in_a_thread(work: Callable[[], T]) -> T:
-    """The result of ``work`` in a thread that has a loop of its own, which is closed before the thread ends."""
+    """The result of ``work`` in a thread with its own loop, which is closed before the thread ends."""
     with ThreadPoolExecutor(1) as thread:
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, work)
@@ -34,7 +34,7 @@ async def in_a_thread(work: Callable[[], T]) -> T:
 
 
 async def test_a_topic_is_read_as_a_client(tmp_path: Path) -> None:
-    """Its extent is told and its records come, by the paths in tlsCert, tlsKey and tlsCa."""
+    """Its extent and its records are read with the paths in tlsCert, tlsKey and tlsCa."""
     async with secured_cluster(tmp_path, (1,)) as cluster:
         await cluster.admin.create_topic("t", partitions=1, replication_factor=1)
         files = cluster.made.files("client/spark")

@@ -1,8 +1,8 @@
-"""Runs a campaign of every profile and writes what it obtained into docs/RELIABILITY.md, between two marks.
+"""Runs a campaign of every profile and writes the results into docs/RELIABILITY.md, between two marks.
 
-Run by `make campaigns`; nothing in that table is typed by hand. A campaign that found something, or that did not see
-what its profile promises, is written as such, and the exit code is 1. `--minutes` bounds the whole: the swarm gets half
-of it, and the profiles of history, which must be caught, get a few seeds.
+Run by `make campaigns`; nothing in that table is typed by hand. A campaign that found something, or that did not show
+what its profile promises, is written as such, and the exit code is 1. `--minutes` bounds the whole run: the swarm gets
+half of it, and the historic profiles, which must be caught, get a few seeds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Obtained:
 
 
 def obtain(profile: str, jobs: int, minutes: float | None) -> Obtained:
-    """Run as many seeds of one profile as are asked for and as there is time for."""
+    """Run as many seeds of one profile as requested, within the time limit."""
     asked = SEEDS.get(profile, OTHER_SEEDS)
     began_s = time.monotonic()
     limit_s = None if minutes is None else 60 * minutes * SHARES.get(profile, OTHER_SHARE)
@@ -84,7 +84,7 @@ def judged(campaign: Campaign) -> str:
 
 
 def is_good(campaign: Campaign) -> bool:
-    """A rule of history must be caught; of all others nothing may be broken or missing."""
+    """A historic rule must be caught; in all other profiles nothing may be broken or missing."""
     return bool(campaign.broken) if campaign.profile in HISTORIC else campaign.passed
 
 
@@ -94,7 +94,7 @@ def _duration(seconds: float) -> str:
 
 
 def page(every: list[Obtained], jobs: int, commit: str) -> str:
-    """What stands between the marks."""
+    """The text between the marks."""
     counts: Counter[str] = Counter()
     for obtained in every:
         counts.update(obtained.campaign.counts)
@@ -127,7 +127,7 @@ def write(text: str) -> None:
 
 
 def main() -> int:
-    """Run every profile, write the page; 1 if anything was found that should not be, or not found that should."""
+    """Run every profile and write the page; returns 1 if an unexpected finding occurred, or an expected one did not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, help="at most about so long, whatever that leaves undone")

@@ -1,11 +1,12 @@
-"""Makes a copy of the package in which the hot modules of core and simulator are translated to C, and proves it.
+"""Makes a copy of the package in which the hot modules of core and simulator are compiled to C, and checks it.
 
-Run by `make bench-sim`, or by itself before long campaigns: `PYTHONPATH=.venv/compiled` then makes every command use
-the copy. The sources are the very same, assertions and checks included; the translator is mypyc, which comes with mypy,
-and a C compiler is needed. Modules that only define values stay as they are: mypyc knows not all of their annotations.
+Run by `make bench-sim`, or directly before long campaigns: `PYTHONPATH=.venv/compiled` then makes every command use the
+copy. The sources are the same, assertions and checks included; the compiler is mypyc, which comes with mypy, and a C
+compiler is needed. Modules that only define values stay as they are, because mypyc does not support all of their
+annotations.
 
-Invariant: a copy is handed out only if it was made from exactly these sources, and after it did, effect by effect, what
-the sources do, on seeds that end well and on seeds that must be caught.
+Invariant: a copy is returned only if it was made from exactly these sources, and after it did, effect by effect, the
+same as the sources, on seeds that end well and on seeds that must be caught.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ for asked in sys.argv[1:]:
 
 
 def stamp(sources: Path = SOURCES) -> str:
-    """What a copy is made from: every source file of the package, which modules are translated, and this Python."""
+    """The inputs of a copy: every source file of the package, which modules are compiled, and this Python."""
     digest = hashlib.sha256(f"{sys.version} {MODULES} {_BUILD}".encode())
     for path in sorted(sources.rglob("*.py")):
         digest.update(str(path.relative_to(sources)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -73,10 +74,10 @@ def stamp(sources: Path = SOURCES) -> str:
 
 
 def make(copy: Path = COPY) -> Path:
-    """Return the folder of a proven copy; translate and prove it first if there is none of these sources.
+    """Return the folder of a checked copy; compile and check it first if there is none of these sources.
 
     Raises:
-        SystemExit: it could not be translated, or it does not do what the sources do.
+        SystemExit: it could not be compiled, or it behaves differently from the sources.
     """
     mark = copy / "made-from"
     wanted = stamp()
@@ -105,7 +106,7 @@ def _prove(copy: Path) -> None:
 
 
 def _digests(path: Path) -> str:
-    """What some seeds do, effect by effect, with the package that lies in ``path``."""
+    """Digests of some seeds, effect by effect, with the package in ``path``."""
     asked = [f"{profile}/{seed}" for profile, seed in PROVEN_ON]
     command = [sys.executable, "-c", _DIGESTS, *asked]
     environment = dict(os.environ, PYTHONPATH=str(path))

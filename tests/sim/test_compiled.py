@@ -1,4 +1,4 @@
-"""The translated copy of the simulator: when it is made anew, and that it names modules that there are."""
+"""The compiled copy of the simulator: when it is made again, and that the modules it names exist."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def compiled() -> ModuleType:
 
 
 def test_every_module_that_is_translated_exists() -> None:
-    """A module that was renamed would be left out silently, and the copy would be slow."""
+    """A renamed module would be left out silently, and the copy would be slow."""
     script = compiled()
 
     assert [name for name in script.MODULES if not (script.SOURCES.parent / name).is_file()] == []
 
 
 def test_any_change_of_a_source_needs_a_new_copy(tmp_path: Path) -> None:
-    """One byte more, another name or one file less: the stamp of the sources is another."""
+    """One more byte, another name or one file less gives another stamp."""
     script = compiled()
     (tmp_path / "one.py").write_text("1")
     stamps = [script.stamp(tmp_path)]
@@ -41,7 +41,7 @@ def test_any_change_of_a_source_needs_a_new_copy(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_these_sources_is_used_as_it_is(tmp_path: Path) -> None:
-    """Nothing is translated twice."""
+    """A copy of the same sources is not compiled again."""
     script = compiled()
     (tmp_path / "made-from").write_text(script.stamp())
 

@@ -1,4 +1,4 @@
-"""The search of elections after losses: it holds for the core, and finds what is taken away from it."""
+"""The search of elections after losses: it holds for the core, and finds a rule that is removed from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = CliRunner()
 
 
 def test_the_first_states_hold() -> None:
-    """Whatever can happen in a few steps with one loss, no leader lacks a committed record."""
+    """In any few steps with one loss, no leader lacks a committed record."""
     result = search(Bounds(records=2, max_leader_epoch=3), max_states=3_000)
 
     assert result.violation == ""
@@ -28,7 +28,7 @@ def test_the_first_states_hold() -> None:
 
 
 def test_every_state_of_a_leader_that_is_never_replaced_is_seen() -> None:
-    """With leader epoch 0 alone the search comes to its end, and nothing is broken there."""
+    """With leader epoch 0 alone the search is complete, and nothing is broken."""
     result = search(Bounds(records=1, max_leader_epoch=0))
 
     assert result.exhausted
@@ -36,7 +36,7 @@ def test_every_state_of_a_leader_that_is_never_replaced_is_seen() -> None:
 
 
 def test_trust_in_a_new_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An election that takes an unproven member for a proven one loses a committed record, in six steps (M64)."""
+    """An election that treats an unproven member as proven loses a committed record, in six steps (M64)."""
     honest = election.elect
 
     def trusting(partition: PartitionImage, is_active: IsActive) -> Elected | None:
@@ -50,7 +50,7 @@ def test_trust_in_a_new_process_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_trace_is_a_way_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step of a trace is one of those that can follow the state before it, under the same numbers."""
+    """Each step of a trace is one of the possible steps from the state before it, under the same numbers."""
     monkeypatch.setattr(
         leadership, "elect", lambda partition, _: Elected(partition.replicas[-1], election.ElectionType.ISR)
     )
@@ -82,7 +82,7 @@ def _some_states(count: int) -> list[State]:
 
 
 def test_the_command_says_how_far_it_came() -> None:
-    """A search that was stopped says so, and is no success of the whole."""
+    """A search that was stopped reports that, and does not count as complete."""
     result = RUN.invoke(app, ["sim", "elections", "--records", "1", "--epochs", "1", "--states", "500"])
 
     assert result.exit_code == 0, result.output

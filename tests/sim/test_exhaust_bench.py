@@ -1,4 +1,4 @@
-"""A core that is built anew for every step behaves as one that lives through all of them."""
+"""A core that is rebuilt for every step behaves like one that lives through all of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Lives:
         return effects
 
     def learn(self, n: int, image: Image) -> None:
-        """Node ``n`` hears of ``image``."""
+        """Node ``n`` receives ``image``."""
         self.asked.pop(n, None)
         self.values[n] = self.actions.learn(self.values[n], image)
         self.step(n, self.bench.metadata(self.live[n], image))
@@ -76,7 +76,7 @@ class Lives:
         self.step(n, ProduceArrived(0, 1, Acks.NONE, 0, (part,)))
 
     def ask(self, n: int) -> None:
-        """Follower ``n`` gets the whole answer to what it asked last."""
+        """Follower ``n`` gets the whole answer to its last request."""
         question = self.asked.pop(n)
         leader = question.leader
         trip = self.actions.trips(self.values[n], self.values[leader])[-1]
@@ -115,14 +115,14 @@ class Lives:
 
 
 def _in_order(local: Local) -> Local:
-    """Equal sets of members in whatever order they were named."""
+    """Equal sets of members, regardless of the order in which they were named."""
     part = local.part
     return local._replace(part=part._replace(isr=tuple(sorted(part.isr)))) if isinstance(part, Leading) else local
 
 
 @pytest.mark.parametrize("rules", ["leader-epoch", "fetch", "high-watermark", "kip-101", "kip-279"])
 def test_a_living_core_stands_where_the_search_says(rules: str) -> None:
-    """Over random histories, what the search carries from step to step is all that a core's decisions depend on."""
+    """Over random histories, the value that the search carries determines all decisions of a core."""
     appended = 0
     for seed in range(60):
         dice, lives = random.Random(seed), Lives(rules)

@@ -1,4 +1,4 @@
-"""The exhaustive search finds what the rules of history lose, and nothing under the rules of today."""
+"""The exhaustive search finds what the historic rules lose, and nothing under the current rules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_default_rules_hold_with_three_replicas() -> None:
     ],
 )
 def test_a_historic_rule_breaks_as_published(name: str, lengths: dict[str, int]) -> None:
-    """The published violation is found; where its length is another, docs/RELIABILITY.md says why."""
+    """The published violation is found; where its length differs, docs/RELIABILITY.md says why."""
     model = BY_NAME[name]
 
     result = search(VARIANTS[model.variant], model.bounds, model.published)
@@ -54,7 +54,7 @@ def test_a_historic_rule_breaks_as_published(name: str, lengths: dict[str, int])
 
 
 def test_the_names_of_replicas_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every name searched instead of one for all, the same is reached, and broken after as many steps."""
+    """With every name searched instead of one for all, the same states are reached, and broken after as many steps."""
     bounds = Bounds(replicas=3, records=1, max_leader_epoch=2, slow_isr=False)
     merged = search(VARIANTS["kip-101"], bounds, [Property.LOST], max_states=500)
     renamed = merged.space.representative
@@ -68,7 +68,7 @@ def test_the_names_of_replicas_change_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_trace_is_told_with_names_that_stay() -> None:
-    """Merging by names does not mix them in the telling: the steps lead from the start to what is broken."""
+    """Merging by names does not mix them in the trace: the steps lead from the start to what is broken."""
     model = BY_NAME["high-watermark"]
     result = search(VARIANTS[model.variant], model.bounds, [Property.STRONG_ISR])
     found = result.found[Property.STRONG_ISR]
@@ -80,7 +80,7 @@ def test_a_trace_is_told_with_names_that_stay() -> None:
 
 
 def test_an_assertion_of_the_core_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A core whose epoch cache forgets to begin an epoch breaks I0 as soon as its leader writes."""
+    """A core whose epoch cache omits a new epoch breaks I0 as soon as its leader writes."""
     monkeypatch.setattr("strandline.core.epochs.EpochCache.assign", lambda *_: False)
 
     result = search(VARIANTS["leader-epoch"], Bounds(2, 1, 0), [Property.ASSERTION])

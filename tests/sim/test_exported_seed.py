@@ -1,4 +1,4 @@
-"""A replayed seed leaves the same state events as a cluster of services would, and takes the same course."""
+"""A replayed seed writes the same state events as a cluster of services would, and takes the same course."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _rows(root: Path) -> list[Row]:
 
 
 def test_an_exported_seed_takes_the_same_course(tmp_path: Path) -> None:
-    """Looking on changes nothing: same events, same committed records, same time; and the export is complete."""
+    """Observation changes nothing: same events, same committed records, same time; and the export is complete."""
     plain = _run(Trace())
     exported = _run(ExportingTrace(tmp_path, ExportFormat.JSONL))
     found = verify(LocalDirectory(tmp_path), clusters(LocalDirectory(tmp_path))[0])

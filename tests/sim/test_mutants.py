@@ -1,6 +1,6 @@
 """The tests are tested: each required bug of the protocol, swapped into the cores, is caught by its cheapest layer.
 
-`make mutants` asks all three layers about all mutants; what it found last lies in `docs/mutants.json`.
+`make mutants` runs all three layers on all mutants; its last result is in `docs/mutants.json`.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def _mutant(*swaps: Swap, number: str = "99") -> Mutant:
 
 
 def _told(claim: str = "") -> Story:
-    """A story with an output that is right under the real rules, and its form without claims."""
+    """A scenario whose output is right under the real rules, and its form without claims."""
     text = scenario_layer.run_text(STORY.format(claim=claim), "told", compare=False).text()
     return Story("told", text, "\n".join("#" if line.startswith("expect-") else line for line in text.split("\n")))
 
 
 def _seams() -> dict[tuple[str, str], Any]:
-    """Every rule that some mutant swaps, as it stands now, in the class or module that holds it."""
+    """Every rule that some mutant swaps, as it is now, in the class or module that holds it."""
     swaps = [swap for mutant in record.with_pairs() for swap in mutant.swaps]
     return {(swap.place, swap.name): swap.real() for swap in swaps}
 
@@ -62,7 +62,7 @@ def _seams() -> dict[tuple[str, str], Any]:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.is_required], ids=lambda m: f"{m.number}-{m.name}")
 def test_a_required_bug_is_killed_by_its_cheapest_layer(mutant: Mutant) -> None:
-    """The scenario that tells of it catches it, and a swapped rule decided otherwise than the right one would."""
+    """A required bug's own scenario catches it, and its swapped rule decided differently from the right one."""
     found = examine(mutant, BOUNDED, [Layer.SCENARIOS])
 
     assert any(bite.differed for bite in found.bites), found.bites
@@ -79,7 +79,7 @@ def test_the_twelve_required_bugs_have_mutants() -> None:
 
 
 def test_the_real_rules_survive() -> None:
-    """A mutant that gives the right answers is killed by nothing, so what kills the others is their bug."""
+    """A mutant with the right answers is not killed, so the others are killed by their bug."""
 
     def right(real: Real, *given: Any, **named: Any) -> Any:
         return real(*given, **named)
@@ -118,7 +118,7 @@ def test_a_unit_test_that_a_mutant_names_kills_it_and_nothing_else() -> None:
 
 
 def test_no_mutant_leaks() -> None:
-    """After each mutant, also after one that ends in an exception, every rule is the very object it was."""
+    """After each mutant, also after one that ends in an exception, every rule is the original object."""
     before = _seams()
     for mutant in record.with_pairs():
         with pytest.raises(KeyError), mutant.applied():
@@ -128,7 +128,7 @@ def test_no_mutant_leaks() -> None:
 
 
 def test_every_swap_takes_hold() -> None:
-    """Inside the block each rule that is named is another object than before."""
+    """Inside the block each named rule is another object than before."""
     for mutant in record.with_pairs():
         before = [swap.real() for swap in mutant.swaps]
         with mutant.applied():
@@ -136,7 +136,7 @@ def test_every_swap_takes_hold() -> None:
 
 
 def test_a_function_is_swapped_under_every_name() -> None:
-    """A module that imported a rule by name is given the wrong one as well, and the right one back."""
+    """A module that imported a rule by name also gets the wrong one, and the right one back."""
     home, borrower = ModuleType("strandline.core.home"), ModuleType("strandline.core.borrower")
     home.rule = borrower.rule = lambda: "right"  # type: ignore[attr-defined]
     sys.modules |= {module.__name__: module for module in (home, borrower)}
@@ -152,7 +152,7 @@ def test_a_function_is_swapped_under_every_name() -> None:
 
 
 def test_a_swap_counts_its_bites() -> None:
-    """Calls are counted, and of them those that were answered otherwise than the right rule would."""
+    """Calls are counted, and among them those whose result differs from the right rule's."""
     with _mutant(Swap(ReplicaLog, "vote", lambda real, log: log.leo)).applied() as (vote,):
         run_seed(0)
 
@@ -160,7 +160,7 @@ def test_a_swap_counts_its_bites() -> None:
 
 
 def test_a_rule_that_is_never_asked_is_a_complaint() -> None:
-    """A mutant whose patch does not bite proves nothing, killed or not."""
+    """A mutant that never changes a result proves nothing, killed or not."""
     never = Examined(
         number="R1",
         verdicts=(Verdict(layer=Layer.SEEDS, killed_by="I5"),),
@@ -171,7 +171,7 @@ def test_a_rule_that_is_never_asked_is_a_complaint() -> None:
 
 
 def test_other_output_is_no_kill() -> None:
-    """A rule that only changes what is printed leaves the story unharmed, and is seen to differ."""
+    """A rule that only changes what is printed does not break the scenario, and the difference is detected."""
     with _mutant(Swap(ReplicaLog, "expose_hw", lambda real, log: real(log), pure=False)).applied():
         same = play(_told())
     told = _told()
@@ -218,7 +218,7 @@ def test_a_claim_alone_does_not_kill_a_required_bug() -> None:
 
 
 def test_a_masked_mutant_needs_a_dead_pair() -> None:
-    """Taken away one by one two defences may hide each other; taken away together the bug must show."""
+    """Removed one by one two defences may hide each other; removed together the bug must show."""
     survives, killed = Verdict(layer=Layer.SEEDS), Verdict(layer=Layer.SEEDS, killed_by="I11")
     alone = Examined(number="19", verdicts=(survives,), bites=())
 
@@ -230,7 +230,7 @@ def test_a_masked_mutant_needs_a_dead_pair() -> None:
 
 
 def test_the_search_ends_at_the_first_property_that_breaks() -> None:
-    """A bug that the model can reach is found in the smallest world that shows it, without a search to its end."""
+    """A bug that the model can reach is found in the smallest world that shows it, without a complete search."""
     (mutant,) = (mutant for mutant in MUTANTS if mutant.number == "R1")
     found = examine(mutant, BOUNDED, [Layer.SEARCH])
 
@@ -239,7 +239,7 @@ def test_the_search_ends_at_the_first_property_that_breaks() -> None:
 
 
 def test_the_page_shows_what_was_found() -> None:
-    """The table in RELIABILITY.md is the one that mutants.json gives."""
+    """The table in RELIABILITY.md equals the one from mutants.json."""
     found = json.loads(record.JSON.read_text(encoding="utf-8"))
     page = record.PAGE.read_text(encoding="utf-8")
 
@@ -247,7 +247,7 @@ def test_the_page_shows_what_was_found() -> None:
 
 
 def test_what_was_found_covers_every_mutant() -> None:
-    """The last run knew all mutants, killed the required ones, and left none unexplained."""
+    """The last run covered all mutants, killed the required ones, and left none unexplained."""
     rows = {row["number"]: row for row in json.loads(record.JSON.read_text(encoding="utf-8"))["mutants"]}
 
     assert list(rows) == [mutant.number for mutant in record.with_pairs()]

@@ -1,4 +1,4 @@
-"""What must hold of one process by itself: every break of it is found, and named."""
+"""What must hold within one process: every violation is found and named."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_what_is_right_is_not_complained_of() -> None:
 
 @pytest.mark.parametrize("leads", [None, 4], ids=["deposed", "leads again"])
 def test_a_proposal_of_an_earlier_epoch_is_found(leads: int | None) -> None:
-    """Whether its node still leads or not."""
+    """A proposal of an earlier epoch is found whether its node still leads or not."""
     with pytest.raises(Broken, match="I14: a proposal of epoch 3 waits for p0 on node 1"):
         check_own(_process(leads=leads, proposed=3))
 
 
 def test_a_saved_high_watermark_above_the_log_is_found() -> None:
-    """With both numbers; a log that is not open any more is not asked for."""
+    """With both numbers; a log that is no longer open is not checked."""
     with pytest.raises(Broken, match="I0: node 1 saved HW 6, its log ends at 5"):
         check_own(_process(saved=6))
     process = _process(saved=6)

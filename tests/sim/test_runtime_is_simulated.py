@@ -1,4 +1,4 @@
-"""The simulator runs the services' own runtime: what is broken there breaks an invariant or a promise here."""
+"""The simulator runs the services' own runtime: a bug there breaks an invariant or a promise here."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def broken_by(names: set[str]) -> str:
 
 
 def test_a_commit_reported_before_its_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flusher that raises its event when it issues the commit lets replicas vote for what is not durable (M55)."""
+    """A flusher that raises its event on issuing the commit lets replicas vote for undurable records (M55)."""
 
     def too_early(self: Any, tp: Any) -> LogFlushed:
         return LogFlushed(self._clock(), tp, self._logs.issue_flush(tp).leo_at_issue)
 
     monkeypatch.setattr(Flusher, "flush", too_early)
 
-    # A second commit of a log is issued while the first is under way, or its votes are above what is synced.
+    # A second commit of a log is issued while the first is running, or its votes are above what is synced.
     assert broken_by({"M55", "I0"}) in {"M55", "I0"}
 
 
 def test_a_broken_stream_that_is_not_reported_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower that is not asked to fetch again never catches up (L5, L6)."""
+    """A follower that is not prompted to fetch again never catches up (L5, L6)."""
     monkeypatch.setattr(LeaderLinks, "fetch_failed", lambda *_: None)
 
     assert broken_by({"L5", "L6"}) in {"L5", "L6"}
 
 
 def test_heartbeats_that_end_after_a_failure_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that sends no heartbeat after one that failed leaves its node fenced for ever (L1, L5)."""
+    """A session that sends no heartbeat after a failed one leaves its node fenced for ever (L1, L5)."""
     beat = Session._beat
 
     async def once(self: Any) -> Any:
@@ -65,7 +65,7 @@ def test_heartbeats_that_end_after_a_failure_are_found(monkeypatch: pytest.Monke
 
 
 def test_an_answer_before_its_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller that performs effects without waiting for the commit in front of them contradicts itself later."""
+    """A controller that performs effects without waiting for the commit before them contradicts itself later."""
     perform = ControllerDriver.__mro__[1].carry_out
 
     def at_once(self: Any, effects: Any) -> Any:

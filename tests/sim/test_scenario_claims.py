@@ -1,4 +1,4 @@
-"""Every claim can fail: each verb of its own in a small scene, and every claim of every scenario file when twisted."""
+"""Every claim can fail: each verb in a small scene, and every claim of every scenario file when changed."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ TWISTS = {
 
 
 def test_every_claim_verb_is_here() -> None:
-    """No verb that claims something is left out below."""
+    """Every verb that makes a claim has a case below."""
     assert {claim.split()[0] for claim, _ in CASES} == {name for name in VERBS if name.startswith("expect-")}
 
 
 @pytest.mark.parametrize(("claim", "about"), CASES)
 def test_a_claim_holds_and_its_twists_fail(claim: str, about: str) -> None:
-    """What is true passes and prints nothing; what is not fails at its line, with what was expected and what is."""
+    """A true claim passes and prints nothing; a false one fails at its line, with the expected and actual value."""
     assert run_text(SCENE + claim + "\n", "scene", compare=False).outputs[10] == []
     for twisted in TWISTS[claim]:
         with pytest.raises(ScenarioFailed) as caught:
@@ -88,7 +88,7 @@ def test_a_claim_holds_and_its_twists_fail(claim: str, about: str) -> None:
 
 
 def test_all_hold_fails_when_a_property_is_broken() -> None:
-    """The first sentence of each break is in the message; the property alone can be claimed broken, and only it."""
+    """The first sentence of each violation is in the message; only the property can be claimed broken, by its name."""
     broken = SCENE + "fetch A as=B offset=2\nfetch A as=C\nfetch A as=C offset=2\n"
     with pytest.raises(ScenarioFailed) as caught:
         run_text(broken + "expect-invariant all hold\n", "scene", compare=False)
@@ -136,7 +136,7 @@ def twisted(claim: str) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_claim_of_a_file_is_idle(path: Path) -> None:
-    """Right where a file claims something, the opposite fails."""
+    """Where a file claims something, the opposite fails."""
     text = path.read_text(encoding="utf-8")
     script, stage = parse(text, path.name), Stage()
     for command in script.commands:
@@ -149,7 +149,7 @@ def test_no_claim_of_a_file_is_idle(path: Path) -> None:
 
 
 def test_every_file_claims_something_of_logs_or_marks() -> None:
-    """No file shows a run without saying what should be of it."""
+    """Every file makes at least one claim about its run."""
     for path in FILES:
         claims = re.findall(r"^(expect-\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert set(claims) & {"expect-log", "expect-hw", "expect-leo", "expect-isr", "expect-leader"}, path.stem

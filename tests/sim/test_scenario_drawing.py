@@ -1,4 +1,4 @@
-"""A frame on paper: lanes, marks, arrows; the same columns on every frame."""
+"""A frame as text: lanes, marks, arrows; the same columns on every frame."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_frame_as_it_is_drawn() -> None:
 
 
 def test_a_message_that_arrives_goes_all_the_way() -> None:
-    """Its arrow is double and ends at the target; with less progress a dot shows how far it has come."""
+    """An arriving message has a double arrow that ends at the target; with less progress a dot shows its position."""
     story = filmed("deliver B->A")
     arrived, under_way = drawn(story, 1), drawn(story, 1, progress=0.25)
 
@@ -61,7 +61,7 @@ def test_a_message_that_arrives_goes_all_the_way() -> None:
 
 
 def test_lost_held_and_queued_messages_look_different() -> None:
-    """A cross where it was lost, a broken line where it is held, one arrow for what waits behind one another."""
+    """A cross where it was lost, a broken line where it is held, one arrow for messages queued behind one another."""
     lost = drawn(filmed("drop B->A"), 1, width=100)
     held = drawn(filmed("hold B->A", "append A m0"))
     queued = drawn(filmed("elect B", "elect A"), width=120)
@@ -72,12 +72,12 @@ def test_lost_held_and_queued_messages_look_different() -> None:
 
 
 def test_cut_links_are_named() -> None:
-    """A line below the lanes says between whom nothing passes."""
+    """A line below the lanes shows between which nodes nothing passes."""
     assert "cut: A->ctl, ctl->A" in drawn(filmed("partition A | ctl"))
 
 
 def test_logs_that_differ_are_marked_at_their_offset() -> None:
-    """≠ stands on the ruler, right of the offset at which two nodes hold different records."""
+    """The ruler shows ≠ right of the offset at which two nodes hold different records."""
     (text,) = (p.read_text(encoding="utf-8") for p in FILES if p.stem == "tr03b_kip_101")
     ruler = drawn(film(text, "tr03b"), width=110).splitlines()[2]
 
@@ -98,7 +98,7 @@ def test_equal_offsets_stand_above_each_other() -> None:
 
 
 def test_a_long_log_shows_its_end() -> None:
-    """What does not fit is left out at the beginning, and the ruler says so."""
+    """Columns that do not fit are left out at the beginning, and the ruler shows that."""
     text = drawn(filmed("append A r0..r49"), width=80)
 
     assert text.splitlines()[2].split() == ["…", "46", "47", "48", "49"]
@@ -107,7 +107,7 @@ def test_a_long_log_shows_its_end() -> None:
 
 
 def test_what_producers_know_stands_below_the_lanes() -> None:
-    """Acknowledged, waiting, refused and unanswered; what was acknowledged and is gone has a cross."""
+    """Acknowledged, waiting, rejected and unanswered; acknowledged records that are gone have a cross."""
     story = filmed("produce A a0", "stabilize", "produce A a1", "produce B x", "crash A", "cut-log A to=0")
     gone = story.frames[-1].sent
     both = filmed("produce A a0", "stabilize", "crash A B", "cut-log A to=0", "cut-log B to=0")
@@ -122,12 +122,12 @@ def test_what_producers_know_stands_below_the_lanes() -> None:
 
 
 def test_many_requests_show_the_last() -> None:
-    """Of a long list the end is shown."""
+    """Only the end of a long list is shown."""
     assert "waiting … m2 m3 m4" in drawn(filmed("produce A m0..m9"), width=100)
 
 
 def test_cut_records_are_crossed_out() -> None:
-    """They stand where they stood, with a cross."""
+    """Truncated records stay in their place, with a cross."""
     story = filmed("produce A m0", "hold A.disk", "produce A m1", "power-off A keep=1")
 
     assert "│ m0@0 │×m1@0 │" in drawn(story)
@@ -135,7 +135,7 @@ def test_cut_records_are_crossed_out() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_frame_is_wider_than_asked(path: Path) -> None:
-    """On a narrow terminal and on a wide one drawings and captions fit, and every style in them has a look."""
+    """On a narrow terminal and on a wide one drawings and captions fit, and every style is defined."""
     story = film(path.read_text(encoding="utf-8"), path.name)
     for width, every in ((20, 2), (110, 5)):
         where = layout(story, width)
@@ -146,7 +146,7 @@ def test_no_frame_is_wider_than_asked(path: Path) -> None:
 
 
 def test_a_caption_says_what_happened() -> None:
-    """Narration, the command with its line, what was told, claims, and the command that comes next."""
+    """Narration, the command with its line, the output, claims, and the next command."""
     story = filmed("# It writes.", "append A m0", "expect-leo A=1", "append A m1")
     words = plain(caption(story, 1, 80))
 
@@ -166,7 +166,7 @@ def test_why_a_run_ended_stands_on_its_last_frame() -> None:
 
 
 def test_what_is_outside_of_a_canvas_is_not_there() -> None:
-    """Nothing is drawn left of it or right of it; texts that do not fit end with an ellipsis."""
+    """Nothing is drawn outside of it; texts that do not fit end with an ellipsis."""
     canvas = Canvas(4)
     canvas.put(-1, 1, "abcdefg", "muted")
 

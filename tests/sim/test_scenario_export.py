@@ -1,4 +1,4 @@
-"""The state events of a scenario: through the exporter of the services, proven by its own check; and its trace."""
+"""The state events of a scenario: written by the services' exporter, verified by its own check; and its trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strandline.sim.scenario.shipped import FOLDER
 
 
 def lines(directory: Path, place: str) -> list[dict[str, object]]:
-    """What a place told people."""
+    """The lines that a place printed for people."""
     return [json.loads(line) for line in (directory / place / "events.jsonl").read_text().splitlines()]
 
 
@@ -26,13 +26,13 @@ def test_an_export_is_sound(tmp_path: Path) -> None:
     found = verify(LocalDirectory(tmp_path), CLUSTER_ID)
 
     assert found.is_sound
-    # The controller (node -1) reigned once, A led in its first process, B in its second; whoever follows is silent.
+    # The controller (node -1) had one epoch, A led in its first process, B in its second; followers emit nothing.
     assert [(i.node_id, i.incarnation) for i in found.incarnations] == [(-1, 1), (1, 1), (2, 2)]
     assert all(i.coverage == 1.0 for i in found.incarnations)
 
 
 def test_events_carry_the_time_and_the_names_of_the_story(tmp_path: Path) -> None:
-    """What was elected and cut is there, at the scenario's own time, with the topic's name."""
+    """Elections and truncations are there, at the scenario's own time, with the topic's name."""
     run_file(FOLDER / "tr01_high_watermark.scenario", export=tmp_path)
     (cut,) = [row for row in lines(tmp_path, "A") if row["event_type"] == "TRUNCATION"]
     elected = [row for row in lines(tmp_path, "ctl") if row["event_type"] == "LEADER_CHANGE"]
@@ -42,7 +42,7 @@ def test_events_carry_the_time_and_the_names_of_the_story(tmp_path: Path) -> Non
 
 
 def test_the_same_run_exports_the_same_bytes(tmp_path: Path) -> None:
-    """No file depends on when or where it was made."""
+    """No file depends on when or where it was written."""
     made = []
     for name in ("one", "other"):
         run_file(FOLDER / "tr16_second_attempt.scenario", export=tmp_path / name)
@@ -54,7 +54,7 @@ def test_the_same_run_exports_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_what_happened_before_a_failure_is_exported(tmp_path: Path) -> None:
-    """A scenario that fails has closed its export all the same."""
+    """A scenario that fails still closes its export."""
     file = tmp_path / "story.scenario"
     file.write_text("strandline-scenario 1\nnodes A B\ntopic lines replicas=A,B\nexpect-leo A=3\n")
     with pytest.raises(ScenarioFailed):
@@ -65,7 +65,7 @@ def test_what_happened_before_a_failure_is_exported(tmp_path: Path) -> None:
 
 
 def test_a_trace_holds_every_event_and_effect(tmp_path: Path) -> None:
-    """Each core's steps are there with the time, in order: what it was given before what it asked for."""
+    """Each core's steps are there with the time, in order: each input before its effects."""
     traced: list[str] = []
     file = tmp_path / "story.scenario"
     file.write_text("strandline-scenario 1\nnodes A B\ntopic lines replicas=A,B\nproduce A m0\nstabilize\n")

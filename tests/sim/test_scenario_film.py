@@ -1,4 +1,4 @@
-"""A film of a scenario: which moments become frames, and that it tells what the transcript tells."""
+"""A film of a scenario: which moments become frames, and that it shows everything in the transcript."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of(story: Film, command: str) -> list[Frame]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_film_tells_what_the_transcript_tells(path: Path) -> None:
-    """Every line that a run prints stands on one frame, in order; every claim is noted once, and holds."""
+    """Every line that a run prints is on one frame, in order; every claim is noted once, and holds."""
     text = path.read_text(encoding="utf-8")
     story, transcript = film(text, path.name), run_text(text, path.name)
     silent = ("show", "messages", "expect-")
@@ -46,7 +46,7 @@ def test_a_film_tells_what_the_transcript_tells(path: Path) -> None:
 
 
 def test_a_message_is_seen_before_what_it_changes() -> None:
-    """A delivery is two frames: the message arriving at a world as it was, then the changed world."""
+    """A delivery is two frames: the message arriving in the unchanged world, then the changed world."""
     before, after = of(filmed("append A m0", "deliver B->A"), "deliver B->A")
 
     assert [(f.source, f.target, f.fate) for f in before.flights] == [("B", "A", Fate.ARRIVING)]
@@ -57,7 +57,7 @@ def test_a_message_is_seen_before_what_it_changes() -> None:
 
 
 def test_stabilize_shows_only_what_changes_something() -> None:
-    """Fetches that bring nothing new are no frames, however long time passes."""
+    """Fetches that return nothing new are no frames, however long time passes."""
     busy = of(filmed("produce A m0", "stabilize 1s"), "stabilize 1s")
     idle = of(filmed("stabilize 1s", "stabilize 20s"), "stabilize 20s")
 
@@ -71,7 +71,7 @@ def test_stabilize_shows_only_what_changes_something() -> None:
 
 
 def test_cut_records_are_seen_once_more() -> None:
-    """On the frame on which records go they are named; on the next they are forgotten."""
+    """The frame on which records are removed names them; the next one no longer does."""
     (text,) = (p.read_text(encoding="utf-8") for p in FILES if p.stem == "tr01_high_watermark")
     story = film(text, "tr01")
     at = next(i for i, f in enumerate(story.frames) if any("truncates 2->1" in line for line in f.told))
@@ -82,7 +82,7 @@ def test_cut_records_are_seen_once_more() -> None:
 
 
 def test_lost_and_held_messages_are_seen() -> None:
-    """A message that is lost has a frame; one whose link is held is marked, and a cut link is named."""
+    """A lost message has a frame; one whose link is held is marked, and a cut link is named."""
     story = filmed("hold A->B", "produce A m0", "deliver B->A", "drop A->B", "partition A | B")
     lost = of(story, "drop A->B")[0]
     held = of(story, "deliver B->A")[-1]
@@ -93,7 +93,7 @@ def test_lost_and_held_messages_are_seen() -> None:
 
 
 def test_comments_narrate_and_the_first_one_is_the_title() -> None:
-    """The comment right above a command goes with its frames; the drawing on top of the file does not."""
+    """The comment right above a command is shown with its frames; the drawing at the top of the file is not."""
     story = filmed("# B asks,", "# for the first time.", "deliver B->A", "", "append A m0")
 
     assert story.title == "Two nodes."
@@ -112,7 +112,7 @@ def test_a_claim_that_fails_ends_the_film() -> None:
 
 
 def test_a_command_that_cannot_be_done_ends_the_film() -> None:
-    """It is marked like a claim that fails."""
+    """A command that cannot be executed ends the film, and is marked like a claim that fails."""
     story = filmed("append A m0", "crash X")
 
     assert story.frames[-1].claims[-1].holds is False
@@ -120,7 +120,7 @@ def test_a_command_that_cannot_be_done_ends_the_film() -> None:
 
 
 def test_expected_output_is_not_compared() -> None:
-    """A file whose output is missing, or wrong, is played all the same; one that is no scenario is refused."""
+    """A file whose output is missing, or wrong, is still played; one that is not a scenario is rejected."""
     story = filmed("append A m0", "  A: leo 7->8")
 
     assert story.failure == ""
@@ -130,7 +130,7 @@ def test_expected_output_is_not_compared() -> None:
 
 
 def test_a_node_that_is_down_shows_its_disk() -> None:
-    """What lies on the disk of a dead process, and how much of it a loss of power would leave."""
+    """What is on the disk of a dead process, and how much of it a loss of power would leave."""
     story = filmed("hold A.disk", "produce A m0 m1", "crash A")
     lane = story.frames[-1].lanes[0]
 

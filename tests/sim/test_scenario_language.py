@@ -1,4 +1,4 @@
-"""What a scenario file looks like, and how a run says where it went wrong."""
+"""The format of a scenario file, and how a run reports where it failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCENE = HEAD + "nodes A B\ntopic lines replicas=A,B\n"
 
 
 def scene(*commands: str) -> str:
-    """Two nodes, A leads; the output of the commands is filled in, so that only what is added can fail."""
+    """Two nodes, A leads; the output of the commands is filled in, so that only the added lines can fail."""
     return run_text(SCENE + "\n".join(commands) + "\n", "scene", compare=False).text()
 
 
@@ -29,7 +29,7 @@ def failure(text: str, *, compare: bool = True) -> ScenarioFailed:
 
 @pytest.mark.parametrize("text", ["", "nodes A\n", "strandline-scenario 2\nnodes A\n"])
 def test_the_first_line_names_the_language_and_its_version(text: str) -> None:
-    """A file of another kind or version is refused at line 1."""
+    """A file of another kind or version is rejected at line 1."""
     failed = failure(text)
 
     assert failed.line == 1
@@ -48,7 +48,7 @@ def test_output_belongs_to_the_command_above_it() -> None:
 
 @pytest.mark.parametrize("gap", ["", "# note\n", "\n"])
 def test_output_under_no_command_is_refused(gap: str) -> None:
-    """Indented text is output or nothing; it cannot stand alone."""
+    """Indented text is output or invalid; it cannot occur alone."""
     with pytest.raises(ScenarioFailed) as caught:
         parse(HEAD + ("show\n" if gap else "") + gap + "  lost\n", "f")
 
@@ -56,7 +56,7 @@ def test_output_under_no_command_is_refused(gap: str) -> None:
 
 
 def test_rewriting_changes_output_and_nothing_else() -> None:
-    """Comments, blanks and commands stay byte for byte; rewriting twice changes nothing more."""
+    """Comments, blanks and commands stay byte for byte; a second rewrite changes nothing more."""
     text = HEAD + "# top\n\nshow   A\n  old\n  lines\n\n# between\nmessages\n# end\n"
     script = parse(text, "f")
     once = rewritten(script, {4: ["new"], 9: ["a", "b"]})
@@ -76,7 +76,7 @@ def test_an_unknown_verb() -> None:
 
 
 def test_a_wrong_verb_is_found_before_anything_is_played() -> None:
-    """Late in a file, behind output that differs and a claim that does not hold."""
+    """A wrong verb is found before anything is played, also late in a file, after a wrong output or claim."""
     failed = failure(SCENE + "expect-leo A=7\n  never printed\n\ndelivr B->A\n")
 
     assert isinstance(failed, NotReadable)
@@ -84,7 +84,7 @@ def test_a_wrong_verb_is_found_before_anything_is_played() -> None:
 
 
 def test_a_missing_node() -> None:
-    """The caret stands under the name, also within a list; the nodes there are are named."""
+    """The caret is under the name, also within a list; the existing nodes are listed."""
     one = failure(SCENE + "crash X\n", compare=False)
     listed = failure(SCENE + "alter A isr=A,X\n", compare=False)
 
@@ -93,7 +93,7 @@ def test_a_missing_node() -> None:
 
 
 def test_a_claim_that_does_not_hold() -> None:
-    """What was expected and what is, with the caret under the value; rewriting does not make it true."""
+    """The expected and the actual value, with the caret under the value; rewriting does not make the claim true."""
     failed = failure(SCENE + "expect-leo A=0 B=2\n", compare=False)
 
     assert (failed.expected, failed.actual) == ("the leo of B is 2", "the leo of B is 0")
@@ -101,7 +101,7 @@ def test_a_claim_that_does_not_hold() -> None:
 
 
 def test_output_that_differs() -> None:
-    """The line is that of the expected output, the caret stands at the first character that differs."""
+    """The line is that of the expected output, the caret is at the first character that differs."""
     failed = failure(scene("produce A m0").replace("leo 0->1", "leo 0->2"))
 
     assert failed.line == 8
@@ -110,7 +110,7 @@ def test_output_that_differs() -> None:
 
 
 def test_output_that_is_missing_or_too_much() -> None:
-    """Fewer lines than expected and more than expected are both told."""
+    """Missing lines and extra lines are both reported."""
     text = scene("produce A m0")
     more = failure(text + "  m0: acked at 0\n")
     fewer = failure(text.replace("  m0: waits\n", ""))
@@ -170,7 +170,7 @@ def test_output_that_is_missing_or_too_much() -> None:
     ],
 )
 def test_what_is_wrong_is_named(command: str, expected: str) -> None:
-    """Every wrong word is answered by what could stand there."""
+    """Every wrong word is answered with the words that are allowed there."""
     failed = failure(SCENE + command + "\n", compare=False)
 
     assert failed.line == 4
@@ -187,12 +187,12 @@ def test_what_is_wrong_is_named(command: str, expected: str) -> None:
     ],
 )
 def test_what_is_wrong_in_a_scene_is_named(commands: str, expected: str) -> None:
-    """Absurd numbers are refused before they cost memory or time, and so is an election without effect."""
+    """Absurd numbers are rejected before they cost memory or time, and so is an election without effect."""
     assert expected in failure(HEAD + commands + "\n", compare=False).expected
 
 
 def test_a_producer_counts_on() -> None:
-    """Without sequence= its records go on behind the last ones, from 0 at the beginning."""
+    """Without sequence= its records continue after the last ones, from 0 at the beginning."""
     text = run_text(
         SCENE
         + "produce A a b producer=P\nproduce A c producer=P sequence=2 as=again\nproduce A d producer=P\n"
@@ -210,7 +210,7 @@ READ = SCENE + "produce A m0..m3\nstabilize\n"
 
 
 def test_old_records_are_deleted_up_to_the_high_watermark() -> None:
-    """The leader moves its log start, followers learn it with their next fetch, readers below it are out of range."""
+    """The leader moves its log start, followers get it with their next fetch, readers below it are out of range."""
     text = run_text(
         READ + "hold B->A\nproduce A m4\ndelete-records A before=latest\nexpect-log-start A=4 B=0\nexpect-log A m4@0\n"
         "consume A offset=3\nexpect-read A OFFSET_OUT_OF_RANGE\nrelease B->A\nstabilize 1s\n"
@@ -226,17 +226,17 @@ def test_old_records_are_deleted_up_to_the_high_watermark() -> None:
     ("left", "start"), [(0, 3), (99, 3), (100, 3), (101, 2), (250, 1), (399, 0), (400, 0), (900, 0)]
 )
 def test_retention_leaves_what_it_shall(left: int, start: int) -> None:
-    """Whole batches go as long as the rest still holds so many bytes, and never the newest one."""
+    """Whole batches are deleted while the rest still holds that many bytes, and never the newest one."""
     run_text(READ + f"retention A bytes={left}\nexpect-log-start A={start}\n", "f", compare=False)
 
 
 def test_retention_deletes_nothing_above_the_high_watermark() -> None:
-    """What is not committed stays, however much there is of it."""
+    """Uncommitted records stay, however many there are."""
     run_text(READ + "hold B->A\nproduce A m4..m7\nretention A bytes=0\nexpect-log-start A=4\n", "f", compare=False)
 
 
 def test_what_a_consumer_read_is_claimed_from_its_offset_on() -> None:
-    """Though it is given whole batches; a fetch is claimed by its label, and one that waits as waiting."""
+    """The fetch returns whole batches, but is claimed by its label, and one that waits as waiting."""
     run_text(
         SCENE + "produce A m0..m4 batch=5\nstabilize\nconsume A offset=3\nexpect-read A m3@0 m4@0\n"
         "consume A offset=5\nexpect-read A empty\nfetch A offset=5 wait=9s label=late\n"
@@ -250,7 +250,7 @@ def test_what_a_consumer_read_is_claimed_from_its_offset_on() -> None:
 
 
 def test_a_loss_that_an_unclean_election_explains_is_told_and_one_that_acks_1_promised_is_not() -> None:
-    """I11 and I16 say what was lost and not whose fault it is; acks=1 promised nothing that they count."""
+    """I11 and I16 report what was lost without the cause; they do not count records sent with acks=1."""
     story = (
         HEAD + "nodes A B\ntopic lines replicas=A,B{isr} unclean=on\nhold B->A\nproduce A m0 acks={acks}\ncrash A\n"
         "elect B unclean\nmetadata-to B\nproduce B x\nrelease *\nrestart A\nstabilize 3s\nexpect-log A x@1\n"
@@ -265,7 +265,7 @@ def test_a_loss_that_an_unclean_election_explains_is_told_and_one_that_acks_1_pr
 
 
 def test_no_batch_is_left_half() -> None:
-    """Damage and loss of power leave whole batches; the message names the border."""
+    """Damage and loss of power leave whole batches; the message names the boundary."""
     commands = "set durability=page-cache\nnodes A\ntopic lines replicas=A\nproduce A m0..m5 batch=3\n"
     for last in ("power-off A keep=4", "crash A\ncut-log A to=4"):
         failed = failure(HEAD + commands + last + "\n", compare=False)
@@ -273,7 +273,7 @@ def test_no_batch_is_left_half() -> None:
 
 
 def test_a_batch_is_one_request_of_many_records() -> None:
-    """It is asked and answered once; each of its records can be named, and a reader in its middle gets all of it."""
+    """A batch is sent and answered once; each record can be named, and a reader in its middle gets all of it."""
     text = run_text(
         SCENE + "produce A m0..m9 batch=10\nstabilize\nexpect-acks m0..m9=acked@0 m7=acked@7\n"
         "expect-log B m0..m9@0\nconsume A offset=5\n",
@@ -287,7 +287,7 @@ def test_a_batch_is_one_request_of_many_records() -> None:
 
 
 def test_every_verb_explains_itself() -> None:
-    """Each verb's function says in its first line what the verb does; claims are those that begin with expect-."""
+    """The first line of each verb's function describes the verb; claims are those that begin with expect-."""
     undocumented = [name for name, verb in VERBS.items() if not name.startswith("expect-") and not verb.run.__doc__]
 
     assert undocumented == []

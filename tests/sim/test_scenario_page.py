@@ -31,13 +31,13 @@ def test_the_example_comes_true(number: int) -> None:
 
 
 def test_every_verb_has_a_section() -> None:
-    """The page describes the verbs there are, and no other."""
+    """The page describes exactly the existing verbs."""
     assert set(SECTIONS) == set(VERBS)
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_a_section_uses_its_verb_and_names_its_options(name: str) -> None:
-    """Each section has an example with its verb, and says every option of it."""
+    """Each section has an example with its verb, and describes every option of it."""
     section = SECTIONS[name]
 
     assert re.search(rf"```scenario\n(.*\n)*{name}\b", section)
@@ -45,7 +45,7 @@ def test_a_section_uses_its_verb_and_names_its_options(name: str) -> None:
 
 
 def test_the_lists_of_the_page_are_complete() -> None:
-    """Kinds of messages and properties are those of the code; errors shown are errors there are."""
+    """Kinds of messages and properties are those of the code; the errors on the page exist."""
     messages = PAGE.partition("## Places, links and messages")[2].partition("\n## ")[0]
     kinds = re.findall(r"^\| `([a-z-]+)` \|", messages, re.MULTILINE)
     properties = re.findall(r"^\| (I\d+(?:, I\d+)?) \|", PAGE, re.MULTILINE)
@@ -64,7 +64,7 @@ A_ANSWERS = B_ASKS + "deliver B->A\n"
 
 @pytest.mark.parametrize("row", [line for line in PHRASES if "`" in line])
 def test_the_phrases_can_be_played(row: str) -> None:
-    """What one row of the table says can be said in this order, when B has asked A or A has answered B."""
+    """Everything in one row of the table can be said in this order, when B has asked A or A has answered B."""
     phrases = [phrase.replace("\\|", "|") for phrase in re.findall(r"`([^`]+)`", row.split(" | ", 1)[1])]
     commands = "\n".join(phrase for phrase in phrases if not phrase.startswith(NO_COMMANDS))
     failures = []
@@ -78,7 +78,7 @@ def test_the_phrases_can_be_played(row: str) -> None:
 
 
 def test_every_scenario_file_is_on_the_page() -> None:
-    """The table lists the files that are there, each once, and no other."""
+    """The table lists the existing files, each once, and no other."""
     table = PAGE.partition("## Scenarios to read")[2].partition("\n## ")[0]
     listed = re.findall(r"`((?:table|tr\d|e_[mt]\d)\w+)`", table)
     there = [path.stem for path in shipped()]
@@ -87,7 +87,7 @@ def test_every_scenario_file_is_on_the_page() -> None:
 
 
 def test_the_picture_is_what_its_command_writes(tmp_path: Path) -> None:
-    """Run the command that the page names, and the picture in docs/img comes out."""
+    """The command on the page produces the picture in docs/img."""
     (line,) = re.findall(r"^strandline (scenario play .*--svg .*)$", PAGE, re.MULTILINE)
     words = line.split()
     picture, file = words[-1], words[2]

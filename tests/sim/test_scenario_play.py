@@ -1,4 +1,4 @@
-"""`strandline scenario play`: text where there is no terminal, SVG, exit codes; and the keys of the moving picture."""
+"""`strandline scenario play`: text without a terminal, SVG, exit codes; and the keys of the animation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORY = (
 
 
 def play(*words: str | Path) -> Result:
-    """One command of the line."""
+    """One command line."""
     return CliRunner().invoke(app, ["scenario", "play", *map(str, words)])
 
 
@@ -35,7 +35,7 @@ def story(tmp_path: Path) -> Path:
 
 
 def test_without_a_terminal_every_frame_is_text(story: Path) -> None:
-    """Each frame has a head line, a drawing and its words; all of them come, in order; the file is not touched."""
+    """Each frame has a head line, a drawing and its text; all are printed, in order; the file is not changed."""
     result = play(story)
     heads = [line for line in result.stdout.splitlines() if line.startswith("=== ")]
 
@@ -48,7 +48,7 @@ def test_without_a_terminal_every_frame_is_text(story: Path) -> None:
 
 
 def test_one_frame(story: Path) -> None:
-    """--step picks one; outside of the film it is a wrong question."""
+    """--step selects one frame; a step outside of the film is an error."""
     result = play("--step", "2", story)
 
     assert result.stdout.startswith("=== 2 of ")
@@ -57,7 +57,7 @@ def test_one_frame(story: Path) -> None:
 
 
 def test_a_frame_as_svg(story: Path, tmp_path: Path) -> None:
-    """--svg writes a picture that is well-formed, has the record in it and asks nobody for a font."""
+    """--svg writes a picture that is well-formed, contains the record and needs no font from a server."""
     out = tmp_path / "frame.svg"
     result = play("--svg", out, "--step", "2", story)
     text = out.read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def test_a_frame_as_svg(story: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_goes_wrong_is_said(story: Path, text: str, code: int, message: str) -> None:
-    """As `run` says it, on stderr, with the exit code of a check that failed or of a file that cannot be read."""
+    """An error is the same as from `run`, on stderr, with the exit code of a failed check or an unreadable file."""
     story.write_text(text)
     result = play(story)
 
@@ -88,7 +88,7 @@ def test_what_goes_wrong_is_said(story: Path, text: str, code: int, message: str
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file and bytes that are no text end with 2."""
+    """A missing file and bytes that are not text end with exit code 2."""
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
 
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_without_textual_the_frames_come_as_text(
     story: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On a terminal without the extra: one line says how to get the picture, then the text comes."""
+    """On a terminal without the extra: one line says how to get the animation, then the text follows."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setitem(sys.modules, "strandline.cli.scenario_screen", None)
     monkeypatch.delitem(sys.modules, "strandline.cli.scenario_screen")
@@ -113,7 +113,7 @@ def test_without_textual_the_frames_come_as_text(
 
 
 def test_help_does_not_load_textual() -> None:
-    """Neither the list of commands nor the help of `play` costs what playing costs."""
+    """Neither the list of commands nor the help of `play` imports what playing needs."""
     script = (
         "import sys\nfrom strandline.cli.__main__ import main\n"
         "sys.argv = ['strandline', 'scenario', 'play', '--help']\n"
@@ -133,7 +133,7 @@ def player() -> Player:
 
 
 async def test_keys_step_and_jump(player: Player) -> None:
-    """Right and left step, home and end jump; nothing leads out of the film."""
+    """Right and left step, home and end jump; no key leaves the film."""
     async with player.run_test(size=(100, 30)) as pilot:
         seen = []
         for key in ("left", "right", "right", "left", "end", "right", "home"):
@@ -158,7 +158,7 @@ async def test_keys_go_by_commands(player: Player) -> None:
 
 
 async def test_space_plays_and_pauses(player: Player) -> None:
-    """While it plays frames follow by the clock; at the end it stands; space then plays from the beginning."""
+    """While it plays, frames follow the clock; at the end it stops; space then plays from the beginning."""
     frames = len(film(STORY, "story").frames)
     async with player.run_test(size=(100, 30)) as pilot:
         player.advance(60)
@@ -179,7 +179,7 @@ async def test_space_plays_and_pauses(player: Player) -> None:
 
 
 async def test_plus_and_minus_change_the_speed(player: Player) -> None:
-    """By fixed steps, within bounds; at double speed a frame stays half as long."""
+    """The speed changes in fixed steps, within bounds; at double speed a frame stays half as long."""
     async with player.run_test(size=(100, 30)) as pilot:
         await pilot.press("plus")
         faster = player.speed
@@ -196,7 +196,7 @@ async def test_plus_and_minus_change_the_speed(player: Player) -> None:
 
 
 async def test_the_screen_shows_the_frame(player: Player) -> None:
-    """The screen has the title, the log, the message that arrives and what was told; q ends it."""
+    """The screen has the title, the log, the message that arrives and the output; q ends it."""
     async with player.run_test(size=(100, 30)) as pilot:
         for _ in range(2):
             await pilot.press("right")

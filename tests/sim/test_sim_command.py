@@ -1,4 +1,4 @@
-"""`strandline sim run` and `replay`: what they say, and the exit code that a script can go by."""
+"""`strandline sim run` and `replay`: their output, and the exit code for scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUNNER = CliRunner()
 
 @pytest.mark.timeout(120)
 def test_a_campaign_that_broke_nothing() -> None:
-    """Exit code 0, how often each thing happened, and the sums."""
+    """A campaign without a finding ends with exit code 0, how often each thing happened, and the sums."""
     ran = RUNNER.invoke(sim.app, ["run", "--seeds", "0..2", "--profile", "calm"])
 
     assert ran.exit_code == 0
@@ -26,7 +26,7 @@ def test_a_campaign_that_broke_nothing() -> None:
 
 @pytest.mark.timeout(120)
 def test_a_campaign_that_found_something() -> None:
-    """Exit code 1, the seed and what it broke, and the commands that replay it and make it small."""
+    """A campaign with a finding ends with exit code 1, the seed, and the commands that replay and shrink it."""
     ran = RUNNER.invoke(sim.app, ["run", "--seeds", "0..1", "--profile", "high-watermark", "--no-table"])
 
     assert ran.exit_code == 1
@@ -36,7 +36,7 @@ def test_a_campaign_that_found_something() -> None:
 
 
 def test_a_promise_that_was_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing broken and something promised that never happened: exit code 1, and what it was."""
+    """Nothing broken but a promised event never happened: exit code 1, with that event."""
     campaign = Campaign("calm")
     for seed in range(50):
         campaign.take(Outcome(seed=seed, profile="calm", events=1, simulated_us=1, committed=0, counts=Counter()))
@@ -49,7 +49,7 @@ def test_a_promise_that_was_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_replay_shows_lanes_and_the_life_of_what_was_lost() -> None:
-    """Lanes for nodes and controller, the break with its number, and what happened to the offset that it is about."""
+    """Lanes for nodes and controller, the violation with its number, and the history of the offset it concerns."""
     ran = RUNNER.invoke(sim.app, ["replay", "0", "--profile", "high-watermark"])
     lines = ran.output.splitlines()
     lanes = {line.split()[1] for line in lines if line.startswith("t=")}
@@ -62,7 +62,7 @@ def test_a_replay_shows_lanes_and_the_life_of_what_was_lost() -> None:
 
 
 def test_a_wrong_profile_is_answered_with_those_there_are() -> None:
-    """Exit code 2, and the list."""
+    """A wrong profile ends with exit code 2 and the list of profiles."""
     ran = RUNNER.invoke(sim.app, ["run", "--seeds", "0..1", "--profile", "storm"])
 
     assert ran.exit_code == 2
@@ -70,7 +70,7 @@ def test_a_wrong_profile_is_answered_with_those_there_are() -> None:
 
 
 def test_what_is_broken_is_kept_with_its_seed() -> None:
-    """A campaign is not passed by the seeds that broke nothing."""
+    """A campaign does not pass merely because its seeds broke nothing."""
     broken = Violation(name="I5", sentence="", at_us=1)
     campaign = Campaign("calm")
     campaign.take(Outcome(seed=1, profile="calm", events=1, simulated_us=1, committed=1))

@@ -1,4 +1,4 @@
-"""The same seed is the same run, whatever the process."""
+"""The same seed is the same run in any process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_another_process_with_another_hash_seed_does_the_same(hash_seed: str) ->
 
 
 def test_looking_on_changes_nothing() -> None:
-    """A run that is traced is the run that is not."""
+    """A traced run is identical to an untraced one."""
     plain = run_world(World(draw_shape(5, PROFILES["swarm"])))
     trace = Trace(everything=True)
     traced = run_world(World(draw_shape(5, PROFILES["swarm"]), recorder=trace))

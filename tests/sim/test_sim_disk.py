@@ -8,7 +8,7 @@ from strandline.sim.draws import Draw, Purpose
 
 
 def grown(*counts: int, epoch: int = 0, log: LogFile | None = None) -> LogFile:
-    """A log with batches of so many records."""
+    """A log with batches of this many records."""
     log = log or LogFile()
     for count in counts:
         log.append(BatchHeader(Offset(log.leo), epoch, count, 100, 0), 1, 1)
@@ -16,7 +16,7 @@ def grown(*counts: int, epoch: int = 0, log: LogFile | None = None) -> LogFile:
 
 
 def test_power_loss_keeps_what_was_synced_and_a_prefix_of_the_rest() -> None:
-    """The end after a power loss is a border between batches, never below what was synced."""
+    """The end after a power loss is a batch boundary, never below what was synced."""
     ends = set()
     for seed in range(60):
         log = grown(2, 3)
@@ -30,7 +30,7 @@ def test_power_loss_keeps_what_was_synced_and_a_prefix_of_the_rest() -> None:
 
 
 def test_a_commit_covers_what_was_written_when_it_was_issued() -> None:
-    """What is appended, or cut, while a commit is under way is not covered by it."""
+    """Records appended or truncated while a commit is running are not covered by it."""
     log = grown(2, 3)
     log.begin_flush()
     grown(4, log=log)
@@ -41,7 +41,7 @@ def test_a_commit_covers_what_was_written_when_it_was_issued() -> None:
 
 
 def test_recovery_believes_batches_before_the_epoch_checkpoint() -> None:
-    """Entries without a batch go, epochs of batches without an entry come (M55); the tail is durable then (TR17)."""
+    """Entries without a batch are removed, epochs without an entry added (M55); the tail is then durable (TR17)."""
     log = grown(2, 2)
     grown(1, epoch=3, log=log)
     log.epochs = (EpochEntry(LeaderEpoch(0), Offset(0)), EpochEntry(LeaderEpoch(5), Offset(5)))
@@ -52,7 +52,7 @@ def test_recovery_believes_batches_before_the_epoch_checkpoint() -> None:
 
 
 def test_a_log_that_ends_below_its_checkpointed_high_watermark_is_missed() -> None:
-    """Such a node must register as unclean (M58)."""
+    """A log that ends below its checkpointed HW makes its node register as unclean (M58)."""
     disk = Disk(1)
     log = disk.logs[TopicPartition("t", 0)] = grown(2, 2)
     log.hw_cached = log.hw_durable = 4
@@ -63,7 +63,7 @@ def test_a_log_that_ends_below_its_checkpointed_high_watermark_is_missed() -> No
 
 
 def test_equal_hashes_mean_equal_logs() -> None:
-    """Two logs with the same batches have the same hash at each end; another epoch or value changes all behind it."""
+    """Two logs with the same batches have the same hash at each end; another epoch or value changes all after it."""
     one, other = grown(1, 1, 1), grown(1, 1)
     same = one.hash_at(2) == other.hash_at(2)
     grown(1, epoch=1, log=other)
@@ -74,7 +74,7 @@ def test_equal_hashes_mean_equal_logs() -> None:
 
 
 def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
-    """As storage does: the log ends at the border below the offset that was asked for."""
+    """As in storage, the log ends at the boundary below the requested offset."""
     log = grown(2, 3)
     log.cut(4)
 
@@ -82,7 +82,7 @@ def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
 
 
 def test_a_log_that_lost_all_above_its_log_start_begins_anew_there() -> None:
-    """As storage does: nothing of what was deleted comes back, and the node says that records are missed."""
+    """As in storage, deleted data never comes back, and the node reports that records are missing."""
     log = grown(2, 3)
     log.begin_flush()
     log.end_flush()

@@ -14,7 +14,7 @@ def test_values_are_those_of_every_other_machine() -> None:
 
 
 def test_one_stream_of_draws_does_not_move_another() -> None:
-    """Using more draws of one key leaves all other keys as they were."""
+    """More draws of one key leave all other keys unchanged."""
     alone = Draw(7, Purpose.NET, 3)
     busy, beside = Draw(7, Purpose.NET, 4), Draw(7, Purpose.NET, 3)
     for _ in range(10):

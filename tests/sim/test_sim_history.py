@@ -1,4 +1,4 @@
-"""What clients saw: one small history for each anomaly, which is found, and the tricky ones that are none."""
+"""Client histories: a small one for each anomaly, which is found, and tricky ones without an anomaly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def send(
     client: str = "p",
     partition: int = 0,
 ) -> Send:
-    """A send of value ``seq``, invoked at second ``seq`` unless said otherwise."""
+    """A send of value ``seq``, invoked at second ``seq`` unless given otherwise."""
     began = float(seq) if at is None else at
     return Send(
         value=Value(client, seq),
@@ -32,7 +32,7 @@ def send(
 
 
 def read(offset: int, seq: int, *, at: float = 100.0, by: str = "c", client: str = "p") -> Read:
-    """A consumer was given value ``seq`` at ``offset``."""
+    """A consumer received value ``seq`` at ``offset``."""
     return Read(consumer=by, place=Place(0, offset), value=Value(client, seq), at_s=at)
 
 
@@ -42,7 +42,7 @@ def seek(offset: int, by: str = "c") -> Seek:
 
 
 def end(offset: int, at: float, took: float = 0.5) -> EndAnswer:
-    """A leader said where the partition ends."""
+    """A leader returned the partition's end."""
     return EndAnswer(partition=0, offset=offset, invoked_s=at, completed_s=at + took)
 
 
@@ -96,12 +96,12 @@ def test_each_anomaly_is_found(name: str, history: list[Operation]) -> None:
     ],
 )
 def test_what_a_correct_log_may_do_is_no_anomaly(history: list[Operation]) -> None:
-    """Tricky, and right."""
+    """A tricky history that a correct log can produce has no anomaly."""
     assert names(*history) == set()
 
 
 def test_what_nobody_could_read_is_not_unseen() -> None:
-    """Of a partition that stays without a leader nobody can say that it lost something; of the others one can."""
+    """A loss cannot be claimed for a partition that stays without a leader; for the others it can."""
     history = [send(0, 0), seek(0), read(0, 0), send(1, 1), send(2, 0, partition=1)]
 
     assert {a.sentence[:3] for a in anomalies(history)} == {"p/1", "p/2"}

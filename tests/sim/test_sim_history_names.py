@@ -1,4 +1,4 @@
-"""One object for each value and place of a run: the verdict over a history is the same as without."""
+"""One object for each value and place of a run: the verdict over a history is the same as without sharing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from strandline.sim.world import World
 
 
 def history_of(seed: int) -> list[Operation]:
-    """What the clients of one run saw, in the objects that the run made."""
+    """What the clients of one run saw, in the objects that the run created."""
     world = World(draw_shape(seed, PROFILES["swarm"]))
     assert run_world(world).violation is None
     return world.history
 
 
 def apart(operations: list[Operation]) -> list[Operation]:
-    """The same history in which no two reads share an object, so that none is passed over as known."""
+    """The same history in which no two reads share an object, so that none is skipped as known."""
     return [
         replace(each, place=Place(*each.place), value=Value(*each.value)) if isinstance(each, Read) else each
         for each in operations
@@ -64,7 +64,7 @@ def test_a_whole_history_is_whole_either_way() -> None:
 
 
 def test_equal_names_are_one_object() -> None:
-    """Asked again, in any order, for the same batch or place: the same objects."""
+    """Repeated calls for the same batch or place, in any order, return the same objects."""
     names = Names()
     late, early = names.place(0, 9), names.place(0, 2)
     first = names.values((3 << 24) | 5, 2)

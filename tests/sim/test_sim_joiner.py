@@ -1,4 +1,4 @@
-"""A follower that is struck while its leader proposes it for the ISR."""
+"""A follower that gets a fault while its leader proposes it for the ISR."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.sim.world import World
 
 
 def struck(seed: int, *others: int) -> Outcome:
-    """A run without any fault but that of the joiner, once for each value of ``other``."""
+    """A run with no fault except the joiner's, once for each value of ``other``."""
     plan = tuple(
         Fault(at_us=1_000_000 * (2 * number + 1), kind="joiner", pick=number << 3, other=other, duration_us=20_000)
         for number, other in enumerate(others)
@@ -25,7 +25,7 @@ def struck(seed: int, *others: int) -> Outcome:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("other", "how"), [(0, "killed"), (1, "told to stop")])
 def test_who_is_struck_while_it_joins_is_refused(other: int, how: str) -> None:
-    """The controller refuses a member that was killed or told to stop meanwhile, and the run ends whole."""
+    """The controller rejects a member that was killed or is shutting down, and the run ends with all replicas whole."""
     outcomes = [struck(seed, other, other + 2) for seed in range(4)]
     counts: Counter[str] = Counter()
     for outcome in outcomes:
@@ -37,7 +37,7 @@ def test_who_is_struck_while_it_joins_is_refused(other: int, how: str) -> None:
 
 
 def test_aimed_faults_leave_other_seeds_as_they_were() -> None:
-    """A seed without aimed faults and losses has the very shape that it has where the profile knows none of them."""
+    """A seed without aimed faults and losses is identical to one whose profile does not have them."""
     swarm, blind = PROFILES["swarm"], replace(PROFILES["swarm"], aimed=())
     apart = {*AIMED_KINDS, *LOSSES}
 

@@ -1,4 +1,4 @@
-"""Which messages arrive, in which order, and what an asker hears of the others."""
+"""Which messages arrive, in which order, and what the sender of a request gets for the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.sim.timeline import Timeline
 
 
 class Somebody:
-    """A party that keeps what it hears."""
+    """A party that keeps what it receives."""
 
     def __init__(self, party_id: int, network: Network) -> None:
         self.party_id, self.alive = party_id, True
@@ -18,7 +18,7 @@ class Somebody:
         network.parties[party_id] = self
 
     def hand(self, action: Callable[..., None], *given: Any) -> None:
-        """Do it at once."""
+        """Run it at once."""
         if self.alive:
             action(*given)
 
@@ -31,7 +31,7 @@ def pair(*, lost_per_mille: int = 0) -> tuple[Timeline, Network, Somebody, Someb
 
 
 def connected(network: Network, one: Somebody, other: Somebody) -> Stream:
-    """A stream from one to the other; both keep what they hear, and "end"."""
+    """A stream from one to the other; both keep what they receive, and "end"."""
     stream = network.open_stream(
         one,
         other.party_id,
@@ -45,7 +45,7 @@ def connected(network: Network, one: Somebody, other: Somebody) -> Stream:
 
 
 def test_a_stream_keeps_its_order_over_a_cut() -> None:
-    """What was sent before, during and after a short cut arrives in the order of sending, all of it."""
+    """Messages sent before, during and after a short cut all arrive in the order of sending."""
     timeline, network, one, other = pair()
     stream = connected(network, one, other)
     link = [(1, 2)]
@@ -62,7 +62,7 @@ def test_a_stream_keeps_its_order_over_a_cut() -> None:
 
 
 def test_a_stream_over_a_link_that_stays_cut_ends_at_both_sides() -> None:
-    """The silence is noticed, and nothing that was held arrives afterwards."""
+    """The silence is detected, and no held message arrives afterwards."""
     timeline, network, one, other = pair()
     stream = connected(network, one, other)
     network.cut([(1, 2)])
@@ -75,7 +75,7 @@ def test_a_stream_over_a_link_that_stays_cut_ends_at_both_sides() -> None:
 
 
 def test_every_call_ends_once() -> None:
-    """With losses, copies and late requests, an asker hears one answer or one None, never both and never nothing."""
+    """With losses, copies and late requests, a sender gets one answer or one None, never both and never nothing."""
     timeline, network, one, other = pair(lost_per_mille=300)
     asked = 200
     for number in range(asked):
@@ -100,7 +100,7 @@ def test_every_call_ends_once() -> None:
 
 
 def test_a_call_to_a_dead_incarnation_does_not_reach_its_successor() -> None:
-    """A connection belongs to the process that took it."""
+    """A connection belongs to the process that accepted it."""
     timeline, network, one, other = pair()
     served: list[int] = []
     network.call(one, 2, lambda call: served.append(call.target), one.heard.append, deadline_us=100_000)

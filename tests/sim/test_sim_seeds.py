@@ -1,4 +1,4 @@
-"""Seeds of every profile: nothing is broken by the rules in force, and the historic rules are caught."""
+"""Seeds of every profile: nothing is broken by the current rules, and the historic rules are caught."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_SEED = 100_000
 
 @pytest.mark.timeout(180)
 def test_seeds_of_the_swarm_break_nothing() -> None:
-    """As many seeds as a bounded time allows, at least a few, hold every invariant and come back to life."""
+    """As many seeds as a bounded time allows, at least a few, hold every invariant and recover."""
     campaign, began_s = Campaign("swarm"), time.monotonic()
     for outcome in outcomes(range(FIRST_SEED, FIRST_SEED + 400), "swarm", 1):
         campaign.take(outcome)
@@ -31,7 +31,7 @@ def test_seeds_of_the_swarm_break_nothing() -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("seed", range(4))
 def test_page_cache_loses_nothing_but_availability(seed: int) -> None:
-    """Acknowledged from the page cache: a partition may end offline, and says so; no invariant is broken."""
+    """Acknowledged from the page cache: a partition may end offline, and is reported so; no invariant is broken."""
     outcome = run_seed(seed, "page-cache")
 
     assert outcome.violation is None
@@ -39,7 +39,7 @@ def test_page_cache_loses_nothing_but_availability(seed: int) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_record_deleted_before_its_sender_heard_of_it_is_not_written_again() -> None:
-    """M61: swarm seed 880, where a replica that had begun anew above a batch led when the batch was sent again."""
+    """M61: swarm seed 880, where a replica that had restarted above a batch led when the batch was sent again."""
     outcome = run_seed(880, "swarm")
 
     assert outcome.violation is None
@@ -48,7 +48,7 @@ def test_a_record_deleted_before_its_sender_heard_of_it_is_not_written_again() -
 
 @pytest.mark.timeout(60)
 def test_without_faults_everything_works() -> None:
-    """A calm run commits all the time, shrinks no ISR, elects only preferred leaders, and cuts only where it did."""
+    """A calm run keeps committing, shrinks no ISR, elects only preferred leaders, and truncates only there."""
     counts: Counter[str] = Counter()
     cuts_by_elections: dict[int, int] = {}
     for seed in range(3):
@@ -66,14 +66,14 @@ def test_without_faults_everything_works() -> None:
 
 @pytest.mark.timeout(60)
 def test_a_rule_of_history_is_caught() -> None:
-    """Truncating to the high watermark cuts committed records within a few seeds (R1)."""
+    """Truncating to the high watermark removes committed records within a few seeds (R1)."""
     broken = [run_seed(seed, "high-watermark").violation for seed in range(12)]
 
     assert {violation.name for violation in broken if violation is not None} & {"I5", "I8", "I11"}
 
 
 def test_a_campaign_without_what_it_promises_has_not_passed() -> None:
-    """A profile's promises are asked for as soon as there are enough seeds."""
+    """A profile's promises are checked as soon as there are enough seeds."""
     campaign = Campaign("calm")
     small = campaign.missing
     campaign.seeds = 1_000
@@ -86,7 +86,7 @@ def test_a_campaign_without_what_it_promises_has_not_passed() -> None:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", [2, 5])
 def test_a_store_from_a_backup_is_noticed_and_recovered(seed: int) -> None:
-    """TR18: nothing is handed out twice, and after `recover` the cluster comes back to life without a loss."""
+    """TR18: nothing is assigned twice, and after `recover` the cluster resumes without a loss."""
     outcome = run_seed(seed, "rollback")
 
     assert outcome.violation is None

@@ -1,4 +1,4 @@
-"""A failing seed becomes a small run, and that a scenario that fails alone."""
+"""A failing seed becomes a small run, and that run becomes a scenario that fails by itself."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ SEED, PROFILE = 0, "high-watermark"
 
 
 def tries(limit: int) -> Callable[[], float]:
-    """A clock that only counts how often it is asked."""
+    """A clock that only counts how often it is read."""
     numbers: Iterator[int] = count()
     return lambda: float(min(next(numbers), limit))
 
 
 def failing() -> Shape:
-    """A run that loses records by a rule of history."""
+    """A run that loses records by a historic rule."""
     return draw_shape(SEED, PROFILES[PROFILE])
 
 
 def test_what_is_not_needed_goes() -> None:
-    """Delta debugging finds the two items that matter, in their order, wherever they stand."""
+    """Delta debugging finds the two items that matter, in their order, at any position."""
     asked: list[list[int]] = []
 
     def holds(items: list[int]) -> bool:
@@ -47,7 +47,7 @@ def test_what_is_not_needed_goes() -> None:
 
 
 def test_a_smaller_run_breaks_the_same() -> None:
-    """Fewer faults and clients, one partition, three nodes, a plain network; and the run says so itself."""
+    """Fewer faults and clients, one partition, three nodes, a plain network; and the run describes itself so."""
     before = run_world(World(failing())).violation
     shrunk = Shrinker(failing(), seconds=60, clock=tries(100)).shrink()
     after = run_world(World(shrunk.shape)).violation
@@ -61,7 +61,7 @@ def test_a_smaller_run_breaks_the_same() -> None:
 
 
 def test_a_run_with_one_fault_less_draws_the_same_for_the_rest() -> None:
-    """Up to the fault that is left out both runs are the same run, event by event."""
+    """Up to the fault that is left out both runs are identical, event by event."""
     shape = draw_shape(11, PROFILES["swarm"])
     last = replace(shape, plan=shape.plan[:-1])
     until_us = shape.plan[-1].at_us
@@ -79,7 +79,7 @@ def test_a_run_with_one_fault_less_draws_the_same_for_the_rest() -> None:
 
 @pytest.mark.timeout(300)
 def test_a_failing_seed_becomes_a_scenario_that_fails_alone(tmp_path: Path) -> None:
-    """The written file plays and shows the loss; under the rule in force it plays as well, and nothing is lost."""
+    """The written file plays and shows the loss; under the current rule it plays as well, and nothing is lost."""
     file = tmp_path / "found.scenario"
     ran = CliRunner().invoke(app, ["shrink", str(SEED), "--profile", PROFILE, "--time", "40s", "--out", str(file)])
     text = file.read_text()
@@ -95,7 +95,7 @@ def test_a_failing_seed_becomes_a_scenario_that_fails_alone(tmp_path: Path) -> N
 
 
 def test_a_seed_that_breaks_nothing_is_not_made_small() -> None:
-    """There is nothing to look for, and the exit code says so."""
+    """There is nothing to search for, and the exit code shows it."""
     ran = CliRunner().invoke(app, ["shrink", "0", "--profile", "calm"])
 
     assert ran.exit_code == 1

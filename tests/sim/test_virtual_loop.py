@@ -25,7 +25,7 @@ class Machine:
         self.inbox: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
-        """Now, or when it is resumed."""
+        """Run it now, or when the machine is resumed."""
         if self.is_paused:
             self.inbox.append((action, given))
         else:
@@ -47,7 +47,7 @@ class Machine:
 
 @pytest.fixture
 def loop() -> Iterator[VirtualLoop]:
-    """The loop that asyncio finds."""
+    """The event loop that asyncio finds."""
     found = VirtualLoop(Timeline())
     with found.running():
         yield found
@@ -69,7 +69,7 @@ def test_sleep_lasts_as_long_as_the_machines_clock_says(loop: VirtualLoop) -> No
 
 
 def test_a_paused_process_wakes_when_it_goes_on(loop: VirtualLoop) -> None:
-    """What was due in the pause happens after it, once."""
+    """A timer that was due in the pause fires after it, once."""
     woken: list[int] = []
     machine = Machine(loop)
 
@@ -104,7 +104,7 @@ def test_a_timeout_ends_a_wait(loop: VirtualLoop) -> None:
 
 
 def test_work_in_a_thread_takes_the_time_of_the_machine(loop: VirtualLoop) -> None:
-    """`run_in_executor` completes when the machine says so."""
+    """`run_in_executor` completes when the machine allows it."""
     done: list[tuple[int, str]] = []
 
     async def sync() -> None:
@@ -118,7 +118,7 @@ def test_work_in_a_thread_takes_the_time_of_the_machine(loop: VirtualLoop) -> No
 
 
 def test_a_process_that_is_gone_does_nothing_more(loop: VirtualLoop) -> None:
-    """Its tasks are cancelled, its timers pass, and what it still begins is cancelled as well."""
+    """The tasks of a process that is gone are cancelled, its timers pass, and anything it starts is cancelled too."""
     said: list[str] = []
     machine = Machine(loop)
 
@@ -141,7 +141,7 @@ def test_a_process_that_is_gone_does_nothing_more(loop: VirtualLoop) -> None:
 
 
 def test_an_error_that_nobody_takes_is_raised_by_the_entry(loop: VirtualLoop) -> None:
-    """A callback that fails ends the run; it is not logged and forgotten."""
+    """A callback that fails ends the run; the failure is not just logged."""
     machine = Machine(loop)
 
     def fail() -> None:

@@ -33,7 +33,7 @@ def build(tmp_path: Path) -> Iterator[Builder]:
 
 @pytest.fixture
 def fill() -> Fill:
-    """Appends as a leader does; record values differ by offset, timestamps grow with it."""
+    """Appends like a leader; record values differ by offset, timestamps grow with it."""
     return _fill
 
 

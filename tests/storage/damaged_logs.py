@@ -1,7 +1,7 @@
-"""Damages a log, or its index files, and checks what opening it makes of that; shared with tests/fuzz.
+"""Damages a log or its index files and checks the result of opening it; shared with tests/fuzz.
 
-Invariant: what is kept is a prefix of what was written, recovering twice gives what recovering once gave, and an
-index file never changes an answer.
+Invariant: what recovery keeps is a prefix of what was written, a second recovery changes nothing, and an index file
+never changes an answer.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def written(directory: Path) -> list[bytes]:
 
 
 def batches_of(directory: Path) -> list[bytes]:
-    """The batches that lie in the files, by length prefix."""
+    """The batches in the files, by length prefix."""
     content = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
     return [bytes(view) for _, view in split_batches(content)]
 
 
 def damage(directory: Path, kind: str, segment: int, at: int, size: int) -> None:
-    """Do one bad thing to one segment file."""
+    """Apply one kind of damage to one segment file."""
     paths = sorted(directory.glob("*.log"))
     path = paths[segment % len(paths)]
     content = bytearray(path.read_bytes())
@@ -63,7 +63,7 @@ def damage(directory: Path, kind: str, segment: int, at: int, size: int) -> None
 
 
 def read_all(log: Log) -> list[bytes]:
-    """The batches as a reader meets them."""
+    """The batches as a reader sees them."""
     batches: list[bytes] = []
     at = log.log_start_offset
     while at < log.leo:
@@ -86,7 +86,7 @@ def check_recovery(directory: Path, wounds: Sequence[Wound], *, drop_indexes: bo
     kept = batches_of(directory)
     again, second = Log.open(directory, settings=LAYOUT, check_all=True)
 
-    # The first 16 bytes lie outside the CRC; of them only the order is checked.
+    # The first 16 bytes lie outside the CRC; only their order is checked.
     before, after = [batch[16:] for batch in original], [batch[16:] for batch in kept]
     begin = before.index(after[0]) if after else 0
     assert after == before[begin : begin + len(after)]

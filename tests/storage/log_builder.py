@@ -1,4 +1,4 @@
-"""Opens logs in a test's directory; what the fixtures of this folder hand out."""
+"""Opens logs in a test's directory, for the fixtures of this folder."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Builder:
         checkpoints: DirectoryCheckpoints | None = None,
         **settings: int | bool | None,
     ) -> tuple[Log, Recovery]:
-        """Open the log ``t-0`` anew and say what was found."""
+        """Open the log ``t-0`` again and return the recovery report."""
         layout = LogSettings(**{"segment_bytes": 4_000, "index_interval_bytes": 256, **settings})  # type: ignore[arg-type]
         log, recovery = Log.open(self.path, settings=layout, checkpoints=checkpoints, clean=clean, check_all=check_all)
         self._open.append(log)
         return log, recovery
 
     def close(self) -> None:
-        """Give every descriptor back."""
+        """Close every descriptor."""
         for log in self._open:
             log.close(clean=False)
 

@@ -1,4 +1,4 @@
-"""The small text files: Kafka's form, whole or damaged, never half."""
+"""The small text files in Kafka's format: complete or damaged, never half-written."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_epoch_file_is_kafkas(tmp_path) -> None:
     ],
 )
 def test_damaged_epoch_file_is_told_apart_from_a_missing_one(tmp_path, text) -> None:
-    """A file that is not the form, or not increasing, is damaged."""
+    """A file of another format, or whose offsets do not increase, is damaged."""
     (tmp_path / "leader-epoch-checkpoint").write_text(text)
 
     with pytest.raises(CheckpointDamaged, match="leader-epoch-checkpoint is damaged"):
@@ -56,7 +56,7 @@ def test_damaged_epoch_file_is_told_apart_from_a_missing_one(tmp_path, text) -> 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_entries_or_damage(tmp_path_factory, content) -> None:
-    """Whatever stands in a checkpoint, the answer is entries or CheckpointDamaged."""
+    """For any content of a checkpoint the result is entries or CheckpointDamaged."""
     folder = tmp_path_factory.mktemp("log")
     (folder / "leader-epoch-checkpoint").write_bytes(content)
     try:
@@ -80,7 +80,7 @@ def test_offset_file_is_kafkas(tmp_path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"0\n1\norders 1\n", b"\xff\xfe", b"0\n2\norders 1 5\n"])
 def test_missing_or_damaged_offsets_count_as_none(tmp_path, content) -> None:
-    """A HW file that cannot be read is as good as none: every HW is 0 (M36)."""
+    """An unreadable HW file counts as missing: every HW is 0 (M36)."""
     path = tmp_path / "replication-offset-checkpoint"
     if content is not None:
         path.write_bytes(content)
@@ -91,7 +91,7 @@ def test_missing_or_damaged_offsets_count_as_none(tmp_path, content) -> None:
 
 
 def test_forgotten_log_is_in_no_file(tmp_path) -> None:
-    """A deleted log leaves no offset behind that could be taken for its successor's."""
+    """A deleted log leaves no offset that could be taken for its successor's."""
     checkpoints = DirectoryCheckpoints.load(tmp_path)
     for checkpoint in (checkpoints.high_watermarks, checkpoints.recovery_points, checkpoints.log_starts):
         checkpoint.put(("t", 0), Offset(9))

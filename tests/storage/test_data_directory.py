@@ -1,4 +1,4 @@
-"""Whose a data directory is, who may open it, and when its node is unclean (M58, M63)."""
+"""Which cluster and node own a data directory, which process may open it, and when its node is unclean (M58, M63)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start(path, **settings) -> DataDirectory:
 
 
 def registered(path, **settings) -> DataDirectory:
-    """A directory whose first registration is over, so that the mark of a new one is gone."""
+    """A directory whose first registration is done, so that the mark of a new directory is gone."""
     directory = start(path, **settings)
     directory.clear_unclean()
     return directory
@@ -35,7 +35,7 @@ def append(log, batches: int = 5) -> None:
 
 
 def test_second_process_is_refused(tmp_path) -> None:
-    """One process at a time: the refusal names the path, the holder's pid and the way out."""
+    """One process at a time: the error names the path, the holder's pid and the remedy."""
     directory = start(tmp_path)
 
     with pytest.raises(DirectoryRefused, match=rf"{tmp_path} is used by process {os.getpid()}; stop that one"):
@@ -54,7 +54,7 @@ def test_directory_of_another_cluster_is_refused(tmp_path) -> None:
 
 
 def test_directory_of_another_node_is_refused(tmp_path) -> None:
-    """Two nodes never share one log."""
+    """A directory of another node is rejected, so that two nodes never share one log."""
     start(tmp_path).close(clean=True)
 
     with pytest.raises(DirectoryRefused, match="belongs to node 3, not 4"):
@@ -62,7 +62,7 @@ def test_directory_of_another_node_is_refused(tmp_path) -> None:
 
 
 def test_cluster_may_be_learned_later_and_holds_for_ever(tmp_path) -> None:
-    """A node that meets its controller after it started binds its directory then."""
+    """A node that reaches its controller only after its start binds its directory then."""
     directory = start(tmp_path, cluster_id=None)
     directory.adopt_cluster("c")
     directory.adopt_cluster("c")
@@ -74,7 +74,7 @@ def test_cluster_may_be_learned_later_and_holds_for_ever(tmp_path) -> None:
 
 
 def test_directory_id_is_made_once(tmp_path) -> None:
-    """The id stays over restarts, and another directory has another."""
+    """The id survives restarts, and another directory has another."""
     first = start(tmp_path / "a")
     first.close(clean=True)
     again, other = start(tmp_path / "a"), start(tmp_path / "b")
@@ -83,7 +83,7 @@ def test_directory_id_is_made_once(tmp_path) -> None:
 
 
 def test_damaged_identity_is_refused(tmp_path) -> None:
-    """A directory that cannot say whose it is is not used."""
+    """A directory without readable ownership is not used."""
     start(tmp_path).close(clean=True)
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=\n")
 
@@ -103,7 +103,7 @@ def test_only_a_crash_under_page_cache_is_unclean(tmp_path, durability, clean) -
 
 
 def test_new_directory_is_unclean_until_registered(tmp_path) -> None:
-    """A replaced disk must leave every ISR; the mark stays until the controller has heard of it."""
+    """A replaced disk must leave every ISR; the mark stays until the controller has been notified."""
     start(tmp_path).close(clean=True)
     directory = start(tmp_path)
     before = directory.is_unclean
@@ -114,7 +114,7 @@ def test_new_directory_is_unclean_until_registered(tmp_path) -> None:
 
 
 def test_unclean_mark_survives_the_change_of_durability(tmp_path) -> None:
-    """A crash under page-cache is not forgotten by a start under fsync that crashes before it registered."""
+    """A crash under page-cache is not hidden by a start under fsync that crashes before it registered."""
     registered(tmp_path, durability=Durability.PAGE_CACHE).close(clean=False)
     start(tmp_path, durability=Durability.FSYNC).close(clean=False)
 
@@ -146,7 +146,7 @@ def test_lost_durable_records_make_the_node_unclean(tmp_path) -> None:
 @pytest.mark.parametrize("saved", [True, False], ids=["in-the-checkpoints", "not-yet-in-them"])
 @pytest.mark.parametrize("damage", ["flipped", "without", "gone"])
 def test_a_log_that_cannot_be_found_any_more_makes_the_node_unclean(tmp_path, damage, saved) -> None:
-    """It would begin anew, empty, so the node must register as one that may have lost records (M58)."""
+    """The log would start empty, so the node must register as one that may have lost records (M58)."""
     directory = registered(tmp_path)
     log = directory.open_log("t", 0, "T").log
     append(log)
@@ -167,7 +167,7 @@ def test_a_log_that_cannot_be_found_any_more_makes_the_node_unclean(tmp_path, da
 
 
 def test_a_log_that_was_deleted_or_set_aside_is_not_missed(tmp_path) -> None:
-    """Logs that are gone on purpose do not make the node unclean."""
+    """Logs that were deleted on purpose do not make the node unclean."""
     directory = registered(tmp_path)
     for topic in ("deleted", "aside"):
         log = directory.open_log(topic, 0, "T").log
@@ -183,7 +183,7 @@ def test_a_log_that_was_deleted_or_set_aside_is_not_missed(tmp_path) -> None:
 
 
 def test_damage_met_in_service_is_repaired_at_the_next_start(tmp_path) -> None:
-    """With the mark set, the log is read as a whole and cut in front of the damage, below the recovery point."""
+    """With the mark set, the whole log is read and truncated before the damage, even below the recovery point."""
     directory = registered(tmp_path)
     log = directory.open_log("t", 0, "id").log
     append(log)
@@ -203,7 +203,7 @@ def test_damage_met_in_service_is_repaired_at_the_next_start(tmp_path) -> None:
 
 
 def test_clean_stop_is_trusted_once(tmp_path) -> None:
-    """After a clean stop nothing is checked; the mark is gone as soon as the next run begins."""
+    """After a clean stop nothing is checked; the mark is removed as soon as the next run begins."""
     directory = registered(tmp_path)
     log = directory.open_log("t", 0, "id").log
     append(log)
@@ -219,7 +219,7 @@ def test_clean_stop_is_trusted_once(tmp_path) -> None:
 
 
 def test_log_of_another_topic_id_is_set_aside(tmp_path) -> None:
-    """A topic deleted and made again under its name finds an empty log; the old one is kept, never served (M63)."""
+    """A topic deleted and created again starts with an empty log; the old one is kept, never served (M63)."""
     directory = registered(tmp_path)
     old = directory.open_log("t", 0, "old-id").log
     append(old)
@@ -238,7 +238,7 @@ def test_log_of_another_topic_id_is_set_aside(tmp_path) -> None:
 
 
 def test_log_without_a_topic_id_is_not_believed(tmp_path) -> None:
-    """Records whose topic nobody knows are set aside too."""
+    """Records of an unknown topic are set aside too."""
     directory = registered(tmp_path)
     log = directory.open_log("t", 0, "id").log
     append(log)
@@ -251,7 +251,7 @@ def test_log_without_a_topic_id_is_not_believed(tmp_path) -> None:
 
 
 def test_empty_log_without_a_topic_id_is_taken(tmp_path) -> None:
-    """A life that crashed while it made a log leaves nothing worth setting aside; the id is written once."""
+    """A process that crashed while it created a log leaves nothing to set aside; the id is written once."""
     directory = registered(tmp_path)
     directory.open_log("t", 0, "id").log.close(clean=False)
     (tmp_path / "t-0" / "partition.metadata").unlink()
@@ -282,7 +282,7 @@ def test_longest_topic_name_can_be_opened_set_aside_and_deleted(tmp_path) -> Non
 
 @pytest.mark.parametrize("topic", ["../../x", "", ".", "..", "a/b", "x" * 250, "ä", "a b"])
 def test_topic_names_cannot_leave_the_directory(tmp_path, topic) -> None:
-    """A name that is no topic name never becomes a path."""
+    """A string that is not a topic name never becomes a path."""
     directory = registered(tmp_path / "data")
     with pytest.raises(Refused) as refused:
         directory.open_log(topic, 0, "id")
@@ -292,7 +292,7 @@ def test_topic_names_cannot_leave_the_directory(tmp_path, topic) -> None:
 
 
 def test_half_deleted_logs_are_removed_at_start(tmp_path) -> None:
-    """A crash during deletion leaves nothing for ever."""
+    """A crash during deletion leaves nothing behind permanently."""
     start(tmp_path).close(clean=True)
     (tmp_path / "t-0.deleted").mkdir()
     (tmp_path / "t-0.deleted" / f"{0:020}.log").write_bytes(b"x")
@@ -302,7 +302,7 @@ def test_half_deleted_logs_are_removed_at_start(tmp_path) -> None:
 
 
 def test_low_space_is_asked_once_a_second(tmp_path, monkeypatch) -> None:
-    """Produce asks on every call; the file system is asked once a second."""
+    """Produce checks the free space on every call; the file system is queried once a second."""
     directory = start(tmp_path, low_space_bytes=1_000)
     free = [500, 2_000]
     asked = []

@@ -1,4 +1,4 @@
-"""What a commit that failed left behind is written anew before it is believed."""
+"""What a failed commit left behind is written again before it counts as durable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strandline.storage.checkpoint import DirectoryCheckpoints
 def test_recovery_writes_the_tail_anew(
     build: Builder, fill: Fill, monkeypatch: pytest.MonkeyPatch, durable: int
 ) -> None:
-    """After a failed fsync pages may be clean and not on the disk: what lies above the durable point is written again.
+    """After a failed fsync pages may be clean but not on disk, so data above the durable point is written again.
 
     A sync alone would succeed and write nothing (Rebello et al., ATC 2020).
     """

@@ -1,4 +1,4 @@
-"""What a commit covers: everything before its issue, whatever is rolled, cut or deleted while it runs (M55)."""
+"""What a commit covers: everything before its issue, even if segments are rolled, cut or deleted meanwhile (M55)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from strandline.storage.log import Log, LogSettings
 
 
 class PowerCut:
-    """Knows what each file held and each directory listed when last synced: what a power loss leaves."""
+    """Records what each file held and each directory listed at its last sync: what survives a power loss."""
 
     def __init__(self) -> None:
         self.files: dict[int, bytes] = {}
@@ -32,7 +32,7 @@ class PowerCut:
         self._kept: list[int] = []
 
     def sync(self, fd: int) -> None:
-        """Stands in for fsync and fdatasync."""
+        """Replaces fsync and fdatasync."""
         status = os.fstat(fd)
         if os.path.isdir(f"/proc/self/fd/{fd}"):
             self.folders[status.st_ino] = {entry.name: entry.inode() for entry in os.scandir(f"/proc/self/fd/{fd}")}
@@ -40,14 +40,14 @@ class PowerCut:
             self.files[status.st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
 
     def open(self, path: Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """Stands in for open: keeps new files, so that none gets the inode of a removed one."""
+        """Replaces open: keeps new files open, so that none gets the inode of a removed one."""
         fd = self._real_open(path, flags, mode, dir_fd=dir_fd)
         if flags & os.O_CREAT:
             self._kept.append(os.dup(fd))
         return fd
 
     def forget(self) -> None:
-        """Let the files of one example go."""
+        """Release the files of one example."""
         for fd in self._kept:
             os.close(fd)
         self._kept.clear()
@@ -66,7 +66,7 @@ class PowerCut:
 
 @pytest.fixture
 def power(monkeypatch) -> Iterator[PowerCut]:
-    """Every sync of the process goes to the model instead of the disk."""
+    """Redirects every sync of the process to the model instead of the disk."""
     cut = PowerCut()
     monkeypatch.setattr(os, "fdatasync", cut.sync)
     monkeypatch.setattr(os, "fsync", cut.sync)
@@ -82,7 +82,7 @@ def append(log: Log, records: int, epoch: int) -> None:
 
 
 def bytes_below(log: Log, offset: int) -> bytes:
-    """All batches below an offset, one behind the other."""
+    """All batches below an offset, concatenated."""
     parts = []
     at = log.log_start_offset
     while at < offset:
@@ -113,7 +113,7 @@ STEPS = st.lists(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=80)
 @given(steps=STEPS)
 def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, steps) -> None:
-    """Whenever the power goes, everything below the durable point is there, and nothing that was cut."""
+    """After a power loss at any time, everything below the durable point is there, and nothing that was truncated."""
     data = tmp_path_factory.mktemp("data")
     layout = LogSettings(segment_bytes=400, index_interval_bytes=100)
     log, _ = Log.open(data / "t-0", settings=layout)
@@ -147,7 +147,7 @@ def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, s
 
         assert survivor.leo >= durable.point
         assert survivor.log_start_offset == log.log_start_offset
-        # A cut is durable when it returns, so nothing that was cut ever comes back.
+        # A truncation is durable when it returns, so truncated data never comes back.
         assert bytes_below(survivor, survivor.leo) == bytes_below(log, survivor.leo)
         assert not recovery.lost_durable_records
         survivor.close(clean=False)
@@ -173,7 +173,7 @@ def test_token_covers_rolled_segments_and_their_entries(power, build, fill) -> N
 
 
 def test_finished_sync_leaves_no_work(build, fill) -> None:
-    """What a finished sync covered needs no second one."""
+    """Data that a finished sync covered needs no second sync."""
     log = build.log()
     fill(log, 60)
     log.issue_flush().sync()
@@ -198,7 +198,7 @@ def test_unfinished_sync_counts_for_nothing(build, fill) -> None:
 
 
 def test_append_during_a_sync_needs_another(build, fill) -> None:
-    """Bytes written between issue and completion are not taken for durable."""
+    """Bytes written between issue and completion do not count as durable."""
     log = build.log()
     fill(log, 1)
     token = log.issue_flush()
@@ -212,7 +212,7 @@ def test_append_during_a_sync_needs_another(build, fill) -> None:
 
 
 def test_segments_may_vanish_while_a_worker_syncs(build, fill) -> None:
-    """Truncation and deletion on the loop thread do not disturb a sync that was issued before."""
+    """Truncation and deletion on the event-loop thread do not disturb a sync that was issued before."""
     log = build.log()
     fill(log, 100)
     token = log.issue_flush()
@@ -244,7 +244,7 @@ def test_descriptors_are_given_back(build, fill) -> None:
 
 
 def test_workers_sync_while_the_log_changes(build, fill, content) -> None:
-    """Real threads sync while batches are appended, rolled, cut and expired; nothing fails, nothing leaks."""
+    """Real threads sync while batches are appended, rolled, truncated and expired; nothing fails, nothing leaks."""
     log = build.log()
     before = _open_files(log.directory)
     with ThreadPoolExecutor(2) as pool:
@@ -266,7 +266,7 @@ def test_workers_sync_while_the_log_changes(build, fill, content) -> None:
 
 
 def test_removed_segments_are_closed_by_the_worker(build, fill) -> None:
-    """Freeing a removed segment's blocks is slow, so the next token takes its descriptor along."""
+    """Freeing a removed segment's blocks is slow, so the next token takes its descriptor and closes it."""
     log = build.log()
     fill(log, 60)
     log.issue_flush().sync()
@@ -313,7 +313,7 @@ def test_failed_write_is_told(build, fill, monkeypatch) -> None:
 
 
 def test_short_write_is_completed(build, fill, content, monkeypatch) -> None:
-    """A write that took only a part is continued, not lost."""
+    """A partial write is continued, not lost."""
     log = build.log()
     real = os.pwritev
 

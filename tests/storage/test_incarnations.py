@@ -1,4 +1,4 @@
-"""Which processes a data directory remembers (M67)."""
+"""Which process incarnations a data directory stores (M67)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from strandline.storage.disk import StorageFailed
 
 
 def test_a_new_directory_names_nobody(tmp_path: Path) -> None:
-    """Without a file there is nothing to compare with: a new directory, or one of a release that kept none."""
+    """Without a file there is nothing to compare: a new directory, or one of a release that stored none."""
     assert incarnations.begin(tmp_path, "a") == ()
 
 
 def test_every_process_since_the_confirmed_one_is_named(tmp_path: Path) -> None:
-    """A process that died before the controller answered may be the one in the record, so it stays in the list."""
+    """A process that died before the controller answered may be on record there, so it stays in the list."""
     incarnations.begin(tmp_path, "a")
     incarnations.confirm(tmp_path, "a")
     incarnations.begin(tmp_path, "b")
@@ -27,7 +27,7 @@ def test_every_process_since_the_confirmed_one_is_named(tmp_path: Path) -> None:
 
 
 def test_a_confirmed_process_makes_those_before_it_forgotten(tmp_path: Path) -> None:
-    """The controller's record names the confirmed one or a later one from then on."""
+    """A confirmed incarnation removes those before it, because the controller's record names it or a later one."""
     for name in ("a", "b"):
         incarnations.begin(tmp_path, name)
     incarnations.confirm(tmp_path, "b")
@@ -36,7 +36,7 @@ def test_a_confirmed_process_makes_those_before_it_forgotten(tmp_path: Path) -> 
 
 
 def test_the_process_is_on_the_disk_before_it_may_register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be written down ends the start: a controller must not hear of a process its directory forgot."""
+    """A failed write ends the start: a controller must not learn of a process that its directory does not list."""
 
     def fail(path: Path, content: bytes) -> None:
         raise StorageFailed("write", path, OSError(28, "No space left on device"))
@@ -59,7 +59,7 @@ def test_a_damaged_list_remembers_nobody_else(tmp_path: Path, damage: str) -> No
 
 
 def test_the_confirmed_process_stays_however_many_follow(tmp_path: Path) -> None:
-    """A node that cannot reach its controller and is started again and again keeps a bounded list with its anchor."""
+    """A node that restarts again and again without its controller keeps a bounded list with its anchor."""
     incarnations.begin(tmp_path, "confirmed")
     incarnations.confirm(tmp_path, "confirmed")
     for number in range(1_100):
@@ -70,7 +70,7 @@ def test_the_confirmed_process_stays_however_many_follow(tmp_path: Path) -> None
 
 
 def test_an_older_copy_of_a_directory_does_not_name_the_last_process(tmp_path: Path) -> None:
-    """What M67 is for: the copy was taken before the process that the controller's record names."""
+    """M67's purpose: the copy was taken before the process that the controller's record names."""
     incarnations.begin(tmp_path, "a")
     incarnations.confirm(tmp_path, "a")
     copy = (tmp_path / incarnations.NAME).read_bytes()

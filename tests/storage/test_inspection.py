@@ -1,4 +1,4 @@
-"""What bare files say of a log, beside a live node and over several copies (M62)."""
+"""Inspection of log files: beside a live node and over several copies (M62)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.storage.inspect import compare_logs, dump_log, log_bounds, log_d
 
 
 def copies(build, fill, tmp_path, counts=(40, 40)):
-    """Copies of one log with different segment borders, the first of them the leader's."""
+    """Copies of one log with different segment boundaries, the first of them the leader's."""
     leader = build.log()
     fill(leader, max(counts))
     builders = [build]
@@ -32,7 +32,7 @@ def save_high_watermark(path, offset: int) -> None:
 
 
 def test_dump_shows_every_batch(build, fill) -> None:
-    """Offsets, epochs, CRC state and places, across segments, while the log is open."""
+    """Offsets, epochs, CRC state and positions, across segments, while the log is open."""
     log = build.log()
     fill(log, 30, epoch=6)
     rows = list(dump_log(build.path))
@@ -60,7 +60,7 @@ def test_dump_tells_damage_instead_of_failing(build, fill) -> None:
 
 
 def test_bounds_come_from_headers_and_checkpoints(build, fill) -> None:
-    """Log start, end and HW without opening the log."""
+    """Log start, end and HW are read without opening the log."""
     log = build.log()
     fill(log, 30)
     log.advance_log_start(Offset(9))
@@ -98,7 +98,7 @@ def test_difference_is_named_by_its_offset(build, fill, tmp_path) -> None:
 
 
 def test_shorter_copy_is_a_difference(build, fill, tmp_path) -> None:
-    """A copy that ends before the compared end is told."""
+    """A copy that ends before the compared end is reported."""
     comparison = compare_logs(copies(build, fill, tmp_path, (40, 30)), start=Offset(0), end=Offset(80))
 
     assert comparison.first_difference == 60

@@ -1,4 +1,4 @@
-"""What a log gives back of what was appended, across segments and at its borders."""
+"""What a log returns of what was appended, across segments and at their boundaries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strandline.storage.disk import StorageDamaged
 
 
 def test_new_log_is_empty(build) -> None:
-    """A new log starts and ends at 0 and gives nothing."""
+    """A new log starts and ends at 0 and returns nothing."""
     log, recovery = build.recover()
 
     assert (log.log_start_offset, log.leo, log.size_bytes) == (0, 0, 0)
@@ -27,7 +27,7 @@ def test_new_log_is_empty(build) -> None:
 
 
 def test_leader_append_stamps_offset_and_epoch(build, fill) -> None:
-    """Batches get consecutive base offsets and the leader's epoch, and stay sound."""
+    """Batches get consecutive base offsets and the leader's epoch, and stay valid."""
     log = build.log()
     fill(log, 2, records=3, epoch=7)
     headers = [header for header, _ in split_batches(log.read(Offset(0), 10_000, log.leo).payload)]
@@ -47,7 +47,7 @@ def test_several_batches_of_one_payload_lie_one_behind_the_other(build) -> None:
 
 
 def test_follower_keeps_the_very_bytes(build, fill, tmp_path) -> None:
-    """What a follower appends is byte for byte what the leader holds."""
+    """A follower's append is byte for byte what the leader holds."""
     leader = build.log()
     fill(leader, 30)
     (tmp_path / "other").mkdir()
@@ -76,7 +76,7 @@ def test_follower_refuses_what_does_not_continue_its_log(build, fill) -> None:
 
 
 def test_read_gives_every_record_once_in_order(build, fill) -> None:
-    """Reading on from where each answer ends meets every record, whatever the sizes of log and answers."""
+    """Reading on from the end of each answer returns every record, for any sizes of log and answers."""
     log = build.log()
     fill(log, 100)
     offsets = []
@@ -92,7 +92,7 @@ def test_read_gives_every_record_once_in_order(build, fill) -> None:
 
 
 def test_read_inside_a_batch_gives_the_whole_batch(build, fill) -> None:
-    """An offset inside a batch is answered with that batch from its start, as Kafka does."""
+    """An offset inside a batch is answered with that batch from its start, as in Kafka."""
     log = build.log()
     fill(log, 50, records=5)
 
@@ -108,7 +108,7 @@ def test_read_inside_a_batch_gives_the_whole_batch(build, fill) -> None:
 
 
 def test_read_never_gives_a_batch_beyond_the_end(build, fill) -> None:
-    """A batch that crosses the exclusive end is not given, even as the first one."""
+    """A batch that crosses the exclusive end is not returned, even as the first one."""
     log = build.log()
     fill(log, 3, records=4)
 
@@ -127,7 +127,7 @@ def test_first_batch_is_given_whatever_its_size(build, fill) -> None:
 
 
 def test_a_read_says_where_its_last_batch_ends(build, fill) -> None:
-    """So a follower is never believed to hold more than it was sent (M70); a read of nothing ends where it began."""
+    """A read returns its last batch's end, so that a follower never counts as holding more than it was sent (M70)."""
     log = build.log()
     fill(log, 12, records=3)
 
@@ -139,7 +139,7 @@ def test_a_read_says_where_its_last_batch_ends(build, fill) -> None:
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 61, 200, 500, 4_000])
 def test_answers_respect_their_size(build, fill, max_bytes) -> None:
-    """Beyond the first batch no answer is larger than asked for."""
+    """Beyond the first batch no answer is larger than requested."""
     log = build.log()
     fill(log, 20)
     answer = log.read(Offset(6), max_bytes, log.leo).payload
@@ -163,7 +163,7 @@ def test_offsets_outside_the_log_are_refused(build, fill) -> None:
 
 
 def test_segments_roll_by_size_and_by_time(build, fill) -> None:
-    """A batch that would make the segment too large, or whose time has moved on too far, begins a new one."""
+    """A batch that would make the segment too large, or whose timestamp is too far ahead, starts a new one."""
     log = build.log(segment_bytes=1_000, segment_ms=500)
     fill(log, 4, size_bytes=100)
     by_size = [segment.base_offset for segment in log.segments]
@@ -174,7 +174,7 @@ def test_segments_roll_by_size_and_by_time(build, fill) -> None:
 
 
 def test_an_append_says_whether_a_segment_began(build, tmp_path) -> None:
-    """The producer state is saved then: by a leader, and by a follower that writes the leader's bytes."""
+    """Producer state is saved on a roll: by a leader, and by a follower that writes the leader's bytes."""
     (tmp_path / "other").mkdir()
     follower = type(build)(tmp_path / "other")
     led, copy = build.log(segment_bytes=400), follower.log(segment_bytes=400)
@@ -213,7 +213,7 @@ def test_headers_are_listed_from_any_offset(build, fill) -> None:
 
 @pytest.mark.parametrize("reopened", [False, True])
 def test_time_finds_the_first_batch_that_reaches_it(build, fill, reopened) -> None:
-    """Seeking by time lands on the first batch with a record at or after it, below the given end."""
+    """Seeking by time finds the first batch with a record at or after it, below the given end."""
     log = build.log()
     fill(log, 60)
     if reopened:
@@ -232,7 +232,7 @@ def test_time_finds_the_first_batch_that_reaches_it(build, fill, reopened) -> No
 
 @pytest.mark.parametrize("reopened", [False, True])
 def test_the_largest_time_below_an_end_is_that_of_the_batches(build, fill, reopened) -> None:
-    """Whatever the order of the times, at every end, at and between the batches' borders."""
+    """The largest timestamp below an end is right for any order of times, at and between the batches' boundaries."""
     log = build.log(segment_bytes=6_000, index_interval_bytes=300)
     for start_ms in (5_000, 1_000, 9_000, 2_000, 3_000, 9_500, 1_000):
         fill(log, 7, start_ms=start_ms)
@@ -248,7 +248,7 @@ def test_the_largest_time_below_an_end_is_that_of_the_batches(build, fill, reope
 
 
 def test_the_largest_time_below_an_end_is_found_without_reading_the_segment(build, fill, monkeypatch) -> None:
-    """Some headers from the last index entry on, however many batches lie before it."""
+    """The largest timestamp is found with some headers from the last index entry on, however many batches precede."""
     log = build.log(segment_bytes=1 << 24, index_interval_bytes=1_000)
     fill(log, 2_000)
     end = Offset(log.leo - 3)
@@ -267,7 +267,7 @@ def test_the_largest_time_below_an_end_is_found_without_reading_the_segment(buil
 
 
 def test_a_search_by_time_outlives_its_segments(build, fill) -> None:
-    """What was there when it was made is found in another thread, though the log has been deleted meanwhile."""
+    """Batches that existed at its creation are found in another thread, though the log has been deleted meanwhile."""
     log = build.log()
     fill(log, 60)
     search = log.search_time(1_077, log.leo)
@@ -281,7 +281,7 @@ def test_a_search_by_time_outlives_its_segments(build, fill) -> None:
 
 
 def test_a_search_by_time_in_a_log_that_was_cut_is_an_error(build, fill) -> None:
-    """It never takes what came in place of the batches for them: it ends where they end."""
+    """A search in a truncated log never returns batches that replaced the original ones: it ends where those end."""
     log = build.log(segment_bytes=1 << 20)
     fill(log, 60)
     search = log.search_time(1_119, log.leo)
@@ -293,7 +293,7 @@ def test_a_search_by_time_in_a_log_that_was_cut_is_an_error(build, fill) -> None
 
 
 def test_a_search_that_nobody_runs_keeps_no_descriptor(build, fill) -> None:
-    """A caller that goes away leaves nothing open."""
+    """A caller that goes away leaves no file open."""
     log = build.log()
     fill(log, 60)
     before = _open_files(log.directory)
@@ -307,7 +307,7 @@ def test_a_search_that_nobody_runs_keeps_no_descriptor(build, fill) -> None:
 
 
 def _open_files(directory: Path) -> int:
-    """How many descriptors of this process are of files in ``directory``."""
+    """How many open descriptors of this process belong to files in ``directory``."""
     found = 0
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -316,7 +316,7 @@ def _open_files(directory: Path) -> int:
 
 
 def test_time_may_go_back(build, fill) -> None:
-    """A batch with an old timestamp does not hide a later one with a new."""
+    """A batch with an old timestamp does not hide a later one with a newer timestamp."""
     log = build.log(segment_bytes=100_000)
     for start_ms in (5_000, 1_000, 9_000, 2_000, 3_000, 9_500, 1_000):
         fill(log, 3, start_ms=start_ms)

@@ -1,4 +1,4 @@
-"""What is left of a log, and of what is remembered about it, after truncation, restart and expiry."""
+"""What remains of a log, and of its state files, after truncation, restart and expiry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME = ("t", 0)
 
 @pytest.mark.parametrize("cut", [0, 2, 30, 50, 98, 100, 200])
 def test_truncation_keeps_exactly_the_prefix(build, fill, content, cut) -> None:
-    """Whatever is below the cut stays as it was; appending goes on from there."""
+    """Everything below the truncation point is unchanged; appending continues from there."""
     log = build.log()
     fill(log, 50)
     before = content(log)
@@ -26,7 +26,7 @@ def test_truncation_keeps_exactly_the_prefix(build, fill, content, cut) -> None:
 
 
 def test_cut_inside_a_batch_takes_the_batch(build, fill) -> None:
-    """Half a batch cannot stay: the log ends before it, and says so."""
+    """Half a batch cannot stay: the log ends before it, and returns that end."""
     log = build.log()
     fill(log, 4, records=5)
 
@@ -34,7 +34,7 @@ def test_cut_inside_a_batch_takes_the_batch(build, fill) -> None:
 
 
 def test_truncation_survives_reopening(build, fill, content) -> None:
-    """No index of the longer log misleads the shorter one after it grew again."""
+    """No index of the longer log affects the shorter one after it grew again."""
     log = build.log()
     fill(log, 40)
     log.close()
@@ -49,7 +49,7 @@ def test_truncation_survives_reopening(build, fill, content) -> None:
 
 
 def test_truncation_brings_high_watermark_and_recovery_point_down(build, fill) -> None:
-    """A crash right after a cut must not find a HW or a durable point above the LEO (M41, M55)."""
+    """A crash right after a truncation must not leave a HW or a durable point above the LEO (M41, M55)."""
     checkpoints = DirectoryCheckpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 10)
@@ -66,7 +66,7 @@ def test_truncation_brings_high_watermark_and_recovery_point_down(build, fill) -
 
 
 def test_truncation_drops_producer_snapshots_of_what_is_gone(build, fill) -> None:
-    """A snapshot above the cut tells of records that no longer exist (M61)."""
+    """A snapshot above the truncation point describes records that no longer exist (M61)."""
     log = build.log()
     fill(log, 10)
     row = ProducerBatch(5, 0, 0, 1, Offset(8), Offset(9), 1)
@@ -78,7 +78,7 @@ def test_truncation_drops_producer_snapshots_of_what_is_gone(build, fill) -> Non
 
 
 def test_restart_at_a_higher_log_start(build, fill) -> None:
-    """A follower that fell behind the leader's log start begins anew there, also after a crash (M30)."""
+    """A follower that fell behind the leader's log start restarts its log there, also after a crash (M30)."""
     log = build.log()
     fill(log, 30)
     log.truncate_fully_and_start_at(Offset(500))
@@ -90,7 +90,7 @@ def test_restart_at_a_higher_log_start(build, fill) -> None:
 
 
 def test_cut_below_the_log_start_begins_anew(build, fill) -> None:
-    """A leader that lost more than we keep leaves nothing of our log."""
+    """A leader that lost more than this log keeps leaves nothing of it."""
     log = build.log()
     fill(log, 50)
     log.advance_log_start(Offset(80))
@@ -100,7 +100,7 @@ def test_cut_below_the_log_start_begins_anew(build, fill) -> None:
 
 
 def test_log_start_removes_whole_segments_below_it(build, fill) -> None:
-    """Segments go only when no readable record is left in them; the start itself survives a crash."""
+    """Segments are deleted only when no readable record is left in them; the start itself survives a crash."""
     log = build.log()
     fill(log, 60)
     borders = [segment.base_offset for segment in log.segments]
@@ -121,7 +121,7 @@ def test_log_start_at_the_end_keeps_the_active_segment(build, fill) -> None:
 
 
 def test_log_start_never_passes_the_end(build, fill) -> None:
-    """A log start above the LEO is a broken invariant, not a request."""
+    """A log start above the LEO is a broken invariant, not a bad request."""
     log = build.log()
     fill(log, 1)
 
@@ -130,7 +130,7 @@ def test_log_start_never_passes_the_end(build, fill) -> None:
 
 
 def test_retention_by_size_keeps_at_least_the_size(build, fill) -> None:
-    """Old segments go as long as the rest still holds the bytes to keep; never above the HW."""
+    """Old segments are deleted while the rest still holds the bytes to keep; never above the HW."""
     log = build.log(retention_bytes=6_000, retention_ms=None)
     fill(log, 100)
     borders = [segment.base_offset for segment in log.segments]
@@ -163,7 +163,7 @@ def test_nothing_expires_without_limits(build, fill) -> None:
 
 
 def test_deleted_log_leaves_nothing(build, fill) -> None:
-    """Directory and checkpoint lines go; a log made anew under the name begins at 0 and is not measured by the old."""
+    """Directory and checkpoint lines go; a new log of the same name begins at 0, regardless of the old one."""
     checkpoints = DirectoryCheckpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 30)

@@ -1,4 +1,4 @@
-"""Producer state kept beside a log: believed only when whole, and never more than two files."""
+"""Producer state stored beside a log: used only if whole, and in at most two files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS = [
 
 
 def test_rows_come_back(tmp_path) -> None:
-    """What was saved is read, with its offset, in order."""
+    """Saved state is read back, with its offset, in order."""
     save_snapshot(tmp_path, Offset(11), ROWS)
 
     assert newest_snapshot(tmp_path, Offset(11)) == (11, ROWS)
@@ -22,7 +22,7 @@ def test_rows_come_back(tmp_path) -> None:
 
 
 def test_newest_two_are_kept(tmp_path) -> None:
-    """Older ones go when a new one is written."""
+    """Older snapshots are removed when a new one is written."""
     for offset in (5, 9, 11):
         save_snapshot(tmp_path, Offset(offset), ROWS)
 
@@ -31,7 +31,7 @@ def test_newest_two_are_kept(tmp_path) -> None:
 
 @pytest.mark.parametrize("damage", [lambda c: c[:-1], lambda c: c[:10], lambda c: b"", lambda c: c[:-1] + b"\x7f"])
 def test_damaged_snapshot_gives_way_to_the_one_before(tmp_path, damage) -> None:
-    """A snapshot whose CRC does not hold is as good as none."""
+    """A snapshot with a wrong CRC counts as missing, and the one before it is used."""
     save_snapshot(tmp_path, Offset(5), ROWS[:1])
     save_snapshot(tmp_path, Offset(11), ROWS)
     newest = snapshot_paths(tmp_path)[-1]
@@ -41,7 +41,7 @@ def test_damaged_snapshot_gives_way_to_the_one_before(tmp_path, damage) -> None:
 
 
 def test_renamed_snapshot_is_not_believed(tmp_path) -> None:
-    """The offset is part of what the CRC covers, so a file cannot speak for another offset."""
+    """The CRC covers the offset, so a file cannot be used for another offset."""
     save_snapshot(tmp_path, Offset(5), ROWS)
     snapshot_paths(tmp_path)[0].rename(tmp_path / f"{6:020}.snapshot")
 
@@ -49,7 +49,7 @@ def test_renamed_snapshot_is_not_believed(tmp_path) -> None:
 
 
 def test_cut_log_drops_later_snapshots(tmp_path) -> None:
-    """Snapshots above the cut speak of records that are gone."""
+    """Snapshots above the truncation point describe records that are gone."""
     for offset in (5, 9):
         save_snapshot(tmp_path, Offset(offset), ROWS)
     drop_snapshots_above(tmp_path, Offset(8))

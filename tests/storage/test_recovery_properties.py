@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes of a log, recovery leaves a prefix of its batches, and once is enough."""
+"""For any damage to the bytes of a log, recovery leaves a prefix of its batches, and one recovery is enough."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAMAGE = st.tuples(st.sampled_from(WOUNDS), st.integers(0, 9), st.integers(0, 2_
 @settings(max_examples=250)
 @given(wounds=st.lists(DAMAGE, min_size=1, max_size=2), drop_indexes=st.booleans())
 def test_recovery_leaves_a_prefix_and_is_idempotent(tmp_path_factory, wounds, drop_indexes) -> None:
-    """Random cut, flipped bit, duplicated block, zero fill: the result is a prefix; twice equals once."""
+    """Random truncation, flipped bit, duplicated block, zero fill: the result is a prefix; twice equals once."""
     check_recovery(tmp_path_factory.mktemp("data") / "t-0", wounds, drop_indexes=drop_indexes)
 
 
@@ -24,7 +24,7 @@ def test_recovery_leaves_a_prefix_and_is_idempotent(tmp_path_factory, wounds, dr
     clean=st.booleans(),
 )
 def test_index_files_are_never_wrong_only_rebuilt(tmp_path_factory, suffix, content, flips, clean) -> None:
-    """Whatever stands in an index file, reads and seeks by time give the same answers."""
+    """For any content of an index file, reads and seeks by time give the same answers."""
     check_indexes(tmp_path_factory.mktemp("data") / "t-0", suffix, content, flips, clean=clean)
 
 

@@ -1,4 +1,4 @@
-"""What opening a log reads, cuts, rebuilds and reports, after a clean stop and after any other."""
+"""What opening a log reads, truncates, rebuilds and reports, after a clean stop and after any other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def last_segment(build):
 
 
 def test_clean_stop_reads_almost_nothing(build, fill, monkeypatch) -> None:
-    """After a clean stop opening reads a few headers per segment, however much lies between."""
+    """After a clean stop, opening reads a few headers per segment, however long the segments are."""
     log = build.log(segment_bytes=1 << 20, index_interval_bytes=4_096)
     fill(log, 400, size_bytes=5_000)
     log.save_epochs([EpochEntry(1, Offset(0))])
@@ -56,7 +56,7 @@ def test_unclean_stop_checks_from_the_recovery_point(build, fill) -> None:
 
 
 def test_torn_tail_is_cut_and_counted(build, fill, content) -> None:
-    """Half a batch at the end goes; the report says where and how many bytes."""
+    """Half a batch at the end is removed; the report has its position and how many bytes."""
     log = build.log()
     fill(log, 50)
     before = content(log)
@@ -73,7 +73,7 @@ def test_torn_tail_is_cut_and_counted(build, fill, content) -> None:
 
 
 def test_loss_below_the_durable_point_is_told(build, fill) -> None:
-    """A log that ends below what was durable, or below its HW, makes the node unclean (M58); also when asked again."""
+    """A log that ends below its durable point, or below its HW, makes the node unclean (M58); also on a second open."""
     checkpoints = DirectoryCheckpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 10)
@@ -91,7 +91,7 @@ def test_loss_below_the_durable_point_is_told(build, fill) -> None:
 
 
 def test_damage_in_the_middle_takes_everything_behind_it(build, fill, content) -> None:
-    """Records behind a damaged batch cannot be kept: offsets must stay dense."""
+    """Records after a damaged batch cannot be kept: offsets must stay dense."""
     log = build.log()
     fill(log, 60)
     before = content(log)
@@ -109,7 +109,7 @@ def test_damage_in_the_middle_takes_everything_behind_it(build, fill, content) -
 
 
 def test_recovered_tail_is_made_durable(build, fill, monkeypatch) -> None:
-    """What a crash left in the page cache is synced before anybody hears of it (TR17)."""
+    """Data that a crash left in the page cache is synced before any other node can see it (TR17)."""
     log = build.log()
     fill(log, 40)
     synced = []
@@ -126,7 +126,7 @@ def test_recovered_tail_is_made_durable(build, fill, monkeypatch) -> None:
 
 
 def test_missing_indexes_are_rebuilt(build, fill, content) -> None:
-    """Without index files the log is the same, and the report says how many were made anew."""
+    """Without index files the log is the same, and the report has how many were rebuilt."""
     log = build.log()
     fill(log, 60)
     before = content(log)
@@ -140,7 +140,7 @@ def test_missing_indexes_are_rebuilt(build, fill, content) -> None:
 
 
 def test_batches_win_over_the_epoch_file(build, fill) -> None:
-    """A file that missed the last epochs, or promises one that has no batch, is corrected."""
+    """A file that lacks the last epochs, or has an epoch without a batch, is corrected."""
     log = build.log()
     for epoch in (1, 4, 5):
         fill(log, 10, epoch=epoch)
@@ -152,7 +152,7 @@ def test_batches_win_over_the_epoch_file(build, fill) -> None:
 
 @pytest.mark.parametrize("wrong", [98, 104, 112, 118])
 def test_headers_above_the_recovery_point_win_over_the_epoch_file(build, fill, wrong: int) -> None:
-    """Where the file names the right epochs and a wrong start, which the headers that are read anyway contradict."""
+    """The file names the right epochs with a wrong start, which the headers that are read anyway contradict."""
     checkpoints = DirectoryCheckpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints, segment_bytes=1 << 20)[0]
     fill(log, 50, epoch=1)
@@ -168,7 +168,7 @@ def test_headers_above_the_recovery_point_win_over_the_epoch_file(build, fill, w
 
 @pytest.mark.parametrize("batches", range(1, 13))
 def test_epochs_of_segments_that_need_no_reading_stay(build, fill, batches: int) -> None:
-    """An older segment has headers behind its last index entry, the newest may have none: its epochs count too."""
+    """An older segment has headers after its last index entry, the newest may have no entry: their epochs count too."""
     log = build.log(segment_bytes=2_000, index_interval_bytes=300)
     fill(log, 30, epoch=1)
     begun = log.leo
@@ -193,7 +193,7 @@ def test_epoch_entries_at_the_end_go(build, fill) -> None:
 
 
 def test_epochs_cut_by_recovery_go(build, fill) -> None:
-    """Epochs whose batches were torn off are not remembered."""
+    """Epochs whose batches were lost are dropped."""
     log = build.log()
     fill(log, 3, epoch=1)
     fill(log, 1, epoch=2)
@@ -205,7 +205,7 @@ def test_epochs_cut_by_recovery_go(build, fill) -> None:
 
 
 def test_old_epochs_come_from_the_file(build, fill) -> None:
-    """What lies below the recovery point is believed from the checkpoint, without reading its batches."""
+    """Below the recovery point the checkpoint is trusted, without reading its batches."""
     checkpoints = DirectoryCheckpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     for epoch in (1, 4, 5):
@@ -221,7 +221,7 @@ def test_old_epochs_come_from_the_file(build, fill) -> None:
 
 
 def test_flipped_bit_is_found_when_read(build, fill) -> None:
-    """A batch that changed on disk is never given to anybody; the exception says which file and where."""
+    """A batch that changed on disk is never returned; the exception names the file and the position."""
     log = build.log()
     fill(log, 30)
     segment = log.segments[0]
@@ -237,7 +237,7 @@ def test_flipped_bit_is_found_when_read(build, fill) -> None:
 
 
 def test_damage_below_the_recovery_point_is_found_when_everything_is_checked(build, fill) -> None:
-    """After damage was met in service the whole log is read, or the node would meet it again."""
+    """After damage was found in service the whole log is read, or the node would find it again."""
     checkpoints = DirectoryCheckpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 60)
@@ -255,7 +255,7 @@ def test_damage_below_the_recovery_point_is_found_when_everything_is_checked(bui
 
 
 def test_leftovers_of_a_crash_are_removed(build, fill) -> None:
-    """Half-written files and indexes without a log do not stay."""
+    """Half-written files and indexes without a log are removed."""
     log = build.log()
     fill(log, 3)
     for name in ("leader-epoch-checkpoint.tmp", f"{99:020}.index", f"{99:020}.timeindex"):
@@ -285,7 +285,7 @@ def test_producer_state_is_read_from_the_log(build) -> None:
 @pytest.mark.parametrize("look", [lambda log: log.read(Offset(10), 1_000, log.leo), lambda log: list(log.batches())])
 @pytest.mark.parametrize("kept", [0, 7, 61, 80])
 def test_a_file_that_became_shorter_in_service_is_damage(build, fill, kept, look) -> None:
-    """Wherever the cut lies, also within a header, whoever reads or looks behind it is told of damage."""
+    """Wherever the file is cut, also within a header, every read or lookup after it reports damage."""
     log = build.log(segment_bytes=1 << 20, index_interval_bytes=1 << 20)
     fill(log, 20)
     third, _ = list(log.batches())[2]

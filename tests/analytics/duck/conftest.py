@@ -1,4 +1,4 @@
-"""Finds the oracle beside this file and the generated day in `tests/bench`, wherever the tests are collected from."""
+"""Makes the oracle beside this file and the generated day in `tests/bench` importable from any collection folder."""
 
 from __future__ import annotations
 

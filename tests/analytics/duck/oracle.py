@@ -1,7 +1,7 @@
 """The statistics a second time: in another engine, from the definitions of STATISTICS.md, over the same files.
 
 One SQL file per statistic beside this one, over the tables of `tables.sql` and `samples.sql`. It shares no code with
-the Spark statistics but for what a result says of its columns (`Statistic.values`), which is what it is to agree with.
+the Spark statistics except a result's description of its columns (`Statistic.values`), on which both must agree.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Oracle:
         )
 
     def make_tables(self, *, samples: bool = True) -> None:
-        """What the page calls silver."""
+        """Create the tables that STATISTICS.md calls silver."""
         self._run("tables")
         if samples:
             self.make_looks()
 
     def make_looks(self) -> None:
-        """The part of it that samples are read for."""
+        """Create the part of them that is needed only for samples."""
         self._run("samples")
 
     def _run(self, name: str) -> None:
         self._connection.execute(self._expanded((_HERE / f"{name}.sql").read_text(), self.scope.grouping))
 
     def rows(self, statistic: Statistic) -> list[dict[str, Any]]:
-        """A statistic's result: a row for every group and window, and what it says of them."""
+        """A statistic's result: a row for every group and window, with its values."""
         grouping = Grouping.CLUSTER if statistic.only_cluster else self.scope.grouping
         by = ", ".join((*grouping.value, "window_start", "window_end"))
         own = [value.name for value in (*statistic.extra, *statistic.values)]
@@ -74,7 +74,7 @@ class Oracle:
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def close(self) -> None:
-        """Forget the tables."""
+        """Drop the tables."""
         self._connection.close()
 
     def _expanded(self, text: str, grouping: Grouping) -> str:
@@ -130,7 +130,7 @@ def _reader(root: Path, dataset: str) -> str:
 def differences(
     statistic: Statistic, scope: Scope, spark: Sequence[Mapping[str, Any]], duck: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Where two engines disagree, in words; integers exactly, fractions to 1e-9 of their value."""
+    """Where two engines disagree, as text; integers exactly, fractions to 1e-9 of their value."""
     grouping = Grouping.CLUSTER if statistic.only_cluster else scope.grouping
     key = (*grouping.value, "window_start", "window_end", *(value.name for value in statistic.extra))
     names = [value.name for value in statistic.values] + ["coverage"]
@@ -146,7 +146,7 @@ def differences(
 
 
 def digest(statistic: Statistic, scope: Scope, rows: Sequence[Mapping[str, Any]]) -> str:
-    """A name for the rows of a result, the same for both engines where they agree: fractions to nine digits."""
+    """A digest of a result's rows, equal for both engines where they agree: fractions to nine digits."""
     grouping = Grouping.CLUSTER if statistic.only_cluster else scope.grouping
     names = (*grouping.value, "window_start", "window_end", "coverage")
     names += tuple(value.name for value in (*statistic.extra, *statistic.values))

@@ -1,4 +1,4 @@
-"""Tells which files a table is read from, kept tables included with their origin."""
+"""The files from which a table is read, cached tables included with their origin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 
 def scanned(frame: DataFrame) -> set[str]:
-    """The files at the leaves of a plan as it was written down."""
+    """The files at the leaves of a logical plan."""
     scans: list[Any] = []
     plans: list[Any] = [frame._jdf.queryExecution().analyzed()]
     while plans:

@@ -24,12 +24,12 @@ from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
-# Times of a simulation begin with 1970, so the generated day does as well: one question is put to both.
+# Times of a simulation begin in 1970, so the generated day does as well: one query runs over both.
 SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)
 SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
 SEED = 7
 
-# The first query waits for the JVM to start and to warm up, which takes minutes where many share two cores.
+# The first query waits for the JVM to start and to warm up, which takes minutes on a loaded two-core machine.
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -73,7 +73,7 @@ def test_both_engines_give_the_same_rows(name: str, tables: Silver, oracle: Orac
 
 
 def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
-    """Else one of the two inputs would go unnoticed."""
+    """The results contain the simulated cluster, so that an input that is not read is detected."""
     clusters = {row["cluster_id"] for row in oracle.rows(ALL["s08"])}
 
     assert len(clusters) == 2
@@ -81,7 +81,7 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_only_statistics_of_samples_read_samples(name: str, tables: Silver) -> None:
-    """The files that a plan would scan, caches left aside."""
+    """The files that a plan would scan, without caches."""
     read = datasets(result(ALL[name], tables, SCOPE))
 
     assert read == ({"transitions", "samples"} if ALL[name].reads_samples else {"transitions"})

@@ -1,4 +1,4 @@
-"""The generated day, from which measurements are taken, is one that a cluster could have had."""
+"""The generated day, the input of the benchmarks, is one that a real cluster could have had."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def day(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Its rows as a table ``events``, doubles removed."""
+    """Its rows as a table ``events``, duplicates removed."""
     connection = duckdb.connect()
     connection.execute(
         f"CREATE TABLE events AS SELECT DISTINCT ON ({IDENTITY}) * "
@@ -51,12 +51,12 @@ def test_the_same_seed_gives_the_same_bytes(root: Path, tmp_path: Path) -> None:
 
 
 def test_it_has_about_as_many_events_as_asked_for(day: duckdb.DuckDBPyConnection) -> None:
-    """Within a tenth."""
+    """The number of events is within a tenth of the requested one."""
     assert abs(_number(day, "SELECT count(*) FROM events") - SHAPE.events) < SHAPE.events / 10
 
 
 def test_every_file_has_a_manifest_that_is_true(root: Path) -> None:
-    """The layout is the exporter's own."""
+    """Every file has a correct manifest in the exporter's own layout."""
     files = find_files(LocalDirectory(root), SHAPE.cluster_id)
 
     assert files
@@ -67,7 +67,7 @@ def test_every_file_has_a_manifest_that_is_true(root: Path) -> None:
 
 
 def test_part_of_it_is_there_twice(root: Path, day: duckdb.DuckDBPyConnection) -> None:
-    """As a compaction leaves it that was cut off."""
+    """Part of an hour is there twice, like after an interrupted compaction."""
     written = _number(day, f"SELECT count(*) FROM read_parquet('{root}/*/v1/*/*/*/*.parquet', hive_partitioning=false)")
 
     assert written > _number(day, "SELECT count(*) FROM events")
@@ -83,7 +83,7 @@ def test_high_watermarks_stay_below_what_members_have(day: duckdb.DuckDBPyConnec
 
 
 def test_high_watermarks_do_not_go_back_within_an_epoch(day: duckdb.DuckDBPyConnection) -> None:
-    """Of two looks of one leader epoch the later has at least the HW of the earlier."""
+    """Of two samples of one leader epoch the later has at least the HW of the earlier."""
     wrong = """
         SELECT count(*) FROM (
           SELECT hw, lag(hw) OVER (PARTITION BY topic_id, partition, leader_epoch, node_id
@@ -95,7 +95,7 @@ def test_high_watermarks_do_not_go_back_within_an_epoch(day: duckdb.DuckDBPyConn
 
 
 def test_only_what_was_lost_is_missing_in_the_partition_epochs(day: duckdb.DuckDBPyConnection) -> None:
-    """Decisions were numbered without gaps; one of them was lost on purpose."""
+    """Decisions are numbered without gaps; one of them is missing on purpose."""
     holes = """
         SELECT count(*) FROM (
           SELECT partition_epoch - lag(partition_epoch) OVER (PARTITION BY topic_id, partition
@@ -108,7 +108,7 @@ def test_only_what_was_lost_is_missing_in_the_partition_epochs(day: duckdb.DuckD
 
 
 def test_a_leader_is_a_member_of_the_isr(day: duckdb.DuckDBPyConnection) -> None:
-    """Whoever is elected stands in the ISR that was committed with it."""
+    """Every elected leader is in the ISR that was committed with it."""
     wrong = """
         SELECT count(*) FROM events l JOIN events i USING (topic_id, partition, partition_epoch)
         WHERE l.event_type = 'LEADER_CHANGE' AND i.event_type = 'ISR_CHANGE' AND i.node_id = -1

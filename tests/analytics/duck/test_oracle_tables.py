@@ -1,4 +1,4 @@
-"""DuckDB's statistics over a generated day: they are all there, and they add up."""
+"""DuckDB's statistics over a generated day: all exist, and their sums are consistent."""
 
 from __future__ import annotations
 

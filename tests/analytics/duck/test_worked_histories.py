@@ -1,4 +1,4 @@
-"""Spark and DuckDB compute the same statistics from the histories that were written by hand."""
+"""Spark and DuckDB compute the same statistics from the hand-written histories."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The histories as exports of clusters of their names, an hour later, for files have no hours before 1970."""
+    """The histories as exports of clusters of their names, an hour later, because files have no hours before 1970."""
     folder = tmp_path_factory.mktemp("worked")
     blank = dict.fromkeys(column.name for column in COLUMNS)
     for name in TOLD:
@@ -58,7 +58,7 @@ def tables(spark: SparkSession, root: Path) -> Iterator[Silver]:
 
 
 def test_a_type_that_is_not_known_ends_what_is_known(oracle: Oracle) -> None:
-    """Known to the newer version's change at 30 s and again from 50 s on; a remark changes nothing."""
+    """Known up to the newer version's change at 30 s and again from 50 s on; a remark changes nothing."""
     (row,) = [row for row in oracle.rows(ALL["s10"]) if row["cluster_id"] == "newer_types"]
 
     assert row["under_replicated_us"] == 40_000_000
@@ -66,7 +66,7 @@ def test_a_type_that_is_not_known_ends_what_is_known(oracle: Oracle) -> None:
 
 
 def test_an_unknown_loss_is_not_zero(oracle: Oracle) -> None:
-    """Partitions 0 to 3: unknown, at least 20, none for there was nothing before, and no epoch at all."""
+    """Partitions 0 to 3: unknown, at least 20, none because nothing came before, and no epoch at all."""
     rows = sorted(
         (row for row in oracle.rows(ALL["s07"]) if row["cluster_id"] == "unknown_losses"),
         key=lambda row: row["partition"],

@@ -1,4 +1,4 @@
-"""Puts the builder of material where the tests of this folder can import it."""
+"""Makes the builder of material importable for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report in a real browser, Debian's Chromium without a screen: light and dark, wide and narrow."""
+"""The report in a real browser, Debian's Chromium, headless: light and dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strandline_analytics.report.page import render
 _CHROMIUM = shutil.which("chromium")
 _PHONE = 390
 _DEADLINE_S = 100
-# Written behind the page, not into it: the page itself has no script that runs.
+# Written after the page, not into it: the page itself has no script that runs.
 _PROBE = """<script>
 const root = document.documentElement, said = JSON.parse(document.getElementById("report-data").textContent);
 const seen = {width: root.scrollWidth, inner: innerWidth, ground: getComputedStyle(document.body).backgroundColor,
@@ -33,13 +33,13 @@ onmessage = e => {{ document.body.append(Object.assign(document.createElement("p
 
 pytestmark = [
     pytest.mark.skipif(_CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)"),
-    # A browser takes its time to start on a machine that others use too.
+    # A browser starts slowly on a loaded machine.
     pytest.mark.timeout(240),
 ]
 
 
 def _seen(folder: Path, *, width: int, dark: bool) -> tuple[dict[str, object], list[str]]:
-    """What the page measured of itself in a frame of so many pixels, and what the console said."""
+    """The page's own measurements in a frame of this many pixels, and the console messages."""
     (folder / "page.html").write_text(render(material()) + _PROBE, encoding="utf-8")
     (folder / "frame.html").write_text(_FRAME.format(width=width), encoding="utf-8")
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []

@@ -1,4 +1,4 @@
-"""What a cause means to people: in words, with what to do next, and where that is written."""
+"""The explanation of a cause: in words, with the next step, and where it is documented."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _slug(heading: str) -> str:
 
 @pytest.mark.parametrize("cause", MEANINGS)
 def test_every_next_step_is_written_in_the_operations_page(cause: str) -> None:
-    """The link of each cause leads to a heading that is there."""
+    """The link of each cause leads to an existing heading."""
     assert meaning(cause).heading in HEADINGS
     assert meaning(cause).anchor == _slug(meaning(cause).heading)
 
 
 def test_every_cause_that_the_controller_gives_has_a_meaning() -> None:
-    """Those that stand in the core's own code as causes of a change of a partition."""
+    """The causes of a partition change that occur in the core's own code."""
     others = {"observers", "requested", "catch_up", "isr_change"}
     given = set(re.findall(r'\bcause(?:: str)?(?: = |=)"(\w+)"', CORE)) - others
 
@@ -41,7 +41,7 @@ def test_every_cause_that_the_controller_gives_has_a_meaning() -> None:
 
 
 def test_a_cause_of_a_newer_version_is_told_by_its_name() -> None:
-    """Nothing is made up about it, and it still leads somewhere."""
+    """An unknown cause gets no invented text, and still has a link."""
     assert meaning("tide_turned").said == "tide turned: a cause that this version does not know"
     assert meaning("tide_turned").heading in HEADINGS
 
@@ -55,7 +55,7 @@ def test_a_cause_of_a_newer_version_is_told_by_its_name() -> None:
     ],
 )
 def test_a_cause_that_is_hard_to_guess_has_its_own_sentence(cause: str, words: str) -> None:
-    """A change of leader says why in plain words, in a timeline, in the report and in an explanation."""
+    """A change of leader has its reason in plain words, in a timeline, in the report and in an explanation."""
     change = event("LEADER_CHANGE", 2_000, partition_epoch=1, leader_epoch=1, old_leader=1, new_leader=2,
                    old_leader_epoch=0, new_leader_epoch=1, reason=cause, election_type="reported")  # fmt: skip
     told = [change if e.event_type == "LEADER_CHANGE" and e.partition_epoch == 1 else e for e in failover()]
@@ -66,7 +66,7 @@ def test_a_cause_that_is_hard_to_guess_has_its_own_sentence(cause: str, words: s
 
 
 def test_a_node_that_returns_with_an_older_copy_says_so() -> None:
-    """Its registration and its removal from the ISR name the reason."""
+    """A node that returns with an older copy has this reason in its registration and in its removal from the ISR."""
     told = event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="register", cause="directory_restored")
     gone = event("ISR_CHANGE", 2_000, partition_epoch=1, old_isr=[1, 2], new_isr=[2], cause="directory_restored")
 
@@ -75,7 +75,7 @@ def test_a_node_that_returns_with_an_older_copy_says_so() -> None:
 
 
 def test_an_incident_has_a_next_step_for_each_of_its_causes() -> None:
-    """What it means, what to do, and where that is written."""
+    """The meaning, the next step, and where it is documented."""
     (incident,) = page(material())["incidents"]
     (step,) = incident["steps"]
 
@@ -86,7 +86,7 @@ def test_an_incident_has_a_next_step_for_each_of_its_causes() -> None:
 
 
 def test_a_stalled_high_watermark_has_a_next_step_too() -> None:
-    """It has no cause in the export; below the minimum ISR the step is another one."""
+    """A stalled HW has no cause in the export but a next step, which differs below the minimum ISR."""
     slow = material(events=failover()[:3], stalls=(stall(2_100, 3_500),))
     under = replace(slow, stalls=(replace(stall(2_100, 3_500), is_under_min=True),))
 
@@ -95,7 +95,7 @@ def test_a_stalled_high_watermark_has_a_next_step_too() -> None:
 
 
 def test_the_headline_names_the_culprit() -> None:
-    """Which node, why, and how long it was down."""
+    """The headline has the node, the reason, and how long it was down."""
     said = page(material())["verdict"].sentence
 
     assert "1 incident: node 1 (node fenced, down 18:08:32.000 to 18:08:34.000)" in said
@@ -104,7 +104,7 @@ def test_the_headline_names_the_culprit() -> None:
 
 
 def test_nodes_of_two_clusters_are_not_one_node() -> None:
-    """Node 1 of each of two clusters was fenced: neither is the one that most of it is about."""
+    """Node 1 of each of two clusters was fenced: neither is the main one."""
     both = [*failover(), *(replace(e, cluster_id="d") for e in failover())]
     said = page(material(events=both))["verdict"].sentence
 
@@ -112,14 +112,14 @@ def test_nodes_of_two_clusters_are_not_one_node() -> None:
 
 
 def test_the_headline_names_who_held_a_high_watermark_up() -> None:
-    """Where no replica left and no leader changed."""
+    """Where no replica left and no leader changed, the headline names the node that blocked the HW."""
     slow = material(events=failover()[:3], stalls=(stall(2_100, 3_500),))
 
     assert "1 incident: node 3 (HW stalled)" in page(slow)["verdict"].sentence
 
 
 def test_a_failover_is_told_by_its_phases() -> None:
-    """Detection, decision, activation and recovery, the longest of each."""
+    """A failover is shown with its longest detection, decision, activation and recovery."""
     (incident,) = page(material())["incidents"]
     facts = {fact.name: fact.shown for fact in incident["facts"]}
 
@@ -130,7 +130,7 @@ def test_a_failover_is_told_by_its_phases() -> None:
 
 
 def test_an_incident_without_a_failover_has_no_phases_but_its_recovery() -> None:
-    """A stall has neither fence nor election."""
+    """A stall has neither fence nor election, so only its recovery is shown."""
     slow = material(events=failover()[:3], stalls=(stall(2_100, 3_500),))
     names = {fact.name for fact in page(slow)["incidents"][0]["facts"]}
 

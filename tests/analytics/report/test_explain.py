@@ -1,4 +1,4 @@
-"""The chain behind one decision, from events as a timeline has them."""
+"""The chain of events behind one decision, from events in a timeline's form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strandline_analytics.timeline.event import Event
 
 
 def test_a_failover_is_told_from_the_last_heartbeat_to_the_cut() -> None:
-    """Heartbeat, fence, both commits of the decision, epoch start, HW move, cut: each with its time."""
+    """Heartbeat, fence, both commits of the decision, epoch start, HW move, truncation: each with its time."""
     chain = explain([*failover(), *samples()], 1)
 
     assert [(link.name, (link.t_us - BEGIN_US) / 1000) for link in chain.links] == [
@@ -33,7 +33,7 @@ def test_a_failover_is_told_from_the_last_heartbeat_to_the_cut() -> None:
 
 
 def test_a_shrink_by_lag_names_who_had_stopped_and_when() -> None:
-    """The leader's echo tells last fetch and last caught-up, by its clock, moved with its own row."""
+    """The leader's echo has last fetch and last caught-up, by its clock, shifted with its own row."""
     left = {"replica_id": 3, "leo": 7, "last_fetch_us": BEGIN_US + 1_000, "last_caught_up_us": BEGIN_US + 900}
     told = [
         event("HW_ADVANCE", 10, plane="data", node=1, partition_epoch=4, old_hw=6, new_hw=7),
@@ -54,7 +54,7 @@ def test_a_shrink_by_lag_names_who_had_stopped_and_when() -> None:
 
 
 def test_what_is_not_there_is_named_and_a_wrong_epoch_refused() -> None:
-    """A leader's shrink without its proposal says so; an epoch without a decision has candidates instead."""
+    """A leader's shrink without its proposal is marked so; an epoch without a decision has candidates instead."""
     bare = event("ISR_CHANGE", 30, partition_epoch=5, old_isr=[1, 2], new_isr=[1], cause="lag", initiator="leader")
 
     assert "the leader's proposal" in explain([bare], 5).missing
@@ -73,7 +73,7 @@ def _move(at_ms: float, old_hw: int, new_hw: int, **said: object) -> Event:
 
 
 def test_a_cut_is_told_with_what_clients_had_been_acknowledged() -> None:
-    """The old leader had acknowledged up to 11; the cut [10, 12) takes one acknowledged record with it."""
+    """The old leader had acknowledged up to 11; the truncation [10, 12) removes one acknowledged record."""
     told = [_move(1_000, 8, 9), _look(1_600, 1, acked_offset=11, leo=12, leader_leo=12), *failover(), *samples()]
     chain = explain(told, 1)
 
@@ -84,7 +84,7 @@ def test_a_cut_is_told_with_what_clients_had_been_acknowledged() -> None:
 
 
 def test_a_cut_above_everything_acknowledged_says_none() -> None:
-    """Acknowledged up to 10, cut from 10 on: nothing that a client was promised is gone."""
+    """Acknowledged up to 10, truncated from 10 on: no acknowledged record is gone."""
     chain = explain([_look(1_600, 1, acked_offset=10), *failover()], 1)
 
     assert "none acknowledged as of the last look" in chain.cost[0]
@@ -92,7 +92,7 @@ def test_a_cut_above_everything_acknowledged_says_none() -> None:
 
 
 def test_a_decision_says_how_many_waited_and_how_long() -> None:
-    """From the last move before the decision to the first one after it; 3 records stood above the HW, 2 with acks=1."""
+    """Waiting counts from the last HW move before the decision to the first after it; here 3 records, 2 with acks=1."""
     bare = event("ISR_CHANGE", 3_000, partition_epoch=5, old_isr=[1, 2], new_isr=[1], cause="lag", initiator="leader")
     waiting = _look(2_000, 1, leader_leo=12, hw=9, acked_offset=11)
     after = event("HW_ADVANCE", 3_100, plane="data", node=1, partition_epoch=5, old_hw=9, new_hw=12)
@@ -105,7 +105,7 @@ def test_a_decision_says_how_many_waited_and_how_long() -> None:
 
 
 def test_a_move_that_never_came_is_not_taken_for_a_standstill() -> None:
-    """The epoch began above the last move that is known: a killed leader's moves never left it."""
+    """The epoch began above the last known move: a killed leader's last moves were never exported."""
     bare = event("ISR_CHANGE", 3_000, partition_epoch=5, old_isr=[1, 2], new_isr=[1], cause="lag", initiator="leader")
     begun = event("EPOCH_START", 3_050, plane="data", node=2, partition_epoch=5, leader_epoch=1, start_offset=90, hw=85)
     after = event("HW_ADVANCE", 3_100, plane="data", node=1, partition_epoch=5, old_hw=85, new_hw=90)
@@ -139,7 +139,7 @@ def test_an_election_after_an_outage_is_told_from_the_loss_of_the_leader() -> No
 
 
 def test_a_move_of_a_past_leader_does_not_end_the_wait() -> None:
-    """Node 1 moved its own HW after it was removed; who waited, waited for the move of the new epoch at 2,600 ms."""
+    """Node 1 moved its own HW after it was removed; waiting producers waited for the new epoch's move at 2,600 ms."""
     zombie = _move(2_200, 9, 10)
     chain = explain([_move(1_000, 8, 9), *failover(), zombie, *samples()], 1)
 
@@ -172,7 +172,7 @@ def test_a_stall_names_who_held_it_up_and_when_that_node_was_last_in_step() -> N
 
 
 def test_looks_of_a_stall_are_found_by_the_controllers_clock() -> None:
-    """The leader's clock is 5 s ahead: what it saw waiting before the stall is not of it, as S18 sees it."""
+    """The leader's clock is 5 s ahead: records that waited before the stall are not part of it, as in S18."""
     told = [
         replace(e, raw_us=e.t_us + 5_000_000)
         for e in (_look(1_000, 1, leader_leo=500), _look(1_200, 1), _look(1_200, 3, leo=9, durable_leo=9))
@@ -184,7 +184,7 @@ def test_looks_of_a_stall_are_found_by_the_controllers_clock() -> None:
 
 
 def test_a_stall_without_its_moves_and_looks_says_what_is_not_known() -> None:
-    """Nothing is made up where the export has no move and no look."""
+    """Nothing is invented where the export has no move and no sample."""
     assert explain_stall(stall(1_200, 4_000), []).missing == (
         "the move that brought the HW to 9",
         "a move of the high watermark afterwards",

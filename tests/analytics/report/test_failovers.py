@@ -1,4 +1,4 @@
-"""Which three moments make up a failover."""
+"""The three moments of a failover."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ END_US = BEGIN_US + 10_000_000
 
 
 def test_a_failover_is_the_fence_the_decision_and_the_first_word_of_the_new_leader() -> None:
-    """Creation is no failover; of the fences before, the latest of the old leader counts."""
+    """Creation is not a failover; of the fences before, the latest of the old leader counts."""
     earlier = event("NODE_SESSION", 500, plane="node", subject_node_id=1, phase="fence", cause="session_timeout")
     others = event("NODE_SESSION", 1_990, plane="node", subject_node_id=3, phase="fence", cause="session_timeout")
     (found,) = failovers([earlier, others, *failover()], BEGIN_US, END_US)
@@ -23,7 +23,7 @@ def test_a_failover_is_the_fence_the_decision_and_the_first_word_of_the_new_lead
 
 
 def test_without_one_of_its_moments_nothing_is_told() -> None:
-    """A planned change has no fence, a new leader that never spoke has no start, and outside the window is outside."""
+    """A planned change has no fence, a silent new leader has no start, and changes outside the window do not count."""
     told = failover()
     unfenced = [e for e in told if e.get("phase") != "fence"]
     mute = [e for e in told if e.event_type != "EPOCH_START"]
@@ -34,7 +34,7 @@ def test_without_one_of_its_moments_nothing_is_told() -> None:
 
 
 def test_an_election_after_an_outage_counts_from_the_fence_of_the_leader_that_was_lost() -> None:
-    """Nobody could be elected for 30 s: the decision took so long, and the lost leader is the old one (S19)."""
+    """No replica could be elected for 30 s: the decision took so long, and the lost leader is the old one (S19)."""
     told = [
         event("NODE_SESSION", 3_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
               last_heartbeat_us=BEGIN_US + 500_000),
@@ -51,7 +51,7 @@ def test_an_election_after_an_outage_counts_from_the_fence_of_the_leader_that_wa
 
 
 def test_the_new_leaders_first_word_is_in_the_controllers_time() -> None:
-    """Its clock is 5 s ahead, measured to 3 ms: the failover is as long as it was, and the error is told."""
+    """A new leader's clock 5 s ahead, measured to 3 ms, does not change the failover's length; the error is shown."""
     skewed = [
         replace(e, raw_us=e.t_us + 5_000_000, err_us=3_000) if e.event_type == "EPOCH_START" else e for e in failover()
     ]

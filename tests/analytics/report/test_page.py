@@ -1,4 +1,4 @@
-"""What a report says of given material: incidents, pictures, verdict, and that the page needs nothing else."""
+"""A report on given material: incidents, pictures, verdict, and that the page needs nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _picture() -> Picture:
 
 
 def test_a_failover_is_one_incident_with_its_cut_and_its_recovery() -> None:
-    """Shrink and election of one decision belong together; creation is no incident; recovery is the last return."""
+    """Shrink and election of one decision belong together; creation is not an incident; recovery is the last return."""
     (incident,) = incidents_of(material())
 
     assert len(incident.shrinks) == 1
@@ -40,7 +40,7 @@ def test_a_failover_is_one_incident_with_its_cut_and_its_recovery() -> None:
 
 
 def test_a_planned_change_beside_a_failure_is_an_incident_of_its_own() -> None:
-    """Half a second after node 1 was fenced somebody has a preferred leader elected: one fault, one planned change."""
+    """Half a second after node 1 was fenced an operator elects a preferred leader: one fault, one planned change."""
     moved = event("LEADER_CHANGE", 2_500, partition=1, partition_epoch=7, leader_epoch=3, old_leader=3, new_leader=2,
                   new_leader_epoch=3, reason="preferred", election_type="preferred")  # fmt: skip
     found = incidents_of(material(events=[*failover(), moved]))
@@ -49,7 +49,7 @@ def test_a_planned_change_beside_a_failure_is_an_incident_of_its_own() -> None:
 
 
 def test_an_outage_and_the_election_that_ends_it_are_one_incident() -> None:
-    """30 s without a leader, then an unclean election, then the ISR whole again: one incident until that."""
+    """30 s without a leader, then an unclean election, then the ISR whole again: one incident over all of it."""
     everybody = [1, 2, 3]
     told = [
         *failover()[:3],
@@ -72,7 +72,7 @@ def test_an_outage_and_the_election_that_ends_it_are_one_incident() -> None:
 
 
 def test_a_stall_joins_the_incident_it_overlaps_or_stands_alone() -> None:
-    """Each stall is in exactly one incident, wherever it lies."""
+    """Each stall is in exactly one incident, at any position."""
     with_both = incidents_of(material(stalls=(stall(2_100, 3_500),)))
     apart = incidents_of(replace(material(stalls=(stall(60_000, 63_000),)), end_us=BEGIN_US + 90_000_000))
 
@@ -81,7 +81,7 @@ def test_a_stall_joins_the_incident_it_overlaps_or_stands_alone() -> None:
 
 
 def test_an_isr_that_is_not_whole_again_is_told() -> None:
-    """Without the return the incident is open, and the verdict says so."""
+    """Without the return the incident is open, and the verdict reports it."""
     told = material(events=[e for e in failover() if e.cause != "catch_up"])
     (incident,) = incidents_of(told)
 
@@ -105,7 +105,7 @@ def test_lanes_tell_down_from_joining_from_member() -> None:
 
 
 def test_a_fenced_node_is_down_though_it_is_a_member_and_leads() -> None:
-    """The last member stays in the ISR and leader by name; its lane says from the fence on that it is down."""
+    """The last member stays in the ISR and leader by name; its lane shows from the fence on that it is down."""
     told = [
         *failover()[:3],
         event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout"),
@@ -123,7 +123,7 @@ def test_a_fenced_node_is_down_though_it_is_a_member_and_leads() -> None:
 
 
 def test_a_look_is_believed_for_three_intervals_within_its_term() -> None:
-    """Curves end with the term or after three intervals; the rest is unknown, and a zombie's look is no curve."""
+    """Curves end with the term or after three intervals; the rest is unknown, and a zombie's sample is no curve."""
     shown = _picture()
 
     assert [(_ms(s.t0), _ms(s.t1), s.value) for s in shown.hw if s.t0 < BEGIN_US + 2_000_000] == [
@@ -140,7 +140,7 @@ def test_a_look_is_believed_for_three_intervals_within_its_term() -> None:
 
 
 def test_the_log_is_at_least_as_long_as_its_high_watermark() -> None:
-    """An HW told between two samples lifts the LEO with it: nothing negative stands above the HW."""
+    """An HW reported between two samples lifts the LEO with it: nothing negative is above the HW."""
     pieces = above_hw(_picture())
 
     assert pieces
@@ -149,7 +149,7 @@ def test_the_log_is_at_least_as_long_as_its_high_watermark() -> None:
 
 
 def test_before_a_lost_transition_the_state_is_unknown() -> None:
-    """A hole in the partition epochs is not guessed over."""
+    """A hole in the partition epochs is not filled by a guess."""
     told = [e for e in failover() if e.partition_epoch != 1]
     shown = picture("t-0", [e for e in told if e.partition is not None], [], BEGIN_US, BEGIN_US + 10_000_000)
 
@@ -160,7 +160,7 @@ def test_before_a_lost_transition_the_state_is_unknown() -> None:
 
 
 def test_a_type_that_is_not_known_ends_what_a_lane_knows() -> None:
-    """A newer version's change at 3 s: known until then, unknown until the ISR is told; a remark says nothing."""
+    """A newer version's change at 3 s: known until then, unknown until the next known ISR; a remark has no effect."""
     remark = event("TIDE_NOTED", 2_500, plane="data", partition_epoch=1)
     change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
     later = [replace(e, partition_epoch=3) if e.cause == "catch_up" else e for e in failover()]
@@ -175,7 +175,7 @@ def test_a_type_that_is_not_known_ends_what_a_lane_knows() -> None:
 
 
 def test_a_type_that_is_not_known_at_the_end_leaves_the_rest_unknown() -> None:
-    """Nothing tells the state after it."""
+    """A change of an unknown type at the end leaves the state after it unknown."""
     change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
     told = [*(e for e in failover() if e.t_us < change.t_us and e.partition is not None), change]
     shown = picture("t-0", told, [], BEGIN_US, BEGIN_US + 10_000_000)
@@ -187,7 +187,7 @@ def test_a_type_that_is_not_known_at_the_end_leaves_the_rest_unknown() -> None:
 
 
 def test_markers_stand_in_logical_order_and_do_not_cover_each_other() -> None:
-    """Every decision, epoch start, truncation and session once; rows are made where they would overlap."""
+    """Every decision, epoch start, truncation and session once; rows are added where they would overlap."""
     shown = _picture()
     circles = [s for s in draw_lanes(shown).shapes if s.kind == "circle" and s.css.startswith("marker")]
 
@@ -210,7 +210,7 @@ def test_markers_stand_in_logical_order_and_do_not_cover_each_other() -> None:
 
 
 def test_the_verdict_names_loss_before_everything_else() -> None:
-    """Committed records that are gone make the first words of the page."""
+    """Lost committed records are the first words of the page."""
     told = material(lost=3)
     said = verdict(told, incidents_of(told), 1.0)
 
@@ -219,14 +219,14 @@ def test_the_verdict_names_loss_before_everything_else() -> None:
 
 
 def test_losses_are_counted_once_and_not_by_copies() -> None:
-    """80 records cut from copies and 65 that the new leader lacked: 65 were lost."""
+    """80 records truncated from copies and 65 that the new leader lacked: 65 were lost."""
     told = material(lost=65, cut_below_hw=80)
 
     assert verdict(told, incidents_of(told), 1.0).sentence.startswith("Committed records were lost: 65")
 
 
 def test_records_cut_from_copies_alone_are_no_loss() -> None:
-    """Where every new leader had them, the verdict says of what they were cut."""
+    """Where every new leader had them, the verdict names the copies they were truncated from."""
     told = material(lost=0, cut_below_hw=2)
     said = verdict(told, incidents_of(told), 1.0)
 
@@ -235,7 +235,7 @@ def test_records_cut_from_copies_alone_are_no_loss() -> None:
 
 
 def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
-    """Without a look at the epoch before, verdict and tile say that the loss is not known."""
+    """Without a sample of the epoch before, verdict and tile say that the loss is not known."""
     told = material(events=unclean(), lost=None)
     said = verdict(told, incidents_of(told), 1.0)
     page = render(told)
@@ -257,7 +257,7 @@ def test_a_known_loss_beside_an_unknown_one_is_said_to_be_a_lower_bound() -> Non
 
 
 def test_a_loss_that_is_not_known_is_null_for_programs() -> None:
-    """Null where what is known of it is 0, as in the statistic, and never 0."""
+    """A loss that is not known is null in the data, never 0, as in the statistic."""
     shown = page(material(events=unclean(), lost=None))
 
     assert (shown["data"]["committed_lost_records"], shown["data"]["epochs_unknown"]) == (None, 1)
@@ -265,21 +265,21 @@ def test_a_loss_that_is_not_known_is_null_for_programs() -> None:
 
 
 def test_what_a_replica_cut_without_its_hw_is_not_called_uncommitted() -> None:
-    """Nobody knows of these 2 records whether they were committed."""
+    """It is unknown whether these 2 records were committed."""
     told = material(events=unclean(), lost=0)
 
     assert "uncommitted" not in verdict(told, incidents_of(told), 1.0).sentence
 
 
 def test_a_clean_failover_without_looks_does_not_claim_that_nothing_was_lost() -> None:
-    """What nobody measured is not said as if it were."""
+    """A missing measurement is not shown as a value."""
     told = material(lost=None)
 
     assert verdict(told, incidents_of(told), 1.0).sentence.startswith("No loss of committed records is known")
 
 
 def test_a_cut_without_a_known_hw_is_told_as_such() -> None:
-    """A replica that did not know its own HW says nothing about committed records."""
+    """A replica that did not know its own HW reports nothing about committed records."""
     told = material(events=unclean(), lost=0)
     incident = incidents_of(told)[0]
 
@@ -289,7 +289,7 @@ def test_a_cut_without_a_known_hw_is_told_as_such() -> None:
 
 
 def test_a_window_that_begins_in_trouble_is_not_calm() -> None:
-    """Without an incident of its own, what was open when the window began is named."""
+    """Without an incident of its own, the trouble that was open when the window began is named."""
     told = material(events=failover()[:3], under_replicated_us=10_000_000)
     said = verdict(told, [], 1.0)
 
@@ -298,7 +298,7 @@ def test_a_window_that_begins_in_trouble_is_not_calm() -> None:
 
 
 def test_calm_is_not_claimed_of_what_is_not_known() -> None:
-    """Without incidents and with gaps in the record the verdict is about what is known."""
+    """Without incidents and with gaps in the export the verdict covers only what is known."""
     calm = material(events=failover()[:3])
 
     assert verdict(calm, [], 1.0).tone == "good"
@@ -329,7 +329,7 @@ class _Seen(HTMLParser):
 
 
 def test_the_page_is_complete_in_itself() -> None:
-    """No address outside is loaded, every link within the page has its target, and no id is there twice."""
+    """No external address is loaded, every link within the page has its target, and no id occurs twice."""
     html = render(material(stalls=(stall(2_100, 3_500),)))
     seen = _Seen()
     seen.feed(html)
@@ -343,7 +343,7 @@ def test_the_page_is_complete_in_itself() -> None:
 
 
 def test_names_of_users_are_text_and_never_markup() -> None:
-    """A topic may be named as it likes."""
+    """Names of users may hold any text, and are never interpreted as markup."""
     sly = [replace(e, topic="<b>&t") if e.topic else e for e in failover()]
     html = render(replace(material(events=sly), samples=[]))
 
@@ -352,7 +352,7 @@ def test_names_of_users_are_text_and_never_markup() -> None:
 
 
 def test_the_figures_for_programs_are_those_of_the_page() -> None:
-    """Counts of incidents, elections, shrinks and cut records as the page shows them."""
+    """Counts of incidents, elections, shrinks and truncated records as the page shows them."""
     shown = page(material())
 
     assert shown["data"]["incidents"] == len(shown["incidents"]) == 1

@@ -1,4 +1,4 @@
-"""Material of reports, written by hand: what a page is told, without a JVM."""
+"""Hand-written material of reports: the input of a page, without a JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COUNTS = {
 
 
 def event(kind: str, at_ms: float, *, plane: str = "control", node: int = -1, seq: int = 0, **said: Any) -> Event:
-    """An event at so many ms after the beginning; of topic t, partition 0, unless it is one of a whole node."""
+    """An event this many ms after the beginning; of topic t, partition 0, unless it belongs to a whole node."""
     of_node = plane == "node"
     t_us = BEGIN_US + round(at_ms * 1000)
     return Event(
@@ -41,7 +41,7 @@ def event(kind: str, at_ms: float, *, plane: str = "control", node: int = -1, se
 
 
 def failover() -> list[Event]:
-    """Node 1 leads, is fenced at 2 s, cut at 4.2 s and back in the ISR at 5 s; 2 uncommitted records were cut."""
+    """Node 1 leads, is fenced at 2 s, truncated at 4.2 s and back in the ISR at 5 s; 2 uncommitted records went."""
     everybody, left = [1, 2, 3], [2, 3]
     found = [
         event("CONFIG_CHANGE", 0, partition_epoch=0, topic_created=True, replicas=everybody, min_isr=2),
@@ -68,7 +68,7 @@ def failover() -> list[Event]:
 
 
 def samples() -> list[Event]:
-    """Looks of both leaders: at 1 s and 1.5 s of the first, at 2.05 s and later of the second, one of a zombie."""
+    """Samples of both leaders: at 1 s and 1.5 s of the first, at 2.05 s and later of the second, one of a zombie."""
 
     def look(at_ms: float, node: int, epoch: int, leo: int, hw: int) -> Event:
         return event(
@@ -84,7 +84,7 @@ def samples() -> list[Event]:
 
 
 def unclean() -> list[Event]:
-    """`failover`, but the new leader is elected unclean and the old one does not know its own HW when it cuts."""
+    """`failover`, but the new leader is elected unclean and the old one truncates without knowing its own HW."""
     changed = {"LEADER_CHANGE": {"election_type": "unclean"}, "TRUNCATION": {"hw_before": 0, "committed_cut": None}}
     return [
         replace(e, fields={**e.fields, **changed.get(e.event_type, {})}) if e.t_us > BEGIN_US else e for e in failover()

@@ -1,10 +1,10 @@
-"""What the controller decided about one partition after another, and what its leaders told of it.
+"""The controller's decisions for one partition after another, and the events of their leaders.
 
 A small state machine per partition walks through the absences of its replicas and through lags of its own. It yields
-transitions as rows, and as step functions what `looks` needs: states, terms, and when the HW stood still.
+transitions as rows, and as step functions what `looks` needs: states, terms, and when the HW did not move.
 
 Invariant: partition epochs have no gaps, a leader is a member of the ISR, and a new leader starts at or above every HW
-that was exposed, but for an unclean election, which is marked as one.
+that was exposed, except after an unclean election, which is marked as one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MS = 1_000
 
 @dataclass(slots=True)
 class History:
-    """What came of all partitions. Lists of states, terms and freezes are sorted by (partition, start)."""
+    """The results for all partitions. Lists of states, terms and freezes are sorted by (partition, start)."""
 
     rates: np.ndarray
     """Milli-records per second of each partition."""
@@ -75,7 +75,7 @@ class _Walk:
         self.term = (0, 0, 0)  # commit, LEO at it, floor of the HW
 
     def run(self) -> None:
-        """From the creation of the topic to the end of the day."""
+        """Run from the creation of the topic to the end of the day."""
         for outage in self.nodes.outages:
             if outage.node in self.replicas:
                 self.plan(outage.down, "down", outage)
@@ -184,7 +184,7 @@ class _Walk:
         return self.leader >= 0 and self.leader not in self.dead and self.leader not in self.down
 
     def propose(self, now: int, isr: list[int]) -> int | None:
-        """The leader's proposal and its answer. When it was committed; None if it was not."""
+        """The leader's proposal and its answer. Returns when it was committed; None if it was not."""
         self.requests += 1
         told: Row = {"request_id": self.requests, "expected_partition_epoch": self.partition_epoch, "proposed_isr": isr}
         self.by_node(self.leader, now, "ALTER_PARTITION", phase="proposed", **told)
@@ -211,7 +211,7 @@ class _Walk:
     ) -> None:
         """One decision: a new ISR, and a new leader where the old one is gone or one was elected."""
         old, old_leader, leo, hw = self.isr, self.leader, self.leo(now), self.hw(now)
-        # Who was cut off goes on appending, and has that cut when it is back.
+        # A replica that was cut off continues to append, and has that truncated on its return.
         ghost = self.leo(min(lost.back, now + 60 * SECOND)) if lost and lost.kind == "cut" else leo
         self.partition_epoch += 1
         leader = elected[0] if elected else old_leader if old_leader in isr else (isr[0] if isr else -1)

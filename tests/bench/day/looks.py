@@ -1,9 +1,9 @@
-"""What leaders and followers saw: looks at replicas, advances of the HW, followers' own sight of it.
+"""What leaders and followers recorded: samples of replicas, advances of the HW, followers' own samples of it.
 
-All of it is arithmetic on whole columns. A log grows evenly within a term; the HW follows at a random distance, stands
-still where `decisions` says so, and never goes back (running maxima).
+All of it is arithmetic on whole columns. A log grows evenly within a term; the HW follows at a random distance, does
+not move where `decisions` says so, and never goes back (running maxima).
 
-Invariant: HW <= LEO of each member of the ISR, at every look.
+Invariant: HW <= LEO of each member of the ISR, at every sample.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Seen:
 
 
 def see(shape: Shape, history: History, rows_left: int, rng: np.random.Generator) -> Seen:
-    """As many looks as fit into the rows that are left."""
+    """As many samples as fit into the remaining rows."""
     states, terms = np.array(history.states), np.array(history.terms)
-    # Of each look: its replicas, the advance before it, and half of the followers.
+    # For each sample: its replicas, the advance before it, and half of the followers.
     per_look = shape.replication_factor + 0.75 + 0.5 * (shape.replication_factor - 1)
     extra = 2 * len(states)
     looks = max(shape.partitions, int((rows_left - extra * per_look) / per_look))
@@ -48,7 +48,10 @@ def see(shape: Shape, history: History, rows_left: int, rng: np.random.Generator
 
 
 def _moments(shape: Shape, states: np.ndarray, history: History, interval: int, rng: np.random.Generator) -> Columns:
-    """When somebody looked: on a grid with jitter, and on both sides of each change. Only leaders that live look."""
+    """The times of samples: on a grid with jitter, and on both sides of each change.
+
+    Only living leaders take samples.
+    """
     n = shape.end // interval
     grid = np.arange(n) * interval + rng.integers(0, interval, (shape.partitions, 1))
     grid = (grid + rng.integers(-interval // 8, interval // 8 + 1, grid.shape)).ravel()
@@ -75,7 +78,7 @@ def _moments(shape: Shape, states: np.ndarray, history: History, interval: int, 
 def _heights(
     look: Columns, states: np.ndarray, terms: np.ndarray, history: History, rng: np.random.Generator
 ) -> Columns:
-    """LEO and HW of the leader at each look, and when the record at the HW was appended."""
+    """LEO and HW of the leader at each sample, and when the record at the HW was appended."""
     t, p, state = look["t"], look["p"], look["state"]
     term = states[state, 2]
     _, _, leader, commit, _, start, floor = terms[term].T
@@ -102,7 +105,7 @@ def _heights(
 def _replicas(
     shape: Shape, look: Columns, states: np.ndarray, history: History, interval_ms: int, rng: np.random.Generator
 ) -> Columns:
-    """Each look at each replica."""
+    """Each sample of each replica."""
     rf, n = shape.replication_factor, len(look["t"])
     slot = np.tile(np.arange(rf), n)
     row = np.repeat(np.arange(n), rf)
@@ -138,11 +141,11 @@ def _replicas(
 
 
 def _advances(look: Columns, rng: np.random.Generator) -> Columns:
-    """Between two looks of a term the HW advanced, told as one coalesced row."""
+    """Between two samples of a term the HW advanced, recorded as one coalesced row."""
     same = (look["term"][1:] == look["term"][:-1]) & (look["hw"][1:] > look["hw"][:-1])
     later = np.flatnonzero(same) + 1
     gap = look["t"][later] - look["t"][later - 1]
-    # It moved soon after the look before, unless it stood still then: that ended shortly before this look.
+    # It moved soon after the sample before, unless it was stalled then: the stall ended shortly before this sample.
     apart = (rng.random(len(later)) * np.minimum(gap, 400_000)).astype(np.int64)
     stood = look["held"][later - 1] < look["t"][later - 1]
     last = np.where(stood, look["t"][later] - apart, look["t"][later - 1] + apart)
@@ -155,7 +158,7 @@ def _advances(look: Columns, rng: np.random.Generator) -> Columns:
 
 
 def _locals(shape: Shape, look: Columns, history: History, interval_ms: int, rng: np.random.Generator) -> Columns:
-    """Half of the followers told what they knew shortly after the leader's look."""
+    """Half of the followers recorded their own view shortly after the leader's sample."""
     rf = shape.replication_factor
     row = np.repeat(np.arange(len(look["t"])), rf)
     replica = history.replicas[look["p"][row], np.tile(np.arange(rf), len(look["t"]))]

@@ -1,7 +1,7 @@
-"""Which node was down, cut off or shut down when, and what the controller told of it.
+"""Which node was down, cut off or shut down when, and the controller's events for it.
 
-A node that is cut off goes on as it was, samples included: it does not know that it was fenced, and is a zombie as far
-as it led. Every other return is a new incarnation.
+A node that is cut off continues as it was, samples included: it does not know that it was fenced, and is a zombie for
+the partitions it led. Every other return is a new incarnation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Outage:
 
 @dataclass(slots=True)
 class Nodes:
-    """All absences in order, and who told rows under which incarnation."""
+    """All absences in order, and which incarnation wrote rows when."""
 
     outages: list[Outage]
     rows: list[Row] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Nodes:
         return max(1, bisect_right(self._births[node], at))
 
     def births(self, node: int) -> list[int]:
-        """When each incarnation of a node began, the first at 0."""
+        """The start of each incarnation of a node, the first at 0."""
         return self._births[node]
 
 

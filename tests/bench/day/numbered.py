@@ -1,7 +1,7 @@
-"""The place of every row in its emitter's sequence, and the time of day by its emitter's clock.
+"""The position of every row in its emitter's sequence, and the time of day by its emitter's clock.
 
-Invariant: (node, incarnation, seq) names a row once, and seq follows an emitter's own order. Rows are lost only after
-they were numbered, so what is missing leaves a hole.
+Invariant: (node, incarnation, seq) identifies one row, and seq follows an emitter's own order. Rows are lost only after
+they were numbered, so missing rows leave a hole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STEP_BACK_US = 15_000
 
 
 def ahead(node: np.ndarray, at: np.ndarray, shape: Shape) -> np.ndarray:
-    """How far a node's clock is ahead of the controller's, us."""
+    """The offset of a node's clock ahead of the controller's, us."""
     base = np.where(node == CONTROLLER, 0, (node * 7_919) % 20_001 - 10_000)
     return base - np.where((node == 0) & (at >= shape.end // 2), STEP_BACK_US, 0)
 

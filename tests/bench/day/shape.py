@@ -1,11 +1,11 @@
-"""How large a generated day is, and what all its parts have in common.
+"""The size of a generated day, and what all its parts have in common.
 
-The generator in order: `shape` says how large, `nodes` who was down when, `decisions` what the controller made of it,
-`looks` what leaders and followers saw meanwhile, `numbered` gives every row its place in its emitter's sequence and
-loses some, `written` puts it all down as the exporter does.
+The generator in order: `shape` has the size, `nodes` which node was down when, `decisions` the controller's reaction,
+`looks` what leaders and followers recorded meanwhile, `numbered` gives every row its position in its emitter's sequence
+and loses some, `written` writes everything like the exporter.
 
 Times inside the generator are microseconds since the start of the day by the controller's clock; they become times of
-day, by the clock of whoever tells them, when rows are numbered.
+day, by the clock of the emitter, when rows are numbered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTROLLER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What is asked for; ``events`` is met within a few percent."""
+    """The requested size; ``events`` is met within a few percent."""
 
     seed: int = 1
     events: int = 10_000_000

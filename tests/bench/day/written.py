@@ -1,7 +1,7 @@
-"""How a generated day lies on disk: as the exporter and its compaction leave it.
+"""The files of a generated day: as the exporter and its compaction leave it.
 
-One file per hour and dataset (``compacted``), or one per emitter too; part of an hour is there twice, as a compaction
-that was cut off leaves it. Types and order are those of `strandline.export`.
+One file per hour and dataset (``compacted``), or one per emitter too; part of an hour is there twice, like after an
+interrupted compaction. Types and order are those of `strandline.export`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INSIDE = ("p", "t", "offset")
 
 
 def write_day(shape: Shape, root: Path, *, compacted: bool = True) -> int:
-    """Generate a day and write it below ``root``; returns how many rows were written, doubles included."""
+    """Generate a day and write it below ``root``; returns how many rows were written, duplicates included."""
     rng = np.random.default_rng(shape.seed)
     nodes = make_nodes(shape, rng)
     history = make_history(shape, nodes, rng)
@@ -120,7 +120,7 @@ def _shifted(row: Row, offset: int) -> Row:
 
 
 def _seen(kind: str, columns: Columns, shape: Shape) -> pa.Table:
-    """Samples: whole columns; -1 stands for a moment that there is none of."""
+    """Samples: whole columns; -1 means a time that does not exist."""
     n, offset = len(columns["t"]), columns["offset"]
     arrays: dict[str, pa.Array] = {"event_type": pa.repeat(kind, n)}
     arrays["ts_wall_us"] = pa.array(columns["t"] + offset)
@@ -212,7 +212,7 @@ def _put(folder: Path, path: str, rows: pa.Table, ranges: tuple[SeqRange, ...]) 
 
 
 def _sortable(rows: pa.Table) -> pa.Table:
-    """The columns of the order; what no row has is null."""
+    """The columns of the sort order; absent values are null."""
     return pa.table(
         {name: rows[name] if name in rows.column_names else pa.nulls(len(rows), pa.int64()) for name in SORT_ORDER}
     )

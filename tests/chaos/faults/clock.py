@@ -1,8 +1,9 @@
 """Clocks of single processes: the wall clock jumps by hours, the monotonic clock runs at another rate.
 
-Invariant: a process's monotonic clock never jumps and never goes back, because no kernel lets it. libfaketime 0.9.10
+Invariant: a process's monotonic clock never jumps and never goes back, because no kernel allows it. libfaketime 0.9.10
 cannot do that: its monotonic clock is its wall clock, and Python's waits (sem_clockwait) then never end; with
-FAKETIME_DONT_FAKE_MONOTONIC its rates reach no time-out. Therefore `clock_shim.c`, compiled when it is needed.
+FAKETIME_DONT_FAKE_MONOTONIC its rates do not affect time-outs. Therefore this module has `clock_shim.c`, which is
+compiled when it is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CLOCKS = Facility(name="clock shim", lacking=compiler_missing)
 
 
 def compiled(folder: Path) -> Path:
-    """The shim as a library in ``folder``, made if it is not there."""
+    """The shim as a library in ``folder``, compiled if it is not there."""
     library = folder / "clock_shim.so"
     if not library.exists():
         gcc = shutil.which("gcc")
@@ -72,13 +73,13 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the process must be started with."""
+        """The environment with which the process must be started."""
         return {"LD_PRELOAD": str(compiled(self.folder)), "STRANDLINE_CLOCK": str(self._path)}
 
     def set(self, *, rate: float = 1.0, wall_offset_s: float = 0.0) -> None:
-        """From now on the clock runs at ``rate``, and the wall clock is so far off; both, at once.
+        """From now on the clock runs at ``rate``, and the wall clock is off by ``wall_offset_s``; both at once.
 
-        A rate leaves the clock where it has got to: what it gained or lost stays.
+        A change of the rate keeps the time that the clock has gained or lost so far.
         """
         now_ns = time.monotonic_ns()
         # From 0 at the first call, where the clock shows the truth.
@@ -93,7 +94,7 @@ class Clock:
 
     @property
     def wrong_answers(self) -> int:
-        """How often the process asked a clock, or waited by it, while it was wrong."""
+        """How often the process read a clock, or waited by it, while it was wrong."""
         return int(_COUNT.unpack_from(self._mapped, _ORDERS.size)[0])
 
     @property
@@ -103,7 +104,7 @@ class Clock:
 
 @dataclass(slots=True)
 class WrongClock(Fault):
-    """One process's clock is wrong, as in ``rate`` and ``wall_offset_s``; undone by setting both right."""
+    """One process's clock is wrong, by ``rate`` and ``wall_offset_s``; undone by setting both right."""
 
     clock: Clock
     rate: float = 1.0

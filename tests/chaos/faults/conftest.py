@@ -1,4 +1,4 @@
-"""Puts the faults where their own tests can import them by name, as those who inflict them do."""
+"""Makes the faults importable by name for their own tests, as in the scenarios."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A process that gets a share of a processor: a control group with a quota.
 
-Invariant: the group belongs to this driver (its name carries the process id) and goes with the fault; how often the
-kernel held the process back is read before that.
+Invariant: the group belongs to this driver (its name contains the process id) and is removed with the fault; how often
+the kernel throttled the process is read before that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 def quota_missing() -> str | None:
-    """What this machine lacks to hold a process back; tried by making a group."""
+    """What this machine lacks to throttle a process; tested by creating a group."""
     try:
         group = Group()
     except OSError as error:
@@ -53,17 +53,17 @@ class Group:
             raise
 
     def take(self, pid: int) -> None:
-        """Puts a process, threads and all, into the group."""
+        """Moves the process, threads included, into the group."""
         (self.path / "cgroup.procs").write_text(str(pid))
 
     @property
     def throttled(self) -> int:
-        """In how many periods the kernel held the group back."""
+        """In how many periods the kernel throttled the group."""
         words = (line.split() for line in (self.path / "cpu.stat").read_text().splitlines())
         return next(int(value) for name, value in words if name == "nr_throttled")
 
     def remove(self) -> None:
-        """Puts what is in it back to the top, and removes it."""
+        """Moves its processes back to the top, and removes it."""
         for pid in (self.path / "cgroup.procs").read_text().split():
             try:
                 (self.path.parent / "cgroup.procs").write_text(pid)

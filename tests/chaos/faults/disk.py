@@ -1,7 +1,7 @@
 """A disk for one process whose power can be cut and whose operations can fail: a FUSE mount of its own.
 
-Invariant: whoever mounts also unmounts, and a machine on which it cannot be mounted says what is missing
-(`disks_missing`), so that a test is skipped by name and never passes for want of a fault.
+Invariant: every mount is also unmounted, and a machine that cannot mount it reports what is missing (`disks_missing`),
+so that a test is skipped by name and never passes for lack of a fault.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def disks_missing() -> str | None:
 
 @dataclass(slots=True)
 class PowerCut:
-    """What one loss of power took from one disk."""
+    """What one loss of power removed from one disk."""
 
     bytes_by_path: dict[str, int]
     names: int
@@ -70,7 +70,7 @@ class Disk:
     _process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
-        # Beside nothing of ours: a socket's path has at most 107 bytes.
+        # Not beside the project's files: a socket's path has at most 107 bytes.
         self._state = Path(tempfile.mkdtemp(prefix="strandline-disk-"))
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class Disk:
         """Mounts an empty disk.
 
         Raises:
-            RuntimeError: it did not come up; the message carries what the process printed.
+            RuntimeError: it did not come up; the message has the process's output.
         """
         self.mount_point.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(_HERE / "fuse_process.py")]
@@ -104,7 +104,7 @@ class Disk:
             _pause()
 
     def unmount(self) -> None:
-        """Unmounts, whatever is still open on it, and ends the process."""
+        """Unmounts, even with open files, and ends the process."""
         if self._process is not None:
             self._answer_everybody()
             if os.path.ismount(self.mount_point):
@@ -119,9 +119,9 @@ class Disk:
         shutil.rmtree(self._state, ignore_errors=True)
 
     def cut_power(self, pids: Iterable[int] = (), *, seed: int | None = None) -> PowerCut:
-        """Power goes: drops what was not synced, kills the processes that used the disk, then power is back.
+        """Cuts the power: drops what was not synced, kills the processes that used the disk, then restores the power.
 
-        No answer of the disk reaches them between the two. With ``seed`` a drawn part of the unsynced survives.
+        No answer of the disk reaches them between the two. With ``seed`` a drawn part of the unsynced data survives.
         """
         cut = self.cut(seed=seed)
         for pid in pids:
@@ -130,7 +130,7 @@ class Disk:
         return cut
 
     def cut(self, *, seed: int | None = None) -> PowerCut:
-        """The first half of `cut_power`: from here on the disk answers nobody, until `restore`."""
+        """The first half of `cut_power`: from here on the disk answers no request, until `restore`."""
         answer = self._order("cut", seed=seed)
         return PowerCut(answer["bytes_by_path"], answer["names"])
 
@@ -139,30 +139,30 @@ class Disk:
         self._order("restore")
 
     def add(self, rule: Rule) -> None:
-        """From now on this rule applies."""
+        """Adds a rule that applies from now on."""
         self._order("rule", **rule.as_json())
 
     def limit(self, size_bytes: int | None) -> None:
-        """From now on the disk holds no more than this; None: no limit."""
+        """From now on the disk holds no more than this; None means no limit."""
         self._order("quota", bytes=size_bytes)
 
     def heal(self) -> None:
-        """No rules, no limit."""
+        """Removes all rules and the limit."""
         self._order("heal")
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often what happened, by name."""
+        """How often each operation happened, by name."""
         return dict(self._order("report")["counts"])
 
     @property
     def hits(self) -> int:
-        """How often the present rules fired."""
+        """How often the current rules fired."""
         return sum(rule["hits"] for rule in self._order("report")["rules"])
 
     @property
     def first_hit_s(self) -> float | None:
-        """When the first of the present rules fired, on the machine's monotonic clock; None: none has."""
+        """When the first of the current rules fired, on the machine's monotonic clock; None: none has."""
         return min(
             (rule["first_hit_s"] for rule in self._order("report")["rules"] if rule["first_hit_s"] is not None),
             default=None,
@@ -203,10 +203,10 @@ class Disk:
             self.heal()
             self.restore()
         except (OSError, ValueError):
-            # The process is gone; so is whoever waited for it.
+            # The process is gone, and so are the processes that waited for it.
             return
 
 
 def _pause() -> None:
-    """Between two looks at a process that is starting."""
+    """The pause between two checks of a process that is starting."""
     time.sleep(0.02)

@@ -1,7 +1,7 @@
-"""Damage of bytes that lie on a disk: a bit that flipped, a piece that is gone, a folder that is another disk's.
+"""Damage of bytes on a disk: a bit that flipped, a piece that is gone, a folder that is another disk's.
 
-Invariant: what is changed was there and is different afterwards; the change is made through the file system, so that
-a process that runs reads it like any other.
+Invariant: the changed bytes existed and are different afterwards; the change is made through the file system, so that a
+running process reads it like any other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def flip_bit(path: Path, at: float) -> int:
 
 
 def cut_end(path: Path) -> int:
-    """Takes 1 KiB, or all there is, from the end; returns where the file ends now."""
+    """Removes 1 KiB, or all there is, from the end; returns the new end of the file."""
     size = path.stat().st_size
     assert size > 0, f"{path} is empty"
     kept = max(0, size - _CUT_BYTES)

@@ -1,9 +1,8 @@
-"""What of one file a loss of power leaves: what syncs covered, and nothing that was written since.
+"""What a loss of power leaves of one file: the synced bytes, and nothing that was written since.
 
-Invariant: `undo` restores the file exactly as it was when the last finished sync was *issued*; bytes written while
-that sync was under way are not covered. After a sync that failed its bytes stay readable, and no later sync saves
-them: the kernel has marked their pages clean (Rebello et al., "Can Applications Recover from fsync Failures?",
-ATC 2020).
+Invariant: `undo` restores the file exactly as it was when the last finished sync was *issued*; bytes written while that
+sync was running are not covered. After a sync that failed its bytes stay readable, and no later sync saves them: the
+kernel has marked their pages clean (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _numbers = count(2)
 
 @dataclass(slots=True, eq=False)
 class Layer:
-    """What the file was when a sync was issued, as far as later writes changed it."""
+    """The file's content when a sync was issued, as far as later writes changed it."""
 
     size_before: int | None
     """None once a later sync has made a later size durable."""
@@ -50,11 +49,11 @@ class StoredFile:
         self._layers = [Layer(size_before=0)]
 
     def read(self, size: int, offset: int) -> bytes:
-        """Bytes as a process sees them, durable or not."""
+        """Bytes as a process reads them, durable or not."""
         return os.pread(self._fd, size, offset)
 
     def write(self, data: bytes, offset: int) -> int:
-        """Writes, and remembers what was there."""
+        """Writes, and keeps what was there."""
         self._remember(min(offset, self.size), offset + len(data))
         written = os.pwrite(self._fd, data, offset)
         self._layers[-1].written_bytes += written
@@ -63,7 +62,7 @@ class StoredFile:
         return written
 
     def truncate(self, size: int) -> None:
-        """Cuts or extends, and remembers what was there."""
+        """Truncates or extends, and keeps what was there."""
         self._remember(min(size, self.size), max(size, self.size))
         os.ftruncate(self._fd, size)
         self._layers[-1].written_bytes += abs(self.size - size)
@@ -78,18 +77,18 @@ class StoredFile:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes written or cut that no finished sync covers."""
+        """Bytes written or truncated that no finished sync covers."""
         return sum(layer.written_bytes for layer in self._layers)
 
     def issue_sync(self) -> Layer:
-        """A sync begins: what is written from here on is not covered by it."""
+        """Starts a sync: bytes written from here on are not covered by it."""
         self._layers.append(Layer(size_before=self.size))
         return self._layers[-1]
 
     def finish_sync(self, issued: Layer) -> None:
-        """The sync that was issued with this layer is done: everything before it is durable, except what is lost."""
+        """Finishes the sync issued with this layer: everything before it is durable, except what is lost."""
         if issued not in self._layers:
-            # A later sync overtook it, or the power went.
+            # A later sync finished first, or the power was cut.
             return
         at = self._layers.index(issued)
         covered, rest = self._layers[:at], self._layers[at:]
@@ -102,16 +101,16 @@ class StoredFile:
         self._layers = [*lost, *rest]
 
     def fail_sync(self, issued: Layer) -> None:
-        """The sync failed: its pages count as clean from here on, and are on no disk."""
+        """Fails the sync: its pages count as clean from here on, and are on no disk."""
         self.failed_syncs += 1
         if issued in self._layers:
             for layer in self._layers[: self._layers.index(issued)]:
                 layer.lost = True
 
     def undo(self, draw: random.Random | None = None) -> int:
-        """Takes back what no sync covered; with ``draw`` a part of it survives, as on a disk. Returns bytes dropped.
+        """Drops what no sync covered; with ``draw`` a part of it survives, as on a disk. Returns bytes dropped.
 
-        What survives is drawn page by page, because a disk orders nothing between two syncs; the size is the old
+        The surviving part is drawn page by page, because a disk orders nothing between two syncs; the size is the old
         or the new one, or one between them.
         """
         unsynced, size = self.unsynced_bytes, self.size

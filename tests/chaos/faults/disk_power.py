@@ -1,7 +1,7 @@
-"""Faults of disks: power that goes, operations that fail or are late, no space left.
+"""Faults of disks: power loss, operations that fail or are late, no space left.
 
 Invariant: the disks of one loss of power are cut before any of their processes is killed, and answer again only when
-all have been sent SIGKILL, so that nobody hears of a sync that did not last.
+all have been sent SIGKILL, so that no process sees a sync that did not last.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DISKS = Facility(name="FUSE", lacking=_missing)
 def mounted(run: Run, node_ids: Iterable[int]) -> dict[int, Disk]:
     """A disk under the data directory of each process, unmounted after the run.
 
-    A copy is kept of what is small, and of everything when the run is red.
+    Small files are copied, and everything when the run is red.
     """
     disks = {}
     for node_id in node_ids:
@@ -54,7 +54,7 @@ def _unmount(run: Run, disk: Disk) -> None:
 
 @dataclass(slots=True)
 class PowerLoss(Fault):
-    """Power goes at several nodes at once (0: the controller); undone by starting what does not run."""
+    """Power loss at several nodes at once (0: the controller); undone by starting the stopped processes."""
 
     disks: dict[int, Disk] = field(repr=False)
     nodes: list[int]
@@ -82,12 +82,12 @@ class PowerLoss(Fault):
 
     @property
     def dropped_bytes(self) -> int:
-        """What all disks together lost."""
+        """Bytes that all disks together lost."""
         return sum(cut.total_bytes for cut in self.took.values())
 
     @property
     def dropped_record_bytes(self) -> int:
-        """What all disks together lost of segments."""
+        """Bytes of segments that all disks together lost."""
         return sum(cut.record_bytes for cut in self.took.values())
 
     def described(self) -> str:
@@ -98,7 +98,7 @@ class PowerLoss(Fault):
 
 @dataclass(slots=True)
 class BadDisk(Fault):
-    """A disk obeys a rule, or has only so much room left; undone by healing it. The process is nobody's business."""
+    """A disk obeys a rule, or has only limited room left; undone by healing it. The process is left alone."""
 
     disk: Disk = field(repr=False)
     node: int

@@ -1,4 +1,4 @@
-"""Which operation of a faulty disk fails, is refused for want of space, or is slow.
+"""Which operation of a faulty disk fails, is rejected for lack of space, or is slow.
 
 Invariant: a rule fires for the operations and names it states and counts every time it does; no rule, no fault.
 """
@@ -39,7 +39,7 @@ class Rule:
         assert not self.error or hasattr(errno, self.error), f"{self.error} is no errno"
 
     def takes(self, operation: str, path: str) -> bool:
-        """Whether it hits this operation; counts."""
+        """Whether the rule applies to this operation; counts it."""
         if operation != self.operation or not fnmatch(path, self.paths) or self.times == 0:
             return False
         if self.skip:
@@ -52,7 +52,7 @@ class Rule:
         return True
 
     def failure(self, path: str) -> OSError | None:
-        """What the operation raises."""
+        """The exception that the operation raises."""
         if not self.error:
             return None
         number = int(getattr(errno, self.error))

@@ -1,7 +1,7 @@
-"""What of a file system's names a loss of power leaves: entries whose folder was synced since they changed.
+"""What a loss of power leaves of a file system's names: entries whose folder was synced since they changed.
 
-Invariant: a name is durable only by a sync of its folder, the strictest reading of POSIX; a file's bytes and its
-name are two things (`disk_layers` has the bytes).
+Invariant: a name is durable only by a sync of its folder, the strictest reading of POSIX; a file's bytes and its name
+are separate (`disk_layers` has the bytes).
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class Folder:
     number: int = field(default_factory=lambda: next(_numbers))
 
     def change(self, changed: Mapping[str, StoredFile | Folder | None]) -> None:
-        """Puts names and takes names away (None), as one step that happens whole or not at all."""
+        """Adds names and removes names (None), as one step that happens whole or not at all."""
         self.between.append(dict(self.entries))
         self.entries = {name: node for name, node in {**self.entries, **changed}.items() if node is not None}
         self.changed_ns = time.time_ns()
 
     def issue_sync(self) -> tuple[Entries, int]:
-        """What a sync that begins now will cover."""
+        """The state that a sync which begins now will cover."""
         return dict(self.entries), len(self.between)
 
     def finish_sync(self, issued: tuple[Entries, int]) -> None:
-        """The names as of the issue are durable."""
+        """Marks the names as of the issue durable."""
         self.durable, steps = issued
         del self.between[:steps]
 
     def undo(self, draw: random.Random | None = None) -> int:
-        """Takes back steps that no sync covered; with ``draw`` the first few may survive. Returns steps dropped."""
+        """Drops steps that no sync covered; with ``draw`` the first few may survive. Returns steps dropped."""
         steps = len(self.between)
         kept = draw.randint(0, steps) if draw and steps else 0
         if kept < steps:
@@ -59,7 +59,7 @@ class Folder:
 
 @dataclass(slots=True)
 class Dropped:
-    """What a loss of power took: bytes per file, and changes of names."""
+    """What a loss of power removed: bytes per file, and changes of names."""
 
     bytes_by_path: dict[str, int] = field(default_factory=dict)
     names: int = 0
@@ -73,7 +73,7 @@ class Tree:
         self.root = Folder()
 
     def find(self, path: str) -> StoredFile | Folder:
-        """What a path names.
+        """The entry at a path.
 
         Raises:
             OSError: ENOENT or ENOTDIR.
@@ -89,7 +89,7 @@ class Tree:
         return node
 
     def folder(self, path: str) -> Folder:
-        """The folder that a path names.
+        """The folder at a path.
 
         Raises:
             OSError: ENOENT or ENOTDIR.
@@ -119,7 +119,7 @@ class Tree:
         folder.change({name: Folder(mode=mode & 0o7777)})
 
     def remove(self, path: str) -> None:
-        """Takes a name away; an open file stays readable.
+        """Removes a name; an open file stays readable.
 
         Raises:
             OSError: ENOENT, or ENOTEMPTY for a folder that holds something.
@@ -160,7 +160,7 @@ class Tree:
         return sum(file.size for _, file in self.files())
 
     def lose_power(self, draw: random.Random | None = None) -> Dropped:
-        """Takes back, bytes and names, what no sync covered (with ``draw``: a drawn part of it)."""
+        """Drops all bytes and names that no sync covered (with ``draw``: a drawn part of them)."""
         dropped = Dropped({path: lost for path, file in self.files() if (lost := file.undo(draw))})
         waiting = [self.root]
         while waiting:
@@ -170,7 +170,7 @@ class Tree:
                 if isinstance(node, Folder):
                     waiting.append(node)
                 else:
-                    # A name that came back: its bytes lose what they had not synced either.
+                    # A name that was restored: its bytes lose their unsynced part too.
                     node.undo(draw)
         return dropped
 

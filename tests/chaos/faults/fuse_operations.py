@@ -1,7 +1,7 @@
-"""What a faulty disk answers: it ties names, bytes, rules, the quota and the power switch together.
+"""The operations of a faulty disk: combines names, bytes, rules, the quota and the power switch.
 
-Invariant: from the moment the power goes no operation is answered until it returns, and those that waited are then
-refused with EIO: their process must be dead by then, so that nobody acts on an answer the disk never gave.
+Invariant: from the moment the power is cut no operation is answered until it returns, and those that waited are then
+rejected with EIO: their process must be dead by then, so that none acts on an answer the disk never gave.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class FaultyDisk:
         self._cut_s = 0.0
 
     def cut_power(self, seed: int | None = None) -> Dropped:
-        """Power goes: unsynced bytes and names are dropped at once (with a seed: a drawn part survives)."""
+        """Cuts the power: unsynced bytes and names are dropped at once (with a seed: a drawn part survives)."""
         with self._power:
             self._is_cut, self._cuts, self._cut_s = True, self._cuts + 1, time.monotonic()
             self._power.notify_all()
             return self.tree.lose_power(None if seed is None else random.Random(seed))
 
     def restore_power(self) -> None:
-        """Power is back, after the kernel has forgotten what was; operations that waited are refused."""
+        """Restores the power, after the kernel has dropped its caches; operations that waited are rejected."""
         time.sleep(max(0.0, self._cut_s + 2 * CACHED_S - time.monotonic()))
         with self._power:
             self._is_cut = False
             self._power.notify_all()
 
     def _pass(self, operation: str, path: str) -> None:
-        """Waits for power, then lets the rules decide; the lock is held on entry and on return."""
+        """Waits for power, then applies the rules; the lock is held on entry and on return."""
         cuts = self._cuts
         self._check_power(cuts)
         delay_s, failure = 0.0, None
@@ -115,7 +115,7 @@ class FaultyDisk:
             file.truncate(length)
 
     def flush(self, path: str | None, handle: int) -> None:
-        """Closing syncs nothing."""
+        """Closing does not sync."""
 
     def release(self, path: str | None, handle: int) -> None:
         with self._lock:
@@ -147,7 +147,7 @@ class FaultyDisk:
         return node
 
     def _room(self, file: StoredFile, offset: int, wanted: int) -> int:
-        """How many of ``wanted`` bytes fit; a full disk takes a part first, as real ones do."""
+        """How many of ``wanted`` bytes fit; a full disk accepts a part first, like real ones."""
         if self.quota_bytes is None:
             return wanted
         growth = max(0, offset + wanted - file.size)
@@ -229,7 +229,7 @@ class FaultyDisk:
             self.tree.find(path).mode = mode & 0o7777
 
     def chown(self, path: str, uid: int, gid: int) -> None:
-        """Everything belongs to whoever mounted."""
+        """Everything belongs to the user who mounted it."""
 
     def utimens(self, path: str | None, times: tuple[int, int] | None = None) -> None:
         with self._lock:

@@ -1,6 +1,6 @@
-"""Mounts a faulty disk and obeys orders on a socket until it is unmounted: `fuse_process.py MOUNT BACKING SOCKET`.
+"""Mounts a faulty disk and executes commands from a socket until unmounted: `fuse_process.py MOUNT BACKING SOCKET`.
 
-Invariant: one order a line as JSON, one answer a line; an order is done when it is answered.
+Invariant: one command a line as JSON, one answer a line; a command is done when it is answered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PRIORITY = -15
 
 
 def obey(disk: FaultyDisk, order: dict[str, Any]) -> dict[str, Any]:
-    """Does what one line asks for."""
+    """Executes the command in one line."""
     match order.pop("do"):
         case "cut":
             return asdict(disk.cut_power(**order))
@@ -54,7 +54,7 @@ def obey(disk: FaultyDisk, order: dict[str, Any]) -> dict[str, Any]:
 
 
 class Mount(mfusepy.FUSE):
-    """Hands the file handle of ftruncate on: an open file may have lost its name."""
+    """Passes on the file handle of ftruncate: an open file may have lost its name."""
 
     def truncate_fuse_3(self, path: bytes | None, length: int, info: Any) -> int:
         handle = info.contents.fh if info else None
@@ -63,7 +63,7 @@ class Mount(mfusepy.FUSE):
 
 
 def main(mount: Path, backing: Path, control: Path) -> None:
-    """Mounts and serves until somebody unmounts."""
+    """Mounts and serves until it is unmounted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard > 0 else soft, hard))
     with contextlib.suppress(PermissionError):

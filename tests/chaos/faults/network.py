@@ -1,7 +1,7 @@
 """Faults of the network: packets of one direction of one link are dropped by iptables in the receiver's namespace.
 
-Invariant: every rule carries this fault's number as a comment, and undoing removes exactly those; what a rule
-dropped is read before it goes, because a cut that dropped nothing was none.
+Invariant: every rule carries this fault's number as a comment, and undoing removes exactly those; the count of dropped
+packets is read before a rule is removed, because a cut that dropped nothing had no effect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults of whole processes: killed, stopped, standing still."""
+"""Faults of whole processes: killed, stopped, paused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kill(Fault):
 
 @dataclass(slots=True)
 class Pause(Fault):
-    """SIGSTOP: the process stands still, its connections stay open. ``node`` 0 is the controller."""
+    """SIGSTOP: the process is paused, its connections stay open. ``node`` 0 is the controller."""
 
     node: int
 

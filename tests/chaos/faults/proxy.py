@@ -1,7 +1,7 @@
-"""Slow links: a TCP proxy in the namespace of the one who connects, with a delay and a bandwidth that change at will.
+"""Slow links: a TCP proxy in the namespace of the connecting side, with a variable delay and bandwidth.
 
-Invariant: a connection made while the proxy stands goes through it, whether the link is slow or not; what the proxy
-slowed is counted, because a slow link that carried nothing was none. The kernel's own delay (netem) is not there on
+Invariant: a connection made while the proxy is in place goes through it, whether the link is slow or not; slowed bytes
+are counted, because a slow link that carried nothing had no effect. The kernel's own delay (netem) is not available on
 every machine, and over TCP it would look the same.
 """
 
@@ -26,7 +26,7 @@ _ports = itertools.count(19_001)
 
 @dataclass(slots=True)
 class Proxy:
-    """One proxy process; ``inside`` is put before its command."""
+    """One proxy process; ``inside`` is prepended to its command."""
 
     host: str
     port: int
@@ -46,24 +46,24 @@ class Proxy:
         self.listen = self._answer()["port"]
 
     def stop(self) -> None:
-        """Ends it, and with it every connection."""
+        """Ends it, and with it all connections."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
 
     def slow(self, delay_ms: float, bytes_per_s: float | None) -> None:
-        """From now on the link is like that; 0 and None: as quick as it can."""
+        """Sets the link's delay and bandwidth from now on; 0 and None mean full speed."""
         self._ask({"delay_ms": delay_ms, "bytes_per_s": bytes_per_s})
 
     @property
     def slowed_bytes(self) -> int:
-        """How much it carried while it was slow, both directions."""
+        """Bytes carried while it was slow, both directions."""
         return int(self._ask({})["slowed_bytes"])
 
     @property
     def connections(self) -> int:
-        """How many connections it has seen."""
+        """The number of connections so far."""
         return int(self._ask({})["connections"])
 
     def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Proxy:
 
 @dataclass(slots=True)
 class ProxiedLink:
-    """Leads what ``sender`` connects to ``receiver``'s port through a proxy in the sender's namespace."""
+    """Routes connections from ``sender`` to ``receiver``'s port through a proxy in the sender's namespace."""
 
     namespaces: Namespaces
     sender: str
@@ -104,7 +104,7 @@ class ProxiedLink:
         self.namespaces.iptables(self.sender, "-t", "nat", "-A", *self._rule)
 
     def stop(self) -> None:
-        """Removes rule and proxy; what was connected through it is cut."""
+        """Removes rule and proxy; connections through it are closed."""
         self.namespaces.iptables(self.sender, "-t", "nat", "-D", *self._rule)
         self.proxy.stop()
 
@@ -116,7 +116,7 @@ class ProxiedLink:
 
 @dataclass(slots=True)
 class SlowLink(Fault):
-    """A proxied link becomes slow: so many ms each way, so many bytes per second each way."""
+    """A proxied link becomes slow: a delay in ms each way, a bandwidth in bytes per second each way."""
 
     link: ProxiedLink
     delay_ms: float = 100.0

@@ -1,7 +1,7 @@
-"""A slow TCP link: `proxy_process.py PORT TARGET_HOST TARGET_PORT MARK` forwards every connection, as slowly as told.
+"""A slow TCP link: `proxy_process.py PORT TARGET_HOST TARGET_PORT MARK` forwards every connection, slowed on command.
 
 Invariant: bytes keep their order and none is lost; delay and bandwidth hold for each direction of each connection;
-what is under way is bounded, so that a slow link pushes back on its sender. One order a line on stdin as JSON
+bytes in flight are bounded, so that a slow link pushes back on its sender. One command a line on stdin as JSON
 (`delay_ms`, `bytes_per_s`), one answer a line on stdout; the end of stdin ends the process.
 """
 
@@ -20,7 +20,7 @@ _UNDER_WAY = 64
 
 @dataclass(slots=True)
 class Link:
-    """What the link is like now, and what it has done."""
+    """The link's current settings, and its counters."""
 
     delay_s: float = 0.0
     bytes_per_s: float | None = None
@@ -29,7 +29,7 @@ class Link:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it holds anything back."""
+        """Whether it delays anything."""
         return bool(self.delay_s or self.bytes_per_s)
 
     async def carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -68,7 +68,7 @@ async def main(port: int, host: str, target: int, mark: int) -> None:
         with socket.socket() as onward:
             onward.setblocking(False)
             if mark:
-                # Or the rule that leads connections here would lead this one here as well.
+                # Otherwise the rule that redirects connections here would redirect this one as well.
                 onward.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
             try:
                 await asyncio.get_running_loop().sock_connect(onward, (host, target))
@@ -80,7 +80,7 @@ async def main(port: int, host: str, target: int, mark: int) -> None:
                 asyncio.create_task(link.carry(reader, far_writer)),
                 asyncio.create_task(link.carry(far_reader, writer)),
             }
-            # HTTP/2 knows no half-closed connection: the first end is both.
+            # HTTP/2 has no half-closed connections: the first end closes both.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()

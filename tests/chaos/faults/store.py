@@ -1,6 +1,6 @@
-"""What can happen to the controller's store: an older one comes back, or none.
+"""Faults of the controller's store: it is replaced by an older one, or by none.
 
-Invariant: only the store's own files are exchanged; the state events beside them stay, for those who judge.
+Invariant: only the store's own files are replaced; the state events beside them stay, for the checks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FILES = "metadata.sqlite*"
 
 
 def keep(cluster: Cluster, target: Path) -> None:
-    """Copies the store of a controller that does not run."""
+    """Copies the store of a stopped controller."""
     assert not cluster.controller.running
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -25,7 +25,7 @@ def keep(cluster: Cluster, target: Path) -> None:
 
 
 def put(cluster: Cluster, source: Path | None) -> None:
-    """Replaces the store of a controller that does not run by a kept one, or by nothing."""
+    """Replaces the store of a stopped controller by a saved one, or by nothing."""
     assert not cluster.controller.running
     for path in cluster.controller.directory.glob(_FILES):
         path.unlink()
@@ -35,9 +35,9 @@ def put(cluster: Cluster, source: Path | None) -> None:
 
 @dataclass(slots=True)
 class StoreReplaced(Fault):
-    """The controller is killed and started with the store kept in ``older``; None: with an empty one.
+    """The controller is killed and started with the store saved in ``older``; None: with an empty one.
 
-    Undone by killing it again and starting it with the store that it had; `forget` leaves that out.
+    Undone by killing it again and starting it with its original store; `forget` disables that.
     """
 
     older: Path | None
@@ -58,5 +58,5 @@ class StoreReplaced(Fault):
             await cluster.start_controller()
 
     def forget(self) -> None:
-        """The store that was there is gone for good."""
+        """The original store is gone for good."""
         shutil.rmtree(self.current)

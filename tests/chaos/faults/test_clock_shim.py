@@ -1,4 +1,4 @@
-"""A process with a clock of its own: what it is shown, and how long its waits are."""
+"""A process with a clock of its own: which time it reads, and how long its waits are."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ for line in sys.stdin:
 
 
 class _Child:
-    """A process that says what its clocks show and how long its waits of 0.2 s took by its own clock."""
+    """A process that reports its clocks and how long its waits of 0.2 s took by its own clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -72,7 +72,7 @@ def child(tmp_path: Path) -> Iterator[_Child]:
 
 
 def test_a_right_clock_shows_the_truth(child: _Child) -> None:
-    """Without orders both clocks agree with the machine's, and waits last as long as asked."""
+    """Without commands both clocks agree with the machine's, and waits have their normal length."""
     answer, took_s = child.ask()
 
     assert abs(answer["wall_s"] - time.time()) < 5
@@ -106,7 +106,7 @@ def test_waits_last_as_long_as_the_clock_says(child: _Child, rate: float) -> Non
 
 
 def test_the_monotonic_clock_never_goes_back(child: _Child) -> None:
-    """Whatever is ordered, what the clock shows only grows."""
+    """For any commands, the time that the clock shows only grows."""
     shown = []
     for orders in ({"rate": 2.0}, {"rate": 0.5}, {"wall_offset_s": -3600.0}, {"rate": 2.0}, {}):
         child.clock.set(**orders)

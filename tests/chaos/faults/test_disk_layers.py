@@ -1,4 +1,4 @@
-"""What of a file's bytes a loss of power leaves."""
+"""What a loss of power leaves of a file's bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _synced(file: StoredFile) -> None:
 
 
 def test_unsynced_bytes_are_dropped_and_counted(tmp_path: Path) -> None:
-    """What was written after the last sync is gone, and the number of bytes is said."""
+    """Bytes written after the last sync are gone, and their number is reported."""
     file = StoredFile(tmp_path, 0o644)
     file.write(b"kept", 0)
     _synced(file)
@@ -43,7 +43,7 @@ def test_bytes_written_during_a_sync_are_not_covered_by_it(tmp_path: Path) -> No
 
 
 def test_an_overwritten_and_a_cut_page_come_back(tmp_path: Path) -> None:
-    """Bytes that were durable and then overwritten or cut off without a sync are there again."""
+    """Bytes that were durable and then overwritten or truncated without a sync are there again."""
     file = StoredFile(tmp_path, 0o644)
     durable = bytes(range(256)) * 64
     file.write(durable, 0)
@@ -79,7 +79,7 @@ def test_after_a_failed_sync_a_second_one_saves_nothing(tmp_path: Path) -> None:
     )
 )
 def test_power_loss_restores_the_file_of_the_last_sync(steps: list[tuple[str, int, int]]) -> None:
-    """Whatever was written, cut and synced, the loss of power leaves the bytes of the last sync."""
+    """For any writes, truncations and syncs, the loss of power leaves the bytes of the last sync."""
     file = StoredFile(Path("/tmp"), 0o644)
     durable = b""
     for number, (what, at, length) in enumerate(steps):
@@ -130,7 +130,7 @@ def test_a_name_without_a_sync_of_its_folder_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_rename_and_a_removal_without_a_sync_are_taken_back(tmp_path: Path) -> None:
-    """The old file stands again under its name, with its old bytes, and so does the removed one."""
+    """The old file is there again under its name, with its old bytes, and so is the removed one."""
     tree = Tree(tmp_path)
     old, removed = tree.create("/checkpoint", 0o644), tree.create("/removed", 0o644)
     for file in (old, removed):

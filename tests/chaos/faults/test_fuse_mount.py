@@ -1,4 +1,4 @@
-"""A faulty disk as processes meet it: a mount whose power goes, whose syncs fail, and which fills up."""
+"""A faulty disk as processes use it: a mount whose power is cut, whose syncs fail, and which fills up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
 
 @pytest.fixture
 def disk(mounted: Disk) -> Iterator[Disk]:
-    """The disk without rules, and with nothing unsynced of other tests."""
+    """The disk without rules, and without unsynced data of other tests."""
     mounted.heal()
     mounted.cut_power()
     yield mounted
@@ -57,7 +57,7 @@ def _file(disk: Disk, name: str) -> int:
 
 
 def test_power_loss_drops_exactly_the_unsynced(disk: Disk) -> None:
-    """Synced bytes are read again, others are gone, and the report names file and number of bytes."""
+    """Synced bytes are read again, others are gone, and the report has file and number of bytes."""
     fd = _file(disk, "a.log")
     os.pwrite(fd, b"synced", 0)
     os.fdatasync(fd)
@@ -74,7 +74,7 @@ def test_power_loss_drops_exactly_the_unsynced(disk: Disk) -> None:
 
 
 def test_a_process_is_told_of_no_sync_that_did_not_last(disk: Disk) -> None:
-    """A process that dies with the power has heard only of syncs whose bytes are there afterwards."""
+    """A process that dies in a power loss has seen only syncs whose bytes are there afterwards."""
     disk.add(Rule(operation="fsync", delay_ms=3))
     path = disk.mount_point / "told"
     _file(disk, "told")
@@ -115,7 +115,7 @@ def test_fsync_fails_once_and_saves_nothing_afterwards(disk: Disk) -> None:
 
 
 def test_a_full_disk_takes_a_part_and_then_nothing(disk: Disk) -> None:
-    """A write over the limit is cut short, the next one gets ENOSPC, and statvfs says that nothing is left."""
+    """A write over the limit is partial, the next one gets ENOSPC, and statvfs reports that nothing is left."""
     fd = _file(disk, "full")
     disk.limit(disk.used_bytes + 6_000)
     taken = os.pwrite(fd, b"x" * 10_000, 0)
@@ -132,7 +132,7 @@ def test_a_full_disk_takes_a_part_and_then_nothing(disk: Disk) -> None:
 
 
 def test_a_slow_sync_holds_up_no_other_file(disk: Disk) -> None:
-    """A delay takes its time for its own file only."""
+    """A delay applies to its own file only."""
     slow, quick = _file(disk, "slow"), _file(disk, "quick")
     disk.add(Rule(operation="fsync", paths="/slow", delay_ms=2_000))
     began = time.monotonic()
@@ -150,7 +150,7 @@ def test_a_slow_sync_holds_up_no_other_file(disk: Disk) -> None:
 
 
 def test_write_fails_at_the_named_place(disk: Disk) -> None:
-    """A rule hits the operation, the name and the count that it states, and nothing else."""
+    """A rule applies to the operation, the name and the count that it states, and to nothing else."""
     fd, other = _file(disk, "b.log"), _file(disk, "b.index")
     disk.add(Rule(operation="write", paths="*.log", error="EIO", skip=1))
     os.pwrite(fd, b"first", 0)

@@ -1,4 +1,4 @@
-"""Slow links and slow processes are slow, and say how much they held back."""
+"""Slow links and slow processes are slow, and report how much they delayed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPIN = "import time\nbegan = time.process_time()\nwhile time.process_time() < b
 
 @pytest.fixture
 def proxied() -> Iterator[tuple[Proxy, socket.socket]]:
-    """A proxy in front of a server that sends everything back, and a connection through it."""
+    """A proxy in front of an echo server, and a connection through it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_echo, args=(server,), daemon=True).start()
         proxy = Proxy("127.0.0.1", server.getsockname()[1])
@@ -47,7 +47,7 @@ def _round_trip_s(through: socket.socket, content: bytes) -> float:
 
 
 def test_a_proxied_link_adds_its_delay_each_way(proxied: tuple[Proxy, socket.socket]) -> None:
-    """100 ms each way make a round trip of 200 ms, and healing the link makes it quick again."""
+    """100 ms each way make a round trip of 200 ms, and healing the link makes it fast again."""
     proxy, through = proxied
     proxy.slow(100, None)
     slow_s = _round_trip_s(through, b"ping")
@@ -72,7 +72,7 @@ def test_a_proxied_link_has_its_bandwidth(proxied: tuple[Proxy, socket.socket]) 
 
 @pytest.mark.skipif(_no_quota is not None, reason=f"CPU quota: {_no_quota}")
 def test_a_process_with_a_share_of_a_processor_is_held_back() -> None:
-    """0.2 s of computing take more than 1 s with a tenth of a processor, and the kernel counts why."""
+    """0.2 s of computing take more than 1 s with a tenth of a processor, and the kernel counts the throttling."""
     group = Group(0.1)
     began = time.monotonic()
     with subprocess.Popen([sys.executable, "-c", _SPIN]) as spinning:

@@ -1,4 +1,4 @@
-"""A disk that is replaced: the node is away, counts nowhere any more, and comes back with an empty directory.
+"""A disk that is replaced: the node is away, counts nowhere any more, and returns with an empty directory.
 
 Invariant: only a node that is in no ISR and no ELR is wiped, so that assumption A5 of the promises holds.
 """
@@ -16,7 +16,7 @@ _LEFT_S = 20.0
 
 @dataclass(slots=True)
 class Wipe(Fault):
-    """`kill -9`, and another, empty data directory; the old one stays beside it for those who look for the reason."""
+    """`kill -9`, and another, empty data directory; the old one is kept beside it for diagnosis."""
 
     node: int
 

@@ -1,7 +1,7 @@
 """A controller and three data nodes as real processes, each in its network namespace with its own directory.
 
-Invariant: it answers the same questions as `LocalCluster`, so that `Probe` of tests/cluster looks at it; what it
-starts dies with the driver.
+Invariant: it has the same interface as `LocalCluster`, so that `Probe` of tests/cluster works with it; the processes it
+starts die with the driver.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def namespace(node_id: int) -> str:
 
 @dataclass(slots=True)
 class Wrapping:
-    """What is put around one process: a command before its own (`faketime`, `fiu-run`), and variables."""
+    """What wraps one process: a command before its own (`faketime`, `fiu-run`), and variables."""
 
     prefix: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Wrapping:
 class Cluster:
     """The processes of one run. ``directory`` holds controller/, node-1/ ... and logs/.
 
-    A data directory may be a mount point that is there before the process starts. ``wrapping[node_id]`` (0 for the
+    A data directory may be a mount point that exists before the process starts. ``wrapping[node_id]`` (0 for the
     controller) and the settings are read at every start, so that a fault may change them and restart the process.
     """
 
@@ -99,7 +99,7 @@ class Cluster:
         return self.nodes[node_id] if node_id else self.controller
 
     def address(self, node_id: int) -> Address | None:
-        """Where a node said it serves, last."""
+        """A node's last reported address."""
         return read_address(self.nodes[node_id].directory)
 
     async def start(self) -> None:
@@ -127,7 +127,7 @@ class Cluster:
         self.incarnations[service.name] = self.incarnations.get(service.name, 0) + 1
 
     def notice_ends(self) -> None:
-        """Writes down processes that ended without having been asked."""
+        """Records processes that ended without a request."""
         for service in self.services:
             end = service.found_dead()
             if end is not None:
@@ -135,7 +135,7 @@ class Cluster:
                 service.end_expected = True
 
     async def stop(self) -> list[Exit]:
-        """Stops the nodes together, then the controller; says how each that ran ended."""
+        """Stops the nodes together, then the controller; returns how each running one ended."""
         self.notice_ends()
         running = [node for node in self.nodes.values() if node.running]
         ends = await asyncio.gather(*(node.stop(STOP_GRACE_MS) for node in running))
@@ -143,7 +143,7 @@ class Cluster:
         return [end for end in [*ends, last] if end is not None]
 
     def kill(self) -> None:
-        """Ends whatever still runs, at once."""
+        """Ends every process that still runs, at once."""
         for service in self.services:
             service.resume()
             service.kill()

@@ -1,6 +1,6 @@
 """What really happened to a cluster, counted from the state events that its processes wrote (criterion G5).
 
-Invariant: only events count, never what a fault was meant to do.
+Invariant: only events count, never the intended effect of a fault.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rows(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def counted(controller: Path, nodes: list[Path]) -> Counter[str]:
-    """How often what happened; the names are those that a scenario's ``demands`` use."""
+    """How often each thing happened; the names are those that a scenario's ``demands`` use."""
     found: Counter[str] = Counter()
     for row in rows(controller):
         _count_decision(row, found)

@@ -1,7 +1,7 @@
 """The pass criteria G1 to G5 of RELIABILITY.md#the-criteria, one function each; a failure is one clear sentence.
 
-Invariant: each judges from what lies outside of the nodes' opinion: client histories, bytes on the disk, /proc,
-state events. An empty list is the only way to pass.
+Invariant: each uses evidence from outside the nodes: client histories, bytes on the disk, /proc, state events. Only an
+empty list passes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _THREADS_SLACK = 8
 
 
 def g1_history(run: Run) -> list[str]:
-    """No client saw what no correct log does."""
+    """No client saw what a correct log cannot show."""
     found = anomalies(run.load.history())
     shown = [f"G1 {anomaly.name}: {anomaly.sentence}" for anomaly in found[:10]]
     more = [f"G1 and {len(found) - 10} anomalies more"] if len(found) > 10 else []
@@ -44,7 +44,7 @@ async def g2_settled(run: Run) -> list[str]:
     failures = []
     for topic in run.load.topics:
         try:
-            # The comparison of the files is work of ours and not counted: it comes after the wait for agreement.
+            # The comparison of the files is the test's own work and not counted: it comes after the wait for agreement.
             async with asyncio.timeout(SETTLE_S * 4):
                 run.measured[f"records_{topic}"] = await assert_settled(run.probe, topic)
         except (AssertionError, TimeoutError) as error:
@@ -54,7 +54,7 @@ async def g2_settled(run: Run) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a process holds."""
+    """The resources of a process."""
 
     rss_kb: int
     files: int
@@ -82,7 +82,7 @@ def _footprint(pid: int) -> Footprint:
 def g3_processes(
     run: Run, warm: Mapping[str, Footprint], now: Mapping[str, Footprint], stopped: list[str]
 ) -> list[str]:
-    """No end but injected or declared ones, no assertion, nothing that grew and stayed."""
+    """No exit except injected or declared ones, no assertion, no resource that grew and stayed."""
     run.cluster.notice_ends()
     declared = {int(code) for code in run.scenario.declared_ends}
     failures = [f"G3 {end.sentence}" for end in run.cluster.ends if end.code not in declared]
@@ -104,7 +104,7 @@ def g3_processes(
 
 
 async def g3_nothing_waits(run: Run) -> list[str]:
-    """No producer waits for its commit: after the load every leader's HW is its LEO, so no purgatory holds anything."""
+    """No producer waits for its commit: after the load every HW is its LEO, so no purgatory holds anything."""
     failures = []
     for topic, partitions in run.load.topics.items():
         for index in range(partitions):
@@ -115,7 +115,7 @@ async def g3_nothing_waits(run: Run) -> list[str]:
 
 
 def g4_available(run: Run) -> list[str]:
-    """After each fault that leaves enough, the first acks=all OK of a later send comes in time."""
+    """After each fault that leaves enough replicas, the first acks=all OK of a later send arrives in time."""
     failures, gaps = [], []
     for expected in run.expected:
         gap_s, sentence = _judge(run, expected)
@@ -139,7 +139,7 @@ def _judge(run: Run, expected: Expected) -> tuple[float, str | None]:
 
 
 def g5_real(run: Run) -> list[str]:
-    """The faults bit; if not, the run proves nothing and is void."""
+    """The faults had an effect; if not, the run proves nothing and is void."""
     wanted = run.scenario.demands(run.form)
     return [
         f"G5 {name}: {run.counters[name]}, wanted at least {least}"

@@ -1,6 +1,6 @@
-"""What a machine must offer for a scenario, and the exact sentence about what it lacks.
+"""What a machine must provide for a scenario, and the exact sentence about what it lacks.
 
-Invariant: a facility is tried, not guessed; a scenario whose facility is missing is skipped by name, never passed.
+Invariant: a facility is tested, not guessed; a scenario whose facility is missing is skipped by name, never passed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def missing(facilities: Iterable[Facility]) -> list[str]:
 
 
 def program(command: str, package: str) -> str | None:
-    """Says what is missing if ``command`` cannot be found, after trying to install its Debian ``package``."""
+    """Reports what is missing if ``command`` cannot be found, after trying to install its Debian ``package``."""
     if shutil.which(command):
         return None
     if os.geteuid() == 0 and shutil.which("apt-get"):

@@ -1,7 +1,7 @@
-"""What a fault is: something that can be done to a cluster and taken back.
+"""A fault: something that can be done to a cluster and undone.
 
-Invariant: `undo` may be called at any time, also twice and after `apply` failed half way; afterwards the fault
-is gone. Faults are undone in the reverse order of their beginning.
+Invariant: `undo` may be called at any time, also twice and after `apply` failed half way; afterwards the fault is gone.
+Faults are undone in the reverse order of their beginning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Fault(ABC):
-    """One fault. Subclasses are dataclasses; their fields are its arguments and stand in the plan and the story."""
+    """One fault.
+
+    Subclasses are dataclasses; their fields are its arguments and appear in the plan and the log of the run.
+    """
 
     @abstractmethod
     async def apply(self, cluster: Cluster) -> None:
@@ -23,22 +26,22 @@ class Fault(ABC):
 
     @abstractmethod
     async def undo(self, cluster: Cluster) -> None:
-        """Takes it back; returns when it is gone."""
+        """Undoes it; returns when it is gone."""
 
     @property
     def kind(self) -> str:
-        """Under which name it is counted."""
+        """The name under which it is counted."""
         return type(self).__name__
 
     def described(self) -> str:
-        """One line for the story."""
+        """One line for the log of the run."""
         words = asdict(self) if is_dataclass(self) and not isinstance(self, type) else {}
         return f"{self.kind}({', '.join(f'{name}={value}' for name, value in words.items())})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One line of a fault plan: what shall happen, with arguments that can be written as JSON."""
+    """One line of a fault plan: what is to happen, with arguments that can be written as JSON."""
 
     what: str
     args: dict[str, Any]

@@ -1,7 +1,7 @@
-"""How a history lies on the disk: one JSON array per line, the operation's name first; times are monotonic seconds.
+"""The file format of a history: one JSON array per line, the operation's name first; times are monotonic seconds.
 
-Invariant: what a client did stands in the order in which it did it; a send has a line before it began and one
-after it ended, and one without the second is still open.
+Invariant: operations of a client are in the order in which it made them; a send has a line before it began and
+one after it ended, and one without the second is still open.
 
     ["send", at, client, seq, topic, partition]
     ["sent", at, client, seq, outcome, offset]
@@ -34,7 +34,7 @@ def encode(value: Value) -> bytes:
 
 
 def decode(content: bytes | None) -> Value:
-    """The value that a record's bytes stand for; something nobody sent if they were damaged."""
+    """The value in a record's bytes; a value that was never sent if they were damaged."""
     client, _, rest = (content or b"").decode("ascii", "replace").partition("/")
     seq, _, padding = rest.partition("/")
     if not seq.isdecimal() or padding.strip("."):
@@ -58,7 +58,7 @@ class HistoryWriter:
         self._line(["sent", time.monotonic(), value.client, value.seq, outcome.value, offset])
 
     def read(self, consumer: str, topic: str, partition: int, found: Iterable[tuple[Offset | int, Value]]) -> None:
-        """Records that a consumer was given."""
+        """Records that a consumer received."""
         rows = [[int(offset), value.client, value.seq] for offset, value in found]
         self._line(["read", time.monotonic(), consumer, topic, partition, rows])
 
@@ -67,11 +67,11 @@ class HistoryWriter:
         self._line(["seek", consumer, topic, partition, offset])
 
     def end(self, topic: str, partition: int, offset: int, invoked_s: float) -> None:
-        """A leader answered where a partition ends."""
+        """A leader returned a partition's end."""
         self._line(["end", topic, partition, int(offset), invoked_s, time.monotonic()])
 
     def flush(self) -> None:
-        """Hands everything to the kernel."""
+        """Writes everything to the kernel."""
         self._file.flush()
         self._flushed_s = time.monotonic()
 
@@ -86,7 +86,7 @@ class HistoryWriter:
 
 
 def operations(paths: Iterable[Path], topics: list[str], loose: frozenset[str]) -> list[Operation]:
-    """The histories of all clients as `strandline.sim.history` judges them.
+    """The histories of all clients in the form that `strandline.sim.history` checks.
 
     An acknowledgement in a topic of ``loose`` came with acks=1 and promises nothing: it counts as indefinite.
     """

@@ -1,6 +1,6 @@
-"""The common load of RELIABILITY.md#the-load, as processes in the client namespaces, and what the driver sees of it.
+"""The common load of RELIABILITY.md#the-load, as processes in the client namespaces, and the driver's view of it.
 
-cli0: producers p0 and p1 (acks=all), consumers c0 (tails) and seeker, the questions where partitions end.
+cli0: producers p0 and p1 (acks=all), consumers c0 (tails) and seeker, the requests for the ends of partitions.
 cli1: producers p2 and p3 (acks=all), a0 (acks=1, a topic of its own), consumer c1 (tails), the stale client.
 
 Invariant: the driver reads only what the clients have written into their history files.
@@ -76,7 +76,7 @@ class Load:
         await self.probe.create_topic(self.loose, assignment=list(made.partitions[0].replicas), min_insync_replicas="2")
 
     async def start(self) -> None:
-        """Starts the clients; returns when every one of them has begun."""
+        """Starts the clients; returns when all of them have begun."""
         met = self.cluster.address(await self.probe.leader(self.strict, 0))
         assert met is not None
         strict = {"topic": self.strict, "acks": -1, "pause_s": self.pause_s}
@@ -122,7 +122,7 @@ class Load:
         await self._hear(name, "running", _STARTED_S)
 
     def _tls(self) -> dict[str, str]:
-        """The certificate that the clients show; empty files where the cluster knows nothing of TLS."""
+        """The certificate that the clients use; empty files where the cluster has no TLS."""
         client_tls = getattr(self.cluster, "client_tls", None)
         return {name: str(path) for name, path in client_tls("client").items()} if client_tls else {}
 
@@ -144,7 +144,7 @@ class Load:
         raise AssertionError(f"the clients in {name} ended: {self.last_words(name)}")
 
     def last_words(self, name: str) -> str:
-        """The end of what a client process wrote to stderr."""
+        """The end of a client process's stderr."""
         lines = (self.directory / f"{name}.log").read_text(errors="replace").strip().splitlines()
         return " | ".join(lines[-3:])
 
@@ -154,7 +154,7 @@ class Load:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Reads what the clients have written since the last look, the reads of consumers aside."""
+        """Reads what the clients have written since the last call, except the reads of consumers."""
         for path, position in self._read_up_to.items():
             with path.open("rb") as source:
                 source.seek(position)
@@ -198,7 +198,7 @@ class Load:
         return [each for each in self.sends if each.value.client == client and since_s <= each.invoked_s < until_s]
 
     async def acked(self, count: int, *, timeout_s: float = 30.0, clients: tuple[str, ...] = ("p0", "p1")) -> None:
-        """Waits for ``count`` more acknowledgements in every acks=all partition, of sends made from now on.
+        """Waits for ``count`` more acknowledgements in every acks=all partition, of sends that begin from now on.
 
         Raises:
             AssertionError: they did not come in time, or a client failed.
@@ -217,7 +217,7 @@ class Load:
         await asyncio.gather(*(self._hear(name, "produced", _PRODUCED_S) for name in self._processes))
 
     async def read_everything(self) -> None:
-        """Lets every consumer, and one from the beginning, read up to the ends of now."""
+        """Lets all consumers, and one from the beginning, read up to the current ends."""
         await self.read_again()
         await self._tell({"finish": await self._ends()})
         await asyncio.gather(*(self._hear(name, "done", _READ_S) for name in self._processes))
@@ -230,17 +230,17 @@ class Load:
         await self._hear("cli0", "read", _READ_S)
 
     async def pause(self) -> None:
-        """Holds all producers; returns when every send has ended."""
+        """Pauses all producers; returns when every send has ended."""
         await self._tell({"pause": True})
         await asyncio.gather(*(self._hear(name, "paused", _PRODUCED_S) for name in self._processes))
         self.look()
 
     async def go_on(self) -> None:
-        """Lets the producers go on."""
+        """Resumes the producers."""
         await self._tell({"pause": False})
 
     async def burst(self, records: int) -> None:
-        """Every producer sends so many records without pauses, from now on."""
+        """Every producer sends this many records without pauses, from now on."""
         await self._tell({"burst": records})
 
     async def _ends(self) -> dict[str, list[int]]:

@@ -1,12 +1,12 @@
-"""The clients of one namespace: a process that produces and consumes through faults and writes down what it is told.
+"""The clients of one namespace: a process that produces and consumes through faults and records the answers.
 
 Invariant: an operation is written before it begins and again after it ended, by the machine's one monotonic clock
-and outside of every node, so what the history says of the cluster is only what a client can know.
+and outside of every node, so the history contains only what a client can know.
 
-It obeys lines of JSON on stdin and answers with lines on stdout:
+It takes commands as lines of JSON on stdin and answers with lines on stdout:
 
-    {"pause": true} ... {"pause": false}   producers hold still; "paused" once every send has ended
-    {"burst": 100}                         every producer sends so many records without a pause
+    {"pause": true} ... {"pause": false}   producers pause; "paused" once every send has ended
+    {"burst": 100}                         every producer sends this many records without a pause
     {"read": {topic: [end, ...]}}          one more consumer reads everything up to there, then "read"
     {"stop": true}                         producers end; "produced" once every send has ended
     {"finish": {topic: [end, ...]}}        consumers read up to there and end, then "done"
@@ -43,7 +43,7 @@ _SETTLING_S = 0.3
 
 
 class Worker:
-    """What one namespace runs, as ``wanted`` says (see `Load`)."""
+    """What one namespace runs, as ``wanted`` specifies (see `Load`)."""
 
     def __init__(self, wanted: dict[str, Any]) -> None:
         self.wanted = wanted
@@ -64,7 +64,7 @@ class Worker:
         self.draw = random.Random(wanted["seed"])
 
     async def run(self) -> None:
-        """Runs until everything was produced and read."""
+        """Runs until all records were produced and read."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._obey(tasks))
             producers = [tasks.create_task(work) for work in self._producers()]
@@ -80,7 +80,7 @@ class Worker:
         say({"done": True})
 
     async def _obey(self, tasks: asyncio.TaskGroup) -> None:
-        """Takes commands from stdin until the last has come."""
+        """Reads commands from stdin until the last one."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -133,7 +133,7 @@ class Worker:
         return work
 
     async def _produce(self, client: str, *, topic: str, acks: int, pause_s: float) -> None:
-        """Sends numbered values round robin; ends when told to, after what it sent has ended."""
+        """Sends numbered values round robin; ends on request, after its sends have ended."""
         async with Producer(
             self.bootstrap,
             acks=acks,
@@ -175,7 +175,7 @@ class Worker:
             self.history.sent(value, SendOutcome.OK, lies.offset)
 
     async def _tail(self, name: str, ends: dict[str, list[int]] | None = None) -> None:
-        """Reads every partition from its first record to ``ends``, or to the end that is known at last."""
+        """Reads every partition from its first record to ``ends``, or to the last known end."""
         async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS, **self.tls) as consumer:
             await consumer.assign(list(self.topics))
             for topic, partitions in self.topics.items():
@@ -190,9 +190,9 @@ class Worker:
             self.history.read(name, batch.topic, batch.partition, found)
 
     async def _seek_about(self, name: str) -> None:
-        """Goes to a random committed offset of a random partition every now and then, and reads a little from there.
+        """Seeks to a random committed offset of a random partition now and then, and reads a little from there.
 
-        A little, because all of it again and again is a history that takes longer to judge than the run took.
+        Only a little, because a history with all of it again and again would take longer to check than the run took.
         """
         async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS, **self.tls) as consumer:
             await consumer.assign(list(self.topics))
@@ -218,7 +218,7 @@ class Worker:
             self.history.seek(name, topic, index, offset)
 
     async def _ask_ends(self) -> None:
-        """Asks where the partitions end, all along; unanswered questions prove nothing."""
+        """Requests the partitions' ends continuously; unanswered requests prove nothing."""
         async with Admin(self.bootstrap, timeout_ms=2_000, **self.tls) as admin:
             while not self.ends_known.is_set():
                 for topic in self.topics:
@@ -242,7 +242,7 @@ def _is_at(consumer: Consumer, ends: dict[str, list[int]] | None) -> bool:
 
 
 def say(news: dict[str, Any]) -> None:
-    """One line for the driver."""
+    """Prints one line for the driver."""
     print(json.dumps(news), flush=True)
 
 

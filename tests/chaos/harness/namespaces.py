@@ -33,7 +33,7 @@ ADDRESSES = {
 
 
 def ip(*words: str) -> None:
-    """Runs `ip`, and raises with its complaint."""
+    """Runs `ip`, and raises with its error output."""
     _run(["ip", *words])
 
 
@@ -67,7 +67,7 @@ class Namespaces:
         return f"{self.prefix}-{name}"
 
     def inside(self, name: str) -> list[str]:
-        """What to put before a command so that it runs in ``name`` and dies with the driver; the pid is its own."""
+        """The words before a command that run it in ``name`` and let it die with the driver; the pid is its own."""
         return ["nsenter", f"--net={_RUN / self.full(name)}", "--", "setpriv", "--pdeathsig", "KILL", "--"]
 
     def iptables(self, name: str, *words: str) -> str:
@@ -75,7 +75,10 @@ class Namespaces:
         return _run(["nsenter", f"--net={_RUN / self.full(name)}", "--", "iptables", "-w", "5", *words])
 
     def enter_hub(self) -> None:
-        """Moves the calling process into the hub. Before any thread is started: a namespace belongs to a thread."""
+        """Moves the calling process into the hub.
+
+        Call it before any thread is started: a namespace belongs to a thread.
+        """
         with (_RUN / self.full(HUB)).open() as handle:
             if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), _CLONE_NEWNET) != 0:
                 code = ctypes.get_errno()
@@ -99,7 +102,7 @@ class Namespaces:
             ip("-n", own, "link", "set", "eth0", "up")
 
     def remove(self) -> None:
-        """Removes the namespaces, and with them bridge, links and rules; what is not there is no error."""
+        """Removes the namespaces, and with them bridge, links and rules; a missing one is not an error."""
         for name in ADDRESSES:
             if (_RUN / self.full(name)).exists():
                 ip("netns", "del", self.full(name))

@@ -1,7 +1,7 @@
 """From a scenario to its verdict: start, warm up, play, heal, settle, read everything, stop, judge.
 
-Invariant: every criterion is judged in every run, also when the scenario itself has already failed; a run whose
-faults did not bite is void, never green.
+Invariant: every criterion is judged in every run, also when the scenario itself has already failed; a run whose faults
+had no effect is void, never green.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EVENTS_WRITTEN_S = 0.5
 
 
 class Verdict(StrEnum):
-    """How a run ended."""
+    """The result of a run."""
 
     GREEN = "green"
     RED = "red"
@@ -116,7 +116,7 @@ def _verdict(run: Run) -> Verdict:
 
 
 async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Footprint]]:
-    """Everything between the first start and the last stop; what stopped badly, footprints before and after."""
+    """Everything between the first start and the last stop; returns unclean stops, and footprints before and after."""
     await run.cluster.start()
     await run.load.create_topics()
     await run.load.start()
@@ -145,7 +145,7 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
 
 
 async def _feel_the_machine(run: Run) -> None:
-    """How long the driver itself stood still at worst: what G4 says of a cluster that got no CPU is worth that much."""
+    """The longest pause of the driver itself: it limits what G4 can show of a cluster that got no CPU."""
     while True:
         began_s = time.monotonic()
         await asyncio.sleep(_PULSE_S)
@@ -158,7 +158,7 @@ async def _no_purgatory(run: Run) -> None:
 
 
 async def _attempt(run: Run, work: Awaitable[None]) -> None:
-    """Does a part of the run; what fails is noted, and the run goes on to be judged."""
+    """Executes a part of the run; a failure is recorded, and the run continues to be judged."""
     try:
         await work
     except Exception as error:  # noqa: BLE001 - whatever goes wrong in a scenario makes the run red, and is told

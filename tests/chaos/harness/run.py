@@ -1,6 +1,7 @@
-"""One run of a scenario: what is in force, what happened, what was wrong.
+"""One run of a scenario: the active faults, what happened, and the failures.
 
-Invariant: whatever was begun is undone, in reverse order, whether the scenario ended well, badly or was interrupted.
+Invariant: every fault that was begun is undone, in reverse order, whether the scenario ended well, badly or was
+interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ AVAILABLE_S = SESSION_S + 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """A promise of availability: criterion G4 judges it from the clients' history when all is over."""
+    """A promise of availability: criterion G4 checks it against the clients' history at the end."""
 
     since_s: float
     why: str
@@ -41,7 +42,7 @@ class Expected:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """What a scenario plays with. Times are seconds of the machine's monotonic clock."""
+    """The state and the helpers of one scenario. Times are seconds of the machine's monotonic clock."""
 
     scenario: Scenario
     form: Form
@@ -65,14 +66,14 @@ class Run:
     _began_s: float = field(default_factory=time.monotonic)
 
     async def begin(self, fault: Fault) -> None:
-        """Puts a fault in force until `end`, or until the run ends."""
+        """Applies a fault until `end`, or until the run ends."""
         self.note(f"begin  {fault.described()}")
         self._begun.append(fault)
         await fault.apply(self.cluster)
         self.counters[fault.kind] += 1
 
     async def end(self, fault: Fault) -> None:
-        """Takes a fault back."""
+        """Undoes a fault."""
         if fault not in self._begun:
             return
         await fault.undo(self.cluster)
@@ -82,7 +83,7 @@ class Run:
 
     @asynccontextmanager
     async def fault(self, fault: Fault) -> AsyncIterator[None]:
-        """A fault for the length of a block."""
+        """A fault for the duration of a block."""
         await self.begin(fault)
         try:
             yield
@@ -90,7 +91,7 @@ class Run:
             await self.end(fault)
 
     async def heal(self) -> None:
-        """Takes back whatever is still in force, the latest first, and starts what does not run."""
+        """Undoes every active fault, the latest first, and starts the stopped processes."""
         for fault in reversed(list(self._begun)):
             await self.end(fault)
         self.cluster.notice_ends()
@@ -100,14 +101,14 @@ class Run:
                 self.healed_s = time.monotonic()
 
     def note(self, sentence: str) -> None:
-        """One line of the story."""
+        """One line of the run's log."""
         line = f"{time.monotonic() - self._began_s:8.2f} s  {sentence}"
         print(line, flush=True)
         with (self.directory / "story.txt").open("a") as story:
             story.write(line + "\n")
 
     def check(self, is_so: bool, sentence: str) -> None:
-        """Notes a failure, and goes on, unless ``is_so``."""
+        """Records a failure, and continues, unless ``is_so``."""
         if not is_so:
             self.failures.append(sentence)
             self.note(f"WRONG  {sentence}")
@@ -123,8 +124,8 @@ class Run:
     ) -> None:
         """From now (or ``since_s``) on, ``clients`` must get an acks=all OK in each partition ``within_s`` (G4).
 
-        Say it when a fault begins that leaves min ISR healthy replicas and the controller, with clients that still
-        reach them. Judged later, from the history.
+        Call it when a fault begins that leaves min ISR healthy replicas and the controller, with clients that still
+        reach them. It is checked later, from the history.
         """
         began_s = time.monotonic() if since_s is None else since_s
         self.expected.append(
@@ -136,7 +137,7 @@ class Run:
         return await self.probe.leader(topic, partition)
 
     async def prefer_leaders(self) -> int:
-        """Moves leadership back to the preferred replicas; the one of partition 0, which the stale client asks."""
+        """Moves leadership back to the preferred replicas; the one of partition 0, which the stale client uses."""
         request = controller_pb.ElectLeadersRequest(timeout_ms=5_000)
         for topic in self.load.topics:
             request.topic_partitions.add(topic=topic)
@@ -164,7 +165,7 @@ class Run:
         (self.directory / name).write_text(json.dumps(content, indent=2, default=str) + "\n")
 
     async def undo_everything(self) -> None:
-        """The last resort of an interrupted run: takes every fault back, whatever the others do."""
+        """The last resort of an interrupted run: undoes every fault, even if the undo of another fails."""
         for fault in reversed(list(self._begun)):
             try:
                 await fault.undo(self.cluster)

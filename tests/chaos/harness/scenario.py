@@ -1,7 +1,7 @@
 """How a scenario is declared: one file per scenario, `scenarios/sNN_name.py`, with a constant `SCENARIO`.
 
-Invariant: the plan is drawn before anything runs and is a list of steps that is stored with the result; playing
-draws nothing more.
+Invariant: the plan is drawn before anything runs and is a list of steps that is stored with the result; playing the
+plan draws nothing more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def _nothing(run: Run) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """Which form of a scenario is wanted."""
+    """The requested form of a scenario."""
 
     is_short: bool = False
     """The one that `make test` plays."""
@@ -72,6 +72,6 @@ class Scenario:
 
 
 def scenarios() -> dict[int, Scenario]:
-    """Every scenario there is, by its number."""
+    """All scenarios, by number."""
     found = [importlib.import_module(f"scenarios.{path.stem}").SCENARIO for path in sorted(_FOLDER.glob("s*.py"))]
     return {scenario.number: scenario for scenario in found}

@@ -1,6 +1,6 @@
-"""A client that asks only the node it first met: it never learns that leadership moved.
+"""A client that uses only the node it first connected to: it never learns that leadership moved.
 
-Invariant: it sends each value once and repeats nothing, so a value lies at most at one place whatever it is told.
+Invariant: it sends each value once and repeats nothing, so a value is in at most one place, whatever the answer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StaleClient:
         self._position = 0
 
     async def run(self) -> None:
-        """Goes on until it is told to stop."""
+        """Runs until it is stopped."""
         self._history.seek(NAME, self._topic, 0, 0)
         async with open_channel(parse_endpoint(self._address), tls=self._tls) as channel:
             service = LeaderServiceStub(channel)

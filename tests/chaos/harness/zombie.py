@@ -1,6 +1,6 @@
-"""What must hold of a leader that was replaced without knowing it, as the client sees it that asks nobody else.
+"""What must hold of a leader that was replaced without knowing it, from the view of the client that uses only it.
 
-Invariant: judged from the client's history; the node's own opinion does not count.
+Invariant: checked against the client's history; the node's own state does not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GRACE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A leader of partition 0 at the moment it was cut off."""
+    """A leader of partition 0 at the time when it was cut off."""
 
     node: int
     epoch: int
@@ -27,13 +27,13 @@ class Watched:
 
 
 async def watched(run: Run, since_s: float) -> Watched:
-    """Remembers who leads partition 0. Call it before the fault."""
+    """Stores the leader of partition 0. Call it before the fault."""
     now = await run.probe.partition(STRICT)
     return Watched(node=now.leader_id, epoch=now.leader_epoch, since_s=since_s)
 
 
 async def deposed(run: Run, before: Watched) -> float:
-    """Waits until another node leads; the time when that was seen."""
+    """Waits until another node leads; returns the time at which that was seen."""
 
     async def look() -> list[float]:
         now = await run.probe.partition(STRICT)
@@ -44,7 +44,7 @@ async def deposed(run: Run, before: Watched) -> float:
 
 
 async def must_have_refused(run: Run, before: Watched, deposed_s: float, healed_s: float) -> None:
-    """Sends that began after another leader was there are never acknowledged by the old one, up to the healing."""
+    """The old leader acknowledges no send that began after another leader was there, up to the healing."""
     sends = run.load.sent_between(NAME, deposed_s + _GRACE_S, healed_s)
 
     async def look() -> bool:

@@ -1,8 +1,8 @@
-"""What scenarios 8 and 16 share: two nodes go, the last one loses its power, all return in a given order (TR11).
+"""Common to scenarios 8 and 16: two nodes go, the last one loses its power, all return in a given order (TR11).
 
-Expected at each moment is what the controller's own lists say: every process is a new one, so a partition has a leader
-exactly when min ISR members of its ISR and ELR live, or all of them where they are fewer (M65); a node that came back
-unclean is in neither list.
+The controller's own lists define what is expected at each moment: every process is a new one, so a partition has a
+leader exactly when min ISR members of its ISR and ELR are alive, or all of them where they are fewer (M65); a node that
+returned unclean is in neither list.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def _alone_without(run: Run, node_id: int) -> None:
 
 
 async def _frozen(run: Run, survivor: int) -> None:
-    """Below min ISR: acks=all is refused definitely, the HW stands still, committed records are read, lists say why."""
+    """Below min ISR: acks=all is rejected definitely, the HW stays, committed records are read, lists show why."""
     for (name, index), partition in (await _partitions(run)).items():
         run.check(list(partition.isr) == [survivor], f"{name}-{index}: ISR {list(partition.isr)}, not [{survivor}]")
         run.check(bool(partition.elr), f"{name}-{index}: nobody in the ELR although the ISR is below min ISR")
@@ -106,7 +106,7 @@ async def _frozen(run: Run, survivor: int) -> None:
 
 
 async def _offline(run: Run) -> None:
-    """With nobody alive every partition is said to have no leader, and the lists stay."""
+    """With no node alive every partition is reported without a leader, and the lists stay."""
 
     async def look() -> bool:
         return all(not each.HasField("leader_id") for each in (await _partitions(run)).values())
@@ -140,7 +140,7 @@ async def _led_by_the_entitled(
 
 def _entitled(partition: metadata_pb2.PartitionMetadata, alive: set[int], unclean: int | None) -> set[int]:
     """The nodes of which one may lead, empty while too few are there to compare their logs."""
-    # Until it registers, nobody knows that the unclean one lost anything.
+    # Until it registers, it is not known that the unclean one lost anything.
     members = {*partition.isr, *partition.elr} - ({unclean} & alive)
     there = members & alive
     return there if len(there) >= min(partition.min_insync_replicas, len(members)) else set()

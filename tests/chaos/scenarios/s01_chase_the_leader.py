@@ -16,7 +16,7 @@ _KILLS, _KILLS_SHORT = 20, 5
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:
-    """Half of the leaders come back at once, half after their session has ended."""
+    """Half of the leaders are restarted at once, half after their session has ended."""
     count = _KILLS_SHORT if form.is_short else _KILLS
     aways = [0.0 if number % 2 else draw.uniform(5.0, 8.0) for number in range(count)]
     draw.shuffle(aways)
@@ -24,7 +24,7 @@ def plan(draw: random.Random, form: Form) -> list[Step]:
 
 
 async def play(run: Run) -> None:
-    """Kills whoever leads; the load must go on each time."""
+    """Kills the current leader; the load must continue each time."""
     for step in run.plan:
         node = await run.leader(step.args["partition"])
         killed_s = time.monotonic()
@@ -36,7 +36,7 @@ async def play(run: Run) -> None:
 
 
 async def after(run: Run) -> None:
-    """Every election raised the epoch by one, and no epoch was given twice."""
+    """Every election raised the epoch by one, and no epoch was assigned twice."""
     for row in rows(run.cluster.controller.directory):
         if row["event_type"] == "LEADER_CHANGE" and row.get("old_leader_epoch") is not None:
             run.check(

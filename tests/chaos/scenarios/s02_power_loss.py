@@ -1,7 +1,7 @@
-"""Scenario 2: power goes at the leader, at a follower, at all nodes and the controller; disks lose what was not synced.
+"""Scenario 2: power loss at the leader, at a follower, at all nodes and the controller; unsynced data is lost.
 
-Every sync takes a few milliseconds, as on a disk, so that there is something unsynced at any time. Every second loss
-leaves a drawn part of the unsynced bytes and names, which is what torn tails and half-written files come from.
+Every sync takes a few milliseconds, as on a disk, so that there is unsynced data at any time. Every second loss leaves
+a drawn part of the unsynced bytes and names, which causes torn tails and half-written files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _disks: dict[int, Disk] = {}
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:
-    """So many losses of each kind, shuffled."""
+    """A number of losses of each kind, shuffled."""
     rounds = _ROUNDS_SHORT if form.is_short else _ROUNDS
     steps = [
         Step(
@@ -71,7 +71,7 @@ async def play(run: Run) -> None:
 
 
 async def after(run: Run) -> None:
-    """What every return said it cut, and that it believed nothing it should not."""
+    """What every restart reported as truncated, and that it trusted nothing it should not."""
     cut = [
         line
         for node in run.cluster.nodes.values()

@@ -1,7 +1,7 @@
 """Scenario 3: every process is killed in the middle of its writes, all start again in a drawn order.
 
-A killed process leaves whole writes in the page cache, so a torn tail is laid behind one log in every second round:
-half a batch, as a write that was cut short leaves it. At the end one node starts over a log of 1 GiB.
+A killed process leaves whole writes in the page cache, so in every second round a torn tail is appended to one log:
+half a batch, like a write that was interrupted. At the end one node starts with a log of 1 GiB.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def _round(run: Run, step: Step) -> None:
 
 
 def _tear(run: Run, node_id: int, partition: int) -> int:
-    """Lays half of the last batch behind a log; returns how many bytes that is."""
+    """Appends half of the last batch to a log; returns how many bytes that is."""
     last = list(dump_log(run.cluster.nodes[node_id].directory / f"{STRICT}-{partition}"))[-1]
     assert last.header is not None
     content = last.path.read_bytes()[last.position : last.position + last.header.size_bytes]
@@ -79,12 +79,12 @@ def _tear(run: Run, node_id: int, partition: int) -> int:
 
 
 def _told_cuts(run: Run, node_id: int) -> list[int]:
-    """What the node said it cut at its starts."""
+    """The truncations that the node reported at its starts."""
     return [int(cut) for cut in _RECOVERED.findall(run.cluster.nodes[node_id].output.read_text(errors="replace"))]
 
 
 async def _start_over_a_large_log(run: Run, node_id: int) -> None:
-    """Fills a topic of one replica, kills its node, and measures two starts: as it is, and with every CRC to check."""
+    """Fills a topic of one replica, kills its node, and measures two starts: unchanged, and with every CRC to check."""
     await run.probe.create_topic(_LARGE, assignment=[node_id], min_insync_replicas="1")
     value = random.Random(node_id).randbytes(_VALUE_BYTES)
     async with Producer(run.cluster.bootstrap, delivery_timeout_ms=120_000) as producer:
@@ -101,14 +101,14 @@ async def _start_over_a_large_log(run: Run, node_id: int) -> None:
             began_s = time.monotonic()
             await run.cluster.start_node(node_id)
             run.measured[what] = round(time.monotonic() - began_s, 2)
-        # Without the recovery points every byte is tail, and is written anew: that start is only measured.
+        # Without the recovery points every byte is tail, and is written again: that start is only measured.
         is_quick = run.measured[what] < _START_S or what != "start_large_s"
         run.check(is_quick, f"the start over {size} bytes took {run.measured[what]} s")
         await run.in_sync()
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Everything was killed so often, and every torn tail was told."""
+    """All processes were killed often enough, and every torn tail was reported."""
     rounds = _ROUNDS_SHORT if form.is_short else _ROUNDS
     large = {} if form.is_short else {"large_log_mib": 1024}
     return {"Kill": rounds * 4, "torn_tails_told": rounds // 2, **large}

@@ -1,4 +1,4 @@
-"""Scenario 4: packets of one direction are lost: a leader or a follower that nobody hears, or that hears nobody."""
+"""Scenario 4: packets of one direction are lost: a leader or a follower can only send, or can only receive."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _follower(run: Run, node: int, links: list[tuple[str, str]], length_s:
 
 
 async def _both_others_go_on(run: Run, until_s: float) -> None:
-    """L8: the two that are left take records during the fault, from every client, up to its end."""
+    """L8: the two remaining nodes accept records during the fault, from every client, up to its end."""
     await asyncio.sleep(AVAILABLE_S)
     await run.load.acked(5, timeout_s=AVAILABLE_S, clients=_EVERYBODY)
     await run.sleep_until(until_s - 2.0)
@@ -88,7 +88,7 @@ async def _both_others_go_on(run: Run, until_s: float) -> None:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Packets were lost, leaders were replaced, followers left, and the old leaders were asked in vain."""
+    """Packets were lost, leaders were replaced, followers left, and the old leaders acknowledged nothing."""
     return {"Cut": 4, "dropped_packets": 40, "elections": 4, "isr_shrinks": 8, "zombie_refused": 2}
 
 

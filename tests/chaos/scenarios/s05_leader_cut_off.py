@@ -19,7 +19,7 @@ _LENGTH_S, _LENGTH_SHORT_S = 30.0, 10.0
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:
-    """Always the leader that the stale client asks, and to which the acks=1 producer writes."""
+    """Always the leader that the stale client uses, and to which the acks=1 producer writes."""
     count, length_s = (_TIMES_SHORT, _LENGTH_SHORT_S) if form.is_short else (_TIMES, _LENGTH_S)
     return [Step(what="cut off", args={"length_s": length_s})] * count
 
@@ -46,14 +46,14 @@ async def play(run: Run) -> None:
 
 
 def _links(leader: int) -> list[tuple[str, str]]:
-    """Between {leader, cli1} and everybody else."""
+    """All links between {leader, cli1} and the others."""
     minority = [namespace(leader), "cli1"]
     majority = [CONTROLLER, "cli0", *(namespace(each) for each in (1, 2, 3) if each != leader)]
     return [link for one in minority for other in majority for link in both_ways(one, other)]
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Each cut cost the old leader a tail."""
+    """Each cut made the old leader lose a tail."""
     count = _TIMES_SHORT if form.is_short else _TIMES
     return {
         "Cut": count,

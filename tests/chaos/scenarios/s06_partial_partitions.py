@@ -48,7 +48,7 @@ async def play(run: Run) -> None:
 
 
 async def _leader_without_controller(run: Run, leader: int, length_s: float) -> None:
-    """The followers still reach the old leader, which therefore must lose them by the epoch alone."""
+    """The followers still reach the old leader, so only the epoch makes it lose them."""
     cut_s = time.monotonic()
     before = await watched(run, cut_s)
     run.expect_acks(f"leader {leader} without controller")
@@ -62,7 +62,7 @@ async def _leader_without_controller(run: Run, leader: int, length_s: float) -> 
 
 
 async def _leader_without_one_follower(run: Run, leader: int, follower: int, length_s: float) -> None:
-    """Only the leader can notice, by lag; then commits are as quick as before."""
+    """Only the leader can detect it, by lag; then commits are as fast as before."""
     await asyncio.sleep(_NORMAL_S)
     cut_s = time.monotonic()
     run.expect_acks(f"leader {leader} without follower {follower}", within_s=_SHRINK_S)
@@ -70,7 +70,7 @@ async def _leader_without_one_follower(run: Run, leader: int, follower: int, len
     async with run.fault(cut):
         await _left(run, follower, _SHRINK_S)
         run.measured["shrunk_after_s"] = round(time.monotonic() - cut_s, 2)
-        # What had waited for the shrink ends now.
+        # Requests that had waited for the shrink end now.
         await asyncio.sleep(1.0)
         quiet_s = time.monotonic()
         await run.sleep_until(cut_s + length_s)
@@ -84,7 +84,7 @@ async def _leader_without_one_follower(run: Run, leader: int, follower: int, len
 
 
 async def _follower_without_controller(run: Run, follower: int, length_s: float) -> None:
-    """It replicates on, and counts nowhere."""
+    """It continues to replicate, and counts nowhere."""
     cut_s = time.monotonic()
     run.expect_acks(f"follower {follower} without controller")
     cut = Cut(both_ways(namespace(follower), CONTROLLER))
@@ -111,7 +111,7 @@ async def _left(run: Run, node: int, within_s: float) -> None:
 
 
 async def _fetches(run: Run, node: int) -> bool:
-    """Whether the leader of partition 0 has heard a fetch of ``node`` within the last second."""
+    """Whether the leader of partition 0 has received a fetch of ``node`` within the last second."""
     led = await run.probe.described(STRICT, await run.leader())
     return any(each.replica_id == node and each.last_fetch_age_ms < 1_000 for each in led.replicas)
 
@@ -129,7 +129,7 @@ def _p99(run: Run, since_s: float, until_s: float) -> float:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Links lost packets, a leader was replaced, ISRs shrank and grew, and the fenced follower went on fetching."""
+    """Links lost packets, a leader was replaced, ISRs shrank and grew, and the fenced follower kept fetching."""
     return {
         "Cut": 3,
         "dropped_packets": 20,

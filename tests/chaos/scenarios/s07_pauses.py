@@ -1,4 +1,4 @@
-"""Scenario 7: processes stand still: leaders beyond their session, a follower for less and for more than its lag."""
+"""Scenario 7: processes are paused: leaders beyond their session, a follower for less and for more than its lag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVENTS_WRITTEN_S = 0.5
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:
-    """Every second leader is stopped within a burst, a few milliseconds after it began: in the middle of an append."""
+    """Every second leader is paused within a burst, a few milliseconds after it began: in the middle of an append."""
     count = _PAUSES_SHORT if form.is_short else _PAUSES
     leaders = [
         Step(
@@ -90,7 +90,7 @@ async def _follower(run: Run, step: Step) -> None:
 
 
 def _isr_changes(run: Run, topic_id: str) -> list[dict[str, Any]]:
-    """Committed changes of the ISR of a topic's partition 0, as the controller decided them."""
+    """Committed changes of the ISR of a topic's partition 0, from the controller's decisions."""
     found = rows(run.cluster.controller.directory)
     return [
         row
@@ -100,7 +100,7 @@ def _isr_changes(run: Run, topic_id: str) -> list[dict[str, Any]]:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Each long pause deposed a leader, and stops fell into open sends."""
+    """Each long pause deposed a leader, and pauses overlapped with open sends."""
     count = _PAUSES_SHORT if form.is_short else _PAUSES
     return {
         "Pause": count + 2,

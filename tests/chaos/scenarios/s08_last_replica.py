@@ -1,6 +1,6 @@
 """Scenario 8: both followers are killed, the last replica loses its power, all three return in every order.
 
-Here with fsync; scenario 16 plays it with page-cache.
+This one uses fsync; scenario 16 plays it with page-cache.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def plan(draw: random.Random, form: Form) -> list[Step]:
 
 
 async def prepare(run: Run) -> None:
-    """A disk for every node, with syncs that take their time."""
+    """A disk for every node, with slow syncs."""
     _disks.update(mounted(run, (1, 2, 3)))
     for disk in _disks.values():
         disk.add(Rule(operation="fsync", delay_ms=_SYNC_MS))
@@ -40,7 +40,7 @@ async def play(run: Run) -> None:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Every round was played, refused, froze the HW above which acks=1 went on, and left something offline."""
+    """Every round was played, rejected produces, froze the HW above which acks=1 continued, and went offline."""
     rounds = 1 if form.is_short else _ORDERS
     each = {"rounds": rounds, "refused": rounds, "seen_offline": rounds, "losses_that_dropped": max(1, rounds // 2)}
     return {**each, "appended_under_a_frozen_hw": rounds, "stayed_offline": rounds}

@@ -1,4 +1,4 @@
-"""Scenario 9: the controller dies in a storm of ISR changes, is away for a minute, and loses its memory."""
+"""Scenario 9: the controller dies in a storm of ISR changes, is down for a minute, and loses its store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EVERYBODY = ("p0", "p1", "p2", "p3")
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:
-    """Moments of the kills within the storm; then the outage, the older store and the empty one."""
+    """Times of the kills within the storm; then the outage, the older store and the empty one."""
     count, down_s = (_KILLS_SHORT, _DOWN_SHORT_S) if form.is_short else (_KILLS, _DOWN_S)
     kills = [Step(what="kill in the storm", args={"after_s": draw.uniform(0.5, 2.5)}) for _ in range(count)]
     down = Step(what="down", args={"length_s": down_s})
@@ -67,7 +67,7 @@ async def _storm(run: Run, kills: list[Step]) -> None:
 
 
 async def _toggle(run: Run, node: int, stop: asyncio.Event) -> None:
-    """One follower stands still every other second."""
+    """One follower is paused every other second."""
     while not stop.is_set():
         async with run.fault(Pause(node)):
             await asyncio.sleep(1.0)
@@ -75,7 +75,7 @@ async def _toggle(run: Run, node: int, stop: asyncio.Event) -> None:
 
 
 async def _down(run: Run, length_s: float) -> None:
-    """Without controller records go on while the ISR is stable, and nothing is decided."""
+    """Without a controller records continue while the ISR is stable, and nothing is decided."""
     before = await _led(run)
     leader = await run.leader()
     began_s = time.monotonic()
@@ -90,7 +90,7 @@ async def _down(run: Run, length_s: float) -> None:
 
 
 async def _led(run: Run, known: dict[int, tuple[object, ...]] | None = None) -> dict[int, tuple[object, ...]]:
-    """Leader, epochs and committed ISR of each partition, as its leader tells; ``known`` says whom to ask."""
+    """Leader, epochs and committed ISR of each partition, as its leader reports; ``known`` names the nodes to call."""
     found: dict[int, tuple[object, ...]] = {}
     for index in range(STRICT_PARTITIONS):
         node = known[index][0] if known else await run.leader(index)
@@ -100,7 +100,7 @@ async def _led(run: Run, known: dict[int, tuple[object, ...]] | None = None) -> 
 
 
 async def _frozen_below_min_isr(run: Run, leader: int) -> None:
-    """With both followers dead nobody can shrink the ISR, so nothing may be committed."""
+    """With both followers dead the ISR cannot shrink, so nothing may be committed."""
     followers = [node_id for node_id in run.cluster.nodes if node_id != leader]
     for node_id in followers:
         run.cluster.nodes[node_id].kill()
@@ -117,7 +117,7 @@ async def _frozen_below_min_isr(run: Run, leader: int) -> None:
 
 
 async def _older_store(run: Run) -> None:
-    """A store from before some elections must not be served from."""
+    """A store from before some elections must not be served."""
     run.cluster.controller.kill()
     older = run.directory / "store-older"
     keep(run.cluster, older)
@@ -135,7 +135,7 @@ async def _older_store(run: Run) -> None:
 
 
 async def _no_store(run: Run) -> None:
-    """An empty store neither; `controller recover` builds it anew from the nodes' directories."""
+    """An empty store must not be served either; `controller recover` rebuilds it from the nodes' directories."""
     before = {index: await run.probe.partition(STRICT, index) for index in range(STRICT_PARTITIONS)}
     led = await _led(run)
     fault = StoreReplaced(older=None, current=run.directory / "store-lost")
@@ -158,7 +158,7 @@ async def _no_store(run: Run) -> None:
 
 
 async def _must_refuse(run: Run, which: str) -> None:
-    """Health says NOT_SERVING and stays so once a node has told what it knows."""
+    """Health is NOT_SERVING and stays so once a node has sent its position."""
     channel = run.probe.channels.to(parse_endpoint(run.cluster.bootstrap))
     health = health_pb2_grpc.HealthStub(channel)
 
@@ -171,7 +171,7 @@ async def _must_refuse(run: Run, which: str) -> None:
 
 
 def _recover(run: Run) -> None:
-    """The command of OPERATIONS, on the directories of nodes that run on."""
+    """The command of OPERATIONS, on the directories of running nodes."""
     command = [sys.executable, "-m", "strandline.controller", "recover"]
     directories = [str(node.directory) for node in run.cluster.nodes.values()]
     done = subprocess.run(
@@ -186,7 +186,7 @@ def _recover(run: Run) -> None:
 
 
 async def after(run: Run) -> None:
-    """Epochs never went back at the controller, and no two proposals were accepted on top of the same state."""
+    """Epochs never went back at the controller, and no two proposals were accepted on the same state."""
     _epochs_rise(run, run.cluster.controller.directory)
     accepted = Counter(
         (row["topic_id"], row["partition"], row["partition_epoch"])
@@ -199,7 +199,7 @@ async def after(run: Run) -> None:
 
 
 async def _nothing_pending(run: Run) -> None:
-    """L3: each proposal has ended, accepted or refused."""
+    """L3: each proposal has ended, accepted or rejected."""
     for index in range(STRICT_PARTITIONS):
 
         async def look(index: int = index) -> bool:
@@ -221,7 +221,7 @@ def _epochs_rise(run: Run, directory: Path) -> None:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """The storm was one, the controller died in it, and both bad stores were refused."""
+    """There was a storm, the controller died in it, and both bad stores were rejected."""
     count = _KILLS_SHORT if form.is_short else _KILLS
     return {
         "Kill": count + 2,

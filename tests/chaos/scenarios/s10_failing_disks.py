@@ -1,7 +1,7 @@
 """Scenario 10: fsync and write fail with EIO, or there is no space left: at a follower, the leader, the controller.
 
-Once the failing operation is the creation of a segment, once the writing of the epoch checkpoint. Where an fsync has
-failed the power goes as well: what the kernel then calls clean is on no disk.
+In one case the failing operation creates a segment, in another it writes the epoch checkpoint. Where an fsync has
+failed the power is cut as well: pages that the kernel then marks clean are on no disk.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def _provoke(run: Run, node: int, args: Mapping[str, object]) -> None:
 
 
 async def _decide(run: Run) -> None:
-    """Asks for decisions that must be stored, until the controller ends; it ends before it answers."""
+    """Requests decisions that must be stored, until the controller ends; it ends before it answers."""
     service = run.cluster.controller
     for number in range(_DECISIONS):
         name = f"decision-{len(run.cluster.ends)}-{number}"

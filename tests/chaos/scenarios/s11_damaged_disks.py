@@ -1,6 +1,6 @@
-"""Scenario 11: bytes on a disk change, at a node that runs and at one that was killed, and a whole directory goes.
+"""Scenario 11: bytes on a disk change, at a running node and at a killed one, and a whole directory is lost.
 
-Damage that no start looks at is met by reading the log through its node; the node ends with STORAGE_DAMAGED, is
+Damage that no start checks for is found by reading the log through its node; the node ends with STORAGE_DAMAGED, is
 started again, and repairs itself from its peers. At the end every byte of every replica is compared (G2).
 """
 
@@ -37,7 +37,7 @@ _SEGMENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """One file of a data directory, and how it is found there."""
+    """One file of a data directory, and how to find it."""
 
     find: Callable[[Path, int], Path]
     while_running: bool
@@ -70,7 +70,7 @@ _TARGETS = {
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:
-    """Every file, flipped and cut, at a killed node; segments also at one that runs, leading and following."""
+    """Every file, flipped and truncated, at a killed node; segments also at a running one, leader or follower."""
     steps = []
     for target, what in _TARGETS.items():
         for how in ("flip", "cut"):
@@ -119,7 +119,7 @@ async def _filled(run: Run) -> None:
 def _damage(run: Run, node: int, step: Step) -> None:
     path = _TARGETS[step.args["target"]].find(run.cluster.nodes[node].directory, step.args["partition"])
     if not path.exists() or not path.stat().st_size:
-        # An index file that was removed with a cut, or is not written yet: there is nothing to damage.
+        # An index file that was removed with a truncation, or is not written yet: there is nothing to damage.
         run.counters["nothing there"] += 1
         return
     at = flip_bit(path, step.args["at"]) if step.args["how"] == "flip" else cut_end(path)
@@ -128,7 +128,7 @@ def _damage(run: Run, node: int, step: Step) -> None:
 
 
 async def _started(run: Run, node: int) -> None:
-    """Starts a node over its damage; a start that ends with a fail-stop is tried once more, as a supervisor does."""
+    """Starts a node with its damage; a start that ends with a fail-stop is retried once, as by a supervisor."""
     try:
         await run.cluster.start_node(node)
     except ServiceDied:
@@ -138,9 +138,9 @@ async def _started(run: Run, node: int) -> None:
 
 
 async def _read_through(run: Run, node: int, partition: int) -> None:
-    """Reads a node's log from its beginning up to the HW of now; if that ends the node, it is started again.
+    """Reads a node's log from its beginning to the current HW; if that ends the node, it is started again.
 
-    Nothing that is read may differ from what was sent: values are the clients' own, and say whose they are.
+    No value that is read may differ from what was sent: values are the clients' own, and contain their sender.
     """
     deadline_s = time.monotonic() + _MET_S
     with contextlib.suppress(grpc.aio.AioRpcError, LookupError):
@@ -189,7 +189,7 @@ async def _replace(run: Run, node: int) -> None:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Every kind of file was damaged, and damage that no start looks at was met by reading."""
+    """Every kind of file was damaged, and damage that no start checks for was found by reading."""
     kinds = {f"damaged {target}": 1 for target in _TARGETS}
     return {
         **kinds,

@@ -1,7 +1,7 @@
 """Scenario 12: every node is restarted cleanly three times under load; then leadership moves as often as it can.
 
-Churn: a topic of 45 partitions; nodes 1 and 2 are killed and started again in turn, and the preferred leaders
-elected back each time, while node 3 hears from the controller only every other moment.
+Churn: a topic of 45 partitions; nodes 1 and 2 are killed and started again in turn, and the preferred leaders elected
+again each time, while node 3 reaches the controller only half of the time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def _restart(run: Run, node: int) -> float:
 
 
 def _only_it_left(run: Run, node: int, events: list[dict[str, Any]]) -> None:
-    """A hand-over costs nobody else its place in an ISR."""
+    """A handover removes no other node from an ISR."""
     changes = [(set(row["old_isr"]), set(row["new_isr"])) for row in events if row["event_type"] == "ISR_CHANGE"]
     others = [(old, new) for old, new in changes if old - new - {node}]
     run.check(not others, f"while node {node} was restarted, others left ISRs: {others}")
@@ -115,7 +115,7 @@ async def _churn(run: Run, length_s: float) -> None:
 
 
 async def _prefer(run: Run) -> None:
-    """Asks for the preferred leaders of everything, until those that were away are in sync again and lead."""
+    """Requests the preferred leaders of everything, until the restarted nodes are in sync again and lead."""
     request = controller_pb.ElectLeadersRequest(timeout_ms=2_000)
     for _ in range(20):
         try:
@@ -149,12 +149,12 @@ def _elections(run: Run) -> int:
 
 
 async def after(run: Run) -> None:
-    """Nothing that was committed was ever cut."""
+    """No committed record was ever truncated."""
     run.check(run.counters["committed_cut"] == 0, f"{run.counters['committed_cut']} committed records were cut")
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """All restarts were clean, leadership moved often, and something was cut."""
+    """All restarts were clean, leadership moved often, and something was truncated."""
     if form.is_short:
         return {"clean_restarts": 3, "churn_elections": 20, "dropped_packets": 5}
     return {"clean_restarts": 9, "churn_elections": 150, "truncations": 1, "dropped_packets": 20}

@@ -1,7 +1,7 @@
-"""Scenario 13: a slow disk, a slow link, a slow process, and all three taking turns; and more producers than may wait.
+"""Scenario 13: a slow disk, a slow link, a slow process, and all three in turn; and more producers than may wait.
 
-Nothing is down, so nothing may be lost, nobody may be put in and out of the ISR again and again, and what cannot be
-taken in is refused with a word that says so.
+Nothing is down, so nothing may be lost, no replica may leave and join the ISR again and again, and produces that cannot
+be accepted are rejected with a clear error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _links: list[ProxiedLink] = []
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:
-    """Each slow part alone, then all in turns."""
+    """Each slow part alone, then all in turn."""
     kinds = ["disk", "link", "cpu"]
     draw.shuffle(kinds)
     alone = [Step(what="slow", args={"parts": [kind], "length_s": 40.0}) for kind in kinds]
@@ -61,7 +61,7 @@ def _fault(kind: str) -> Fault:
 
 
 async def play(run: Run) -> None:
-    """Measures the ordinary latency, then one slow phase after the other, and the flood."""
+    """Measures the normal latency, then one slow phase after the other, and the flood."""
     began_s = time.monotonic()
     await run.sleep_until(began_s + 15)
     normal_s = _p99_s(run, began_s, time.monotonic())
@@ -134,7 +134,7 @@ def _isr_changes(run: Run, since_s: float, until_s: float) -> Counter[str]:
 
 
 async def _flood(run: Run) -> None:
-    """With both followers standing still more producers wait than may: the rest is refused, and then all is well."""
+    """With both followers paused more producers wait than allowed: the rest is rejected, and then all recovers."""
     await run.probe.create_topic(_FLOOD, min_insync_replicas="2")
     leader = await run.probe.leader(_FLOOD)
     pauses = [Pause(node_id) for node_id in run.cluster.nodes if node_id != leader]
@@ -154,7 +154,7 @@ async def _flood(run: Run) -> None:
 
 
 def _said(answer: leader_pb.ProducePartitionResponse | BaseException) -> str:
-    """An answer, or the failure of a call, in few words; what is unavailable says why."""
+    """An answer, or the failure of a call, in few words; an unavailable one has its reason."""
     if isinstance(answer, grpc.aio.AioRpcError):
         code = answer.code()
         return f"{code.name}: {answer.details()}" if code is grpc.StatusCode.UNAVAILABLE else code.name
@@ -164,7 +164,7 @@ def _said(answer: leader_pb.ProducePartitionResponse | BaseException) -> str:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Every part was slow, and something was refused."""
+    """Every part was slow, and something was rejected."""
     return {
         "slow_fsyncs": 50,
         "slow_link_bytes": 50_000,

@@ -65,7 +65,7 @@ def _unrest(run: Run) -> tuple[int, int]:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Every clock was wrong in every way, and its process asked it meanwhile."""
+    """Every clock was wrong in every way, and its process read it meanwhile."""
     return {"WrongClock": 12, "clocks_that_were_asked": 12}
 
 

@@ -1,7 +1,7 @@
-"""Scenario 15: one to three faults at a time, drawn from all kinds, for as long as wanted; healed every three minutes.
+"""Scenario 15: one to three faults at a time, of all kinds, for a given time; healed every three minutes.
 
-At each checkpoint everything must be in sync within 30 s and equal on the disks; every 15 minutes, and at the end,
-one more consumer reads everything, and the whole history is judged.
+At each checkpoint everything must be in sync within 30 s and equal on the disks; every 15 minutes, and at the end, one
+more consumer reads everything, and the whole history is checked.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def _episode(run: Run, faults: list[Fault], step: Step) -> None:
 
 
 async def _checkpoint(run: Run, *, reads: bool) -> None:
-    """Everything heals and is looked at; what is wrong ends the soak, because the rest would only follow from it."""
+    """Everything heals and is checked; a failure ends the soak, because later failures would only follow from it."""
     await run.heal()
     healed_s = time.monotonic()
     await run.in_sync()

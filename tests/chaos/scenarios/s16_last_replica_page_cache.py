@@ -1,7 +1,7 @@
 """Scenario 16: scenario 8 with page-cache: the followers stop cleanly, so that the ELR can hold one of them (TR11).
 
-After a loss of power the survivor has lost records that were committed, and must neither lead nor be counted before it
-has caught up; the node of the ELR is elected and nothing is lost.
+After a loss of power the survivor has lost committed records, and must neither lead nor be counted before it has caught
+up; the node of the ELR is elected and nothing is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def plan(draw: random.Random, form: Form) -> list[Step]:
 
 
 async def prepare(run: Run) -> None:
-    """A disk for every node, with syncs that take their time."""
+    """A disk for every node, with slow syncs."""
     _disks.update(mounted(run, (1, 2, 3)))
     for disk in _disks.values():
         disk.add(Rule(operation="fsync", delay_ms=_SYNC_MS))
@@ -41,7 +41,7 @@ async def play(run: Run) -> None:
 
 
 def demands(form: Form) -> Mapping[str, int]:
-    """Every round was played, refused, froze the HW above which acks=1 went on, and left something offline."""
+    """Every round was played, rejected produces, froze the HW above which acks=1 continued, and went offline."""
     rounds = 1 if form.is_short else _ORDERS
     each = {"rounds": rounds, "refused": rounds, "seen_offline": rounds, "losses_that_dropped": max(1, rounds // 2)}
     return {**each, "appended_under_a_frozen_hw": rounds, "stayed_offline": rounds}

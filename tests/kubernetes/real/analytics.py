@@ -1,6 +1,6 @@
-"""The analytics Job of the overlay, run once on what the services exported during the test.
+"""The analytics Job of the overlay, run once on the exports of the services during the test.
 
-Invariant: it is the CronJob's own pod; only its words are others, because no hour has closed yet.
+Invariant: it is the CronJob's own pod; only its arguments differ, because no hour has closed yet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WORDS = ["analytics", "report", "--input", "/exports/state", "--out", "/exports
 
 
 def run_job(timeout_s: float = 600.0) -> str:
-    """Runs the Job to its end; what it said last.
+    """Runs the Job to its end; returns its last output.
 
     Raises:
         Failed: it failed, or did not end in time.
@@ -41,5 +41,5 @@ def _end() -> str | None:
 
 
 def describe_pod() -> str:
-    """Where the Job's pod stands, for whoever looks for the reason."""
+    """The state of the Job's pod, for diagnosis."""
     return kubectl("-n", "strandline", "get", "pods", "-l", f"job-name={JOB}", "-o", "wide")

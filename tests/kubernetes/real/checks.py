@@ -1,6 +1,6 @@
-"""What is done to the pods under load, one function each, and what each may cost.
+"""The faults of the pods under load, one function each, and the time that each may take.
 
-Invariant: a check ends with every replica in sync again, so that each begins where the first one did.
+Invariant: a check ends with every replica in sync again, so that each begins like the first one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOST_S = SESSION_S + 2.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one check."""
+    """The result of one check."""
 
     name: str
     unavailable_s: float
@@ -55,13 +55,13 @@ class Outcome:
 
 @dataclass(slots=True)
 class Test:
-    """The pieces every check needs."""
+    """The objects that every check needs."""
 
     cluster: Any
     clients: Clients
 
     def judged(self, name: str, since_s: float, allowed_s: float | None, *facts: str) -> Outcome:
-        """Waits until the load goes on everywhere, and measures."""
+        """Waits until the load continues everywhere, and measures."""
         until_s = self.clients.acked_since(self.clients.now_s())
         gap_s, index = self.clients.longest_gap_s(since_s, until_s)
         outcome = Outcome(name, gap_s, allowed_s, list(facts))
@@ -76,7 +76,7 @@ def pod_of(node_id: int) -> str:
 
 
 def leader_away_from_home() -> dict[str, Any]:
-    """A partition whose leader runs on a machine that can be cut off: not where clients, names and controller are."""
+    """A partition whose leader runs on a machine that can be cut off: not that of clients, names and controller."""
     homes = kubectl("get", "nodes", "-l", HOME_LABEL, "--output", "jsonpath={.items[*].metadata.name}").split()
 
     def look() -> dict[str, Any] | None:
@@ -124,7 +124,7 @@ def rolling_restart(test: Test) -> Outcome:
 
 
 def drain(test: Test) -> Outcome:
-    """(c) `kubectl drain` of a machine, while the budget keeps the next node from being taken too."""
+    """(c) `kubectl drain` of a machine, while the budget prevents that the next node is evicted too."""
     row = leader_away_from_home()
     name = pod_of(row["leader"])
     pod = pods()[name]
@@ -156,7 +156,7 @@ def _eviction_is_refused(name: str) -> bool:
 
 
 def scale_up(test: Test) -> Outcome:
-    """(d) a fourth node, which must register; then it goes again."""
+    """(d) a fourth node, which must register; then it is removed again."""
     since_s = test.clients.now_s()
     in_namespace("scale", f"statefulset/{REPLICAS}", "--replicas=4")
     all_ready(4)
@@ -175,7 +175,7 @@ def _state_of(node_id: int) -> str | None:
 def two_owners(test: Test) -> Outcome:
     """(e) `kubectl delete --force` of a leader: the next process starts before the last one has ended.
 
-    On a cluster of our own the old one hangs, for which people use --force: it keeps the directory until SIGKILL.
+    On the test's own cluster the old one hangs, the usual reason for --force: it keeps the directory until SIGKILL.
     """
     name = pod_of(partitions()[0]["leader"])
     uid = pods()[name]["metadata"]["uid"]
@@ -199,7 +199,7 @@ def _last_line(name: str) -> str:
 
 
 def lose_machine(test: Test) -> Outcome:
-    """(f) a machine with a leader is gone: its kubelet stands still and its pods reach nobody."""
+    """(f) a machine with a leader is lost: its kubelet is stopped and its pods are unreachable."""
     assert isinstance(test.cluster, OwnCluster)
     row = leader_away_from_home()
     name = pod_of(row["leader"])
@@ -227,7 +227,7 @@ def _machine_ready(name: str) -> bool:
 
 
 def partition_pods(test: Test) -> Outcome:
-    """(g) a leader and one of its followers do not reach each other for 30 s; everybody else reaches both."""
+    """(g) a leader and one of its followers do not reach each other for 30 s; all others reach both."""
     assert isinstance(test.cluster, OwnCluster)
     row = partitions()[0]
     found = pods()

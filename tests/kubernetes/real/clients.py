@@ -1,4 +1,4 @@
-"""The clients in their pod: what they are told to do, and what they have written down, as far as it is known here.
+"""The clients in their pod: their commands, and their recorded histories, as far as they are known here.
 
 Invariant: their histories are judged by their own clock, which is one for all of them; nothing here adds a time of its
 own. They are the clients of tests/chaos, in one pod.
@@ -29,7 +29,7 @@ _PAUSE_S = 0.02
 
 
 class Clients:
-    """Two producers with acks=all, a consumer that reads along, one that jumps about, one that asks for the ends."""
+    """Two producers with acks=all, a tailing consumer, a seeking consumer, a client that requests the ends."""
 
     def __init__(self, directory: Path, image: str) -> None:
         self._history = directory / "history.jsonl"
@@ -103,7 +103,7 @@ class Clients:
                 raise Failed(f"the clients ended before they said '{word}'")
 
     def now_s(self) -> float:
-        """The newest moment of the clients' clock that has arrived here."""
+        """The newest time of the clients' clock that has arrived here."""
         self._look()
         return self._now_s
 
@@ -126,7 +126,7 @@ class Clients:
             self._acks[self._partition_of[row[2], row[3]]].append(row[1])
 
     def acked_since(self, since_s: float, count: int = 20, timeout_s: float = 60.0) -> float:
-        """Waits for so many acknowledgements after a moment in every partition; the clients' time then."""
+        """Waits for this many acknowledgements after a time in every partition; returns the clients' time then."""
 
         def look() -> bool:
             self._look()
@@ -146,17 +146,17 @@ class Clients:
         return max(gaps)
 
     def acknowledged(self) -> int:
-        """How many records were acknowledged so far."""
+        """How many records have been acknowledged so far."""
         self._look()
         return sum(map(len, self._acks.values()))
 
     def finish(self) -> list[Anomaly]:
-        """Ends the load, reads everything once more, and judges the history."""
+        """Ends the load, reads everything once more, and checks the history."""
         self._tell({"stop": True})
         self._hear("produced", 120)
         self._tell({"finish": {TOPIC: until(_ends, "the ends of the partitions are known", 60)}})
         self._hear("done", 240)
-        with self._history.open("wb") as sink:  # the whole of it, now that nobody writes
+        with self._history.open("wb") as sink:  # all of it, now that no client writes
             command = ["kubectl", "-n", NAMESPACE, "exec", CLIENTS, "--", "cat", _HISTORY]
             subprocess.run(command, stdout=sink, check=True, timeout=120)
         return anomalies(operations([self._history], [TOPIC], frozenset()))
@@ -167,7 +167,7 @@ class Clients:
         self._worker.stdin.flush()
 
     def close(self) -> None:
-        """Ends what runs here."""
+        """Ends the processes here."""
         for process in (self._tail, self._worker):
             if process is not None:
                 process.kill()
@@ -197,5 +197,5 @@ def _ends() -> list[int] | None:
 
 
 def pod_exists(name: str) -> bool:
-    """Whether a pod of this name is there."""
+    """Whether a pod of this name exists."""
     return any(pod["metadata"]["name"] == name for pod in get("pods")["items"])

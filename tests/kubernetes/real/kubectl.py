@@ -1,6 +1,6 @@
-"""How the test speaks with Kubernetes: kubectl, as an operator would, with a deadline for everything.
+"""Access to Kubernetes: kubectl, like an operator, with a deadline for everything.
 
-Invariant: a command that failed is an error with the words that kubectl said; no state of the cluster is remembered.
+Invariant: a command that failed is an error with kubectl's output; no state of the cluster is cached.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _T = TypeVar("_T")
 
 
 class Failed(Exception):
-    """A command of kubectl, or a wait, that did not end as it should."""
+    """A command of kubectl, or a wait, that failed."""
 
 
 def kubectl(*words: str, given: str | None = None, timeout_s: float = 120.0) -> str:
     """One command; its stdout.
 
     Raises:
-        Failed: it ended with something else than 0.
+        Failed: it ended with another exit code than 0.
     """
     done = subprocess.run(["kubectl", *words], input=given, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode:
@@ -44,10 +44,10 @@ def get(*words: str) -> Any:
 
 
 def strandline(*words: str) -> Any:
-    """A command of Strandline in the clients' pod, as JSON. Its exit code says how the cluster is, and is not ours.
+    """A command of Strandline in the clients' pod, as JSON. Its exit code reports the cluster's health, and is ignored.
 
     Raises:
-        Failed: it said nothing that can be read.
+        Failed: its output cannot be parsed.
     """
     command = ["kubectl", "-n", NAMESPACE, "exec", CLIENTS, "--", "strandline", *words, "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -64,7 +64,7 @@ def pods() -> dict[str, Any]:
 
 
 def is_ready(pod: Any) -> bool:
-    """Whether its readiness probe succeeds and nobody has deleted it."""
+    """Whether its readiness probe succeeds and it is not being deleted."""
     if pod["metadata"].get("deletionTimestamp"):
         return False
     conditions = pod.get("status", {}).get("conditions", [])
@@ -72,10 +72,10 @@ def is_ready(pod: Any) -> bool:
 
 
 def until(look: Callable[[], _T], what: str, timeout_s: float) -> _T:
-    """Looks until there is something; what there is.
+    """Polls until there is a result; returns it.
 
     Raises:
-        Failed: not in time; with the last failure, if looking failed.
+        Failed: not in time; with the last failure, if a poll failed.
     """
     deadline, said = time.monotonic() + timeout_s, ""
     while True:
@@ -91,7 +91,7 @@ def until(look: Callable[[], _T], what: str, timeout_s: float) -> _T:
 
 
 def all_ready(count: int, timeout_s: float = 240.0) -> None:
-    """Waits until so many data nodes are ready, and no more are there."""
+    """Waits until this many data nodes are ready, and no more exist."""
 
     def look() -> bool:
         found = pods()

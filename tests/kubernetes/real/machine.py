@@ -1,7 +1,7 @@
-"""The cluster under the test: the one that KUBECONFIG names, or one of our own on this machine.
+"""The cluster under test: the one that KUBECONFIG names, or the test's own one on this machine.
 
-Invariant: what was started is stopped and what was cut is healed, whatever happened in between. Faults that need the
-machine itself (a kubelet that stands still, packets that are dropped) exist on our own cluster only.
+Invariant: everything started is stopped and everything cut is healed, whatever happened in between. Faults that need
+the machine itself (a stopped kubelet, dropped packets) exist on the test's own cluster only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOG_BYTES = 200_000
 
 
 def missing() -> str:
-    """Why there can be no cluster of our own here; empty if there can."""
+    """Why an own cluster cannot run here; empty if it can."""
     if os.geteuid() != 0:
         return "no KUBECONFIG, and a cluster of our own needs root"
     # Before anything is built, which takes a quarter of an hour.
@@ -46,9 +46,9 @@ class OwnCluster:
         self._stopped: dict[int, int] = {}
 
     def up(self, image: str) -> None:
-        """Builds what is not built yet, starts it, gives it the services' image and volumes."""
+        """Builds what is not built yet, starts it, provides the services' image and volumes."""
         self._script("build", timeout_s=_BUILD_S)
-        # First, so that questions after a start that failed go to this cluster and to no other.
+        # First, so that requests after a failed start go to this cluster and to no other.
         for line in self._script("env", quiet=True).splitlines():
             name, _, value = line.removeprefix("export ").partition("=")
             os.environ[name] = value.replace("$PATH", os.environ["PATH"])
@@ -58,11 +58,11 @@ class OwnCluster:
         kubectl("label", "node", "node0", f"{HOME_LABEL}=yes", "--overwrite")
 
     def load_at_home(self, image: str) -> None:
-        """Gives one node an image that only one pod needs, and a large one."""
+        """Gives one node a large image that only one pod needs."""
         self._script("load", image, NODES="1")
 
     def evidence(self, directory: Path) -> bool:
-        """Copies what the cluster's own programs printed, the end of it; whether there is an API server to ask."""
+        """Copies the end of the cluster programs' output; returns whether there is an API server to query."""
         for log in sorted((self.state / "log").glob("*.log")):
             with log.open("rb") as source:
                 source.seek(max(0, log.stat().st_size - _LOG_BYTES))
@@ -70,7 +70,7 @@ class OwnCluster:
         return (self.state / "admin.conf").exists()
 
     def down(self) -> None:
-        """Stops and removes everything, whatever state it is in."""
+        """Stops and removes everything, in any state."""
         for node in list(self._stopped):
             self.continue_kubelet(node)
         self._script("down")
@@ -90,7 +90,7 @@ class OwnCluster:
         return done.stdout
 
     def stop_kubelet(self, node: str) -> None:
-        """SIGSTOP: the node stops talking to Kubernetes; its pods run on."""
+        """SIGSTOP: the node stops talking to Kubernetes; its pods keep running."""
         index = int(node.removeprefix("node"))
         pid = int((self.state / "run" / f"kubelet{index}.pid").read_text())
         os.kill(pid, signal.SIGSTOP)
@@ -102,7 +102,7 @@ class OwnCluster:
 
     @contextmanager
     def node_lost(self, node: str) -> Iterator[None]:
-        """The kubelet stands still and nothing passes between the node's pods and everybody else."""
+        """The kubelet is stopped and nothing passes between the node's pods and all others."""
         network = f"10.244.{node.removeprefix('node')}.0/24"
         with self._dropped([["-s", network], ["-d", network]]):
             self.stop_kubelet(node)
@@ -112,7 +112,7 @@ class OwnCluster:
                 self.continue_kubelet(int(node.removeprefix("node")))
 
     def freeze(self, pod_uid: str) -> int:
-        """Lets a pod's data node stand still as one that hangs does, for good; how many processes that were.
+        """Stops a pod's data node for good, like one that hangs; returns how many processes it was.
 
         The kubelet's SIGKILL ends it. Only processes in the pod's own cgroup are touched.
         """
@@ -152,21 +152,21 @@ class NamedCluster:
     is_own = False
 
     def up(self, image: str) -> None:
-        """Chooses where what must stay reachable runs."""
+        """Chooses the machine for what must stay reachable."""
         first = kubectl("get", "nodes", "--output", "jsonpath={.items[0].metadata.name}")
         kubectl("label", "node", first, f"{HOME_LABEL}=yes", "--overwrite")
         print(f"the cluster of KUBECONFIG; it must know {image}", flush=True)
 
     def load_at_home(self, image: str) -> None:
-        """Images come from where that cluster gets its images."""
+        """Images come from that cluster's own source."""
         print(f"it must know {image} too", flush=True)
 
     def evidence(self, directory: Path) -> bool:
-        """Nothing of its own: it is somebody else's."""
+        """None of its own: the cluster belongs to someone else."""
         return True
 
     def down(self) -> None:
-        """Removes what the test put there."""
+        """Removes what the test created there."""
         kubectl("delete", "namespace", "strandline", "--ignore-not-found", "--timeout=180s", timeout_s=200)
         kubectl("label", "nodes", "--all", f"{HOME_LABEL}-")
 

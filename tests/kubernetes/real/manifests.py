@@ -1,4 +1,4 @@
-"""Every overlay against a real API server: what it would say to each object, without making any.
+"""Every overlay against a real API server: a dry run of each object, without creating any.
 
 Invariant: an object is skipped only where the cluster does not know its kind, and then by name.
 """
@@ -18,7 +18,7 @@ def dry_run_all() -> list[str]:
     """One line per overlay.
 
     Raises:
-        Failed: the server refuses an object.
+        Failed: the server rejects an object.
     """
     known = _known_kinds()
     kubectl("apply", "--filename", str(OVERLAYS / "local" / "namespace.yaml"))
@@ -43,7 +43,7 @@ def _dry_run(folder: Path, known: set[tuple[str, str]]) -> str:
 
 
 def bind_shared_claim(overlay: Path) -> None:
-    """Makes the claim for exports before the pods that use it.
+    """Binds the claim for exports before the pods that use it.
 
     While it is unbound, a pod's own disk can be bound to a machine which another pod takes before this one gets there:
     the scheduler binds one volume after the other, and local disks do not move.

@@ -1,4 +1,4 @@
-"""Writes what a run found into the guide, between two marks, so that no figure there was typed by hand."""
+"""Writes the results of a run into the guide, between two marks, so that no figure there is typed by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BEGIN, END = "<!-- kubernetes run -->", "<!-- end of kubernetes run -->"
 
 
 def write_page(page: Path, result: dict[str, Any]) -> None:
-    """Replaces what stands between the marks.
+    """Replaces the text between the marks.
 
     Raises:
         ValueError: the page has no marks.
@@ -22,7 +22,7 @@ def write_page(page: Path, result: dict[str, Any]) -> None:
 
 
 def rendered(result: dict[str, Any]) -> str:
-    """The results as the guide shows them."""
+    """The results in the guide's form."""
     lines = [
         f"One run of `make test-kubernetes` on Kubernetes {result['kubernetes']}, on one machine with "
         f"{result['processors']} cores and a load average of {result['load_average']:.0f}: {result['verdict']}, "

@@ -1,4 +1,4 @@
-"""Strandline on a real Kubernetes, under load, through everything that happens to pods: `make test-kubernetes`.
+"""Strandline on a real Kubernetes, under load, through all faults of pods: `make test-kubernetes`.
 
 Ends with 0 when nothing acknowledged was lost and every check kept its time, with 1 when not, and with 77 when there is
 neither a cluster nor the means for one, with the reason.
@@ -46,7 +46,7 @@ OWN_MACHINE: dict[str, Callable[[Test], Outcome]] = {"f": checks.lose_machine, "
 
 
 def main() -> int:
-    """The command; its exit code."""
+    """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make test-kubernetes", description=__doc__)
     parser.add_argument("--only", default="abcdefg", help="letters of the checks to run")
     parser.add_argument("--no-analytics", action="store_true", help="leave out the analytics Job")
@@ -78,12 +78,12 @@ def main() -> int:
 
 
 def _interrupted(number: int, _frame: Any) -> NoReturn:
-    """SIGTERM takes everything down as Ctrl-C does."""
+    """SIGTERM takes everything down like Ctrl-C."""
     raise KeyboardInterrupt(f"signal {number}")
 
 
 class Run:
-    """One run: its cluster, its load, what came of it."""
+    """One run: its cluster, its load, its results."""
 
     def __init__(self, cluster: OwnCluster | NamedCluster, directory: Path, only: str, *, builds: bool) -> None:
         self.cluster = cluster
@@ -97,7 +97,7 @@ class Run:
         self._began = time.monotonic()
 
     def note(self, sentence: str) -> None:
-        """One line of the story."""
+        """One line of the log of the run."""
         print(f"{time.monotonic() - self._began:7.1f} s  {sentence}", flush=True)
 
     def everything(self, *, with_analytics: bool) -> None:
@@ -122,7 +122,7 @@ class Run:
             self.note(f"analytics Job in {self.facts['analytics_s']} s: {self.facts['analytics']}")
 
     def _images(self, with_analytics: bool) -> None:
-        """The images as the tree is now; where they come from on somebody else's cluster is that cluster's matter."""
+        """The images as the tree is now; a cluster named by KUBECONFIG must get them itself."""
         if self.builds:
             targets = ["data-plane", *(["analytics"] if with_analytics else [])]
             subprocess.run([str(_ROOT / "deploy" / "images" / "build"), *targets], check=True, timeout=1800)
@@ -155,7 +155,7 @@ class Run:
             self.note(outcome.sentence)
 
     def gather_evidence(self) -> None:
-        """What there is to see when something failed, before it is torn down."""
+        """Collects the state after a failure, before it is torn down."""
         if not self.cluster.evidence(self.directory):
             self.note(f"the cluster has no API server to ask; what its programs printed is in {self.directory}")
             return
@@ -177,7 +177,7 @@ class Run:
         self.clients.close()
 
     def tell(self, *, write: bool) -> int:
-        """The verdict on the terminal, as JSON, and in the guide if asked for."""
+        """Prints the verdict on the terminal, as JSON, and in the guide if requested."""
         verdict = "red" if self.failures else "green"
         result = {
             "verdict": verdict,

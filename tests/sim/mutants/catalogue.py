@@ -1,4 +1,4 @@
-"""Which mutants there are, in the order of their numbers."""
+"""All mutants, in the order of their numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is found out about one mutant: all layers, the cheap one first, each within its bound.
+"""Examines one mutant: all layers, the cheapest first, each within its bound.
 
-Invariant: a mutant whose rule was not even asked proves nothing, so that is an error of the mutant and not a survival.
+Invariant: a mutant whose rule was never called proves nothing, so that is an error of the mutant and not a survival.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mutants.verdict import Layer, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much each mutant is given."""
+    """The limits for each mutant."""
 
     all_scenarios: bool = True
     """Whether every scenario is played, or only the one that the mutant names."""
@@ -29,7 +29,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bite:
-    """How often a swapped rule was asked, and how often the wrong one did something else than the right one."""
+    """How often a swapped rule was called, and how often the wrong one acted differently from the right one."""
 
     rule: str
     asked: int
@@ -38,7 +38,7 @@ class Bite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """Everything known of one mutant."""
+    """The results for one mutant."""
 
     number: str
     verdicts: tuple[Verdict, ...]
@@ -48,21 +48,21 @@ class Examined:
 
     @property
     def is_bitten(self) -> bool:
-        """Whether every swapped rule was asked at least once."""
+        """Whether every swapped rule was called at least once."""
         return all(bite.asked for bite in self.bites)
 
     @property
     def kills(self) -> tuple[Verdict, ...]:
-        """The layers that caught it, the cheap one first."""
+        """The layers that caught it, the cheapest first."""
         return tuple(verdict for verdict in self.verdicts if verdict.is_kill)
 
     def of(self, layer: Layer) -> Verdict | None:
-        """What one layer said; None if it was not asked."""
+        """The result of one layer; None if it was not run."""
         return next((verdict for verdict in self.verdicts if verdict.layer is layer), None)
 
 
 def examine(mutant: Mutant, bounds: Bounds, layers: Iterable[Layer] = tuple(Layer)) -> Examined:
-    """Ask the layers about a mutant."""
+    """Run the layers on a mutant."""
     stories = _stories(mutant, bounds)
     with mutant.applied() as rules:
         asked = [layer for layer in layers if layer is not Layer.TESTS or mutant.tests]
@@ -72,7 +72,7 @@ def examine(mutant: Mutant, bounds: Bounds, layers: Iterable[Layer] = tuple(Laye
 
 
 def _stories(mutant: Mutant, bounds: Bounds) -> list[Story]:
-    """What is played, the one that the mutant names first."""
+    """The scenarios to play, the one that the mutant names first."""
     own = scenario_layer.story(mutant.scenario) if mutant.scenario else None
     rest = scenario_layer.stories() if bounds.all_scenarios or own is None else ()
     return [*([own] if own else []), *(told for told in rest if told is not own)]
@@ -95,7 +95,7 @@ def _bite(rule: Real) -> Bite:
 
 
 def about(bounds: Bounds, day: str) -> dict[str, Any]:
-    """What the figures of a run must be read with."""
+    """The sentences that are needed to read the figures."""
     return {
         "date": day,
         "python": platform.python_version(),

@@ -1,7 +1,7 @@
-"""`make mutants`: every mutant before all three layers; a table on the screen, and in docs/.
+"""`make mutants`: every mutant against all three layers; a table on the screen, and in docs/.
 
-Exit code 1 if a required bug survives, if another one survives that no dead pair explains, or if a mutant's rule was
-never asked. Bounded for each mutant and layer, and it stops by itself.
+Exit code 1 if a required bug survives, if another one survives without a killed pair that explains it, or if a mutant's
+rule was never called. Bounded for each mutant and layer, and it stops by itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
     for examined in _examine_all(mutants, bounds, console):
         found.append(examined)
         if not options.dry:
-            # At once, so that a run that is broken off has not been for nothing.
+            # At once, so that an interrupted run keeps its results.
             record.write(record.judge([examined]).rows, about(bounds, datetime.now(UTC).date().isoformat()))
     judgement = record.judge(found)
     console.print(table(judgement.rows))
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _examine_all(mutants: list[Mutant], bounds: Bounds, console: Console) -> Iterator[Examined]:
-    """One mutant at a time, in a process of its own, which is replaced if a mutant hangs it."""
+    """One mutant at a time, in a separate process, which is replaced if a mutant hangs it."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     worker = _worker()
     try:
@@ -90,7 +90,7 @@ def _worker() -> Pool:
 
 
 def _examine_in(worker: Pool, mutant: Mutant, bounds: Bounds) -> Examined | None:
-    """What is found out; None if it takes too long."""
+    """The results; None if it takes too long."""
     errors: list[BaseException] = []
     waiting = worker.apply_async(_examine_by_number, (mutant.number, bounds), error_callback=errors.append)
     waiting.wait(PATIENCE * (bounds.seed_s + bounds.search_s + 10))

@@ -1,4 +1,4 @@
-"""101: whoever comes back first leads."""
+"""101: the first replica that returns leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""103: an election on the word of too few logs."""
+"""103: an election from too few reported logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""104: the reconciled epoch, kept in memory."""
+"""104: the reconciled epoch, kept only in memory."""
 
 from __future__ import annotations
 

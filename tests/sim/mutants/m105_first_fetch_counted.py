@@ -1,4 +1,4 @@
-"""105a, 105b: a follower counted before it wrote down in which epoch, by its leader's fault or by its own."""
+"""105a, 105b: a follower counted before it stored the epoch, through its leader's fault or its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""107a, 107b: sessions that end together, ended one by one."""
+"""107a, 107b: sessions that end together are ended one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""108, 109: where a follower says that it is."""
+"""108, 109: the position that a follower claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""110a, 110b: a sequence that somebody else has used up, as the controller says it and as the leader takes it."""
+"""110a, 110b: a sequence that another sender has used, in the controller's answer and in the leader's handling."""
 
 from __future__ import annotations
 

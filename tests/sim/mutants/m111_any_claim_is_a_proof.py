@@ -1,4 +1,4 @@
-"""111: a large number for a proof."""
+"""111: a large number is accepted as a proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""112a, 112b: who is unproven, forgotten with the next change of the partition, or by the next reign."""
+"""112a, 112b: unproven members, forgotten with the next change of the partition, or by the next controller epoch."""
 
 from __future__ import annotations
 

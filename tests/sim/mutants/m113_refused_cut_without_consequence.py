@@ -1,4 +1,4 @@
-"""113a, 113b: a follower that refuses to cut, and nobody hears of it or nothing follows."""
+"""113a, 113b: a follower that refuses to truncate, and does not report it or the report has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""114: HW and recovery point, left to the next checkpoint."""
+"""114: HW and recovery point, not written until the next checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""115, 116: what a replica says of its own HW."""
+"""115, 116: a replica's report of its own HW."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""120: records above the high watermark that an operator may delete."""
+"""120: an operator may delete records above the high watermark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""121: a proposal that outlives the reign in which it was made."""
+"""121: a proposal that outlives the leader epoch in which it was made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""122: a consumer that is woken and reads on to the log end."""
+"""122: a woken consumer reads on to the log end."""
 
 from __future__ import annotations
 

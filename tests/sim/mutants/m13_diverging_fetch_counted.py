@@ -1,4 +1,4 @@
-"""13: a follower that parted is taken at its word."""
+"""13: a diverged follower's fetch is counted."""
 
 from __future__ import annotations
 

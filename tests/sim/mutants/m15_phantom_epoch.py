@@ -1,4 +1,4 @@
-"""15 and 16: what a log remembers of epochs in which nothing was written (TR14)."""
+"""15 and 16: epoch entries of a log in which nothing was written (TR14)."""
 
 from __future__ import annotations
 

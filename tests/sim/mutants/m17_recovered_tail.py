@@ -1,6 +1,7 @@
-"""17: recovery believes the page cache.
+"""17: recovery trusts the page cache.
 
-The rule is recovery's, not the core's, so it is exchanged in the disk of the simulator, as it stands for `storage`.
+The rule belongs to recovery, not to the core, so it is swapped in the simulator's disk, which takes the place of
+`storage`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""18 and 19: which answer belongs to the question that is under way.
+"""18 and 19: which answer belongs to the outstanding request.
 
-In these cores one number does both: a question of an earlier leader epoch was asked under another number. To take the
-two fences away one by one, the mutants remember in which leader epoch each question was asked.
+In these cores one number serves both: a request of an earlier leader epoch had another number. To remove the two fences
+one by one, the mutants store the leader epoch in which each request was sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""23: the last member of an ISR, whatever happened to its disk."""
+"""23: the last member of an ISR, regardless of the state of its disk."""
 
 from __future__ import annotations
 

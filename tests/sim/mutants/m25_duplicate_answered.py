@@ -1,4 +1,4 @@
-"""25: what was sent twice is taken to be safe."""
+"""25: a duplicate is taken to be committed."""
 
 from __future__ import annotations
 

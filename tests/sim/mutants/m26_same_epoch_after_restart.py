@@ -1,4 +1,4 @@
-"""26: a leader that comes back and goes on."""
+"""26: a leader that restarts and continues in the same epoch."""
 
 from __future__ import annotations
 

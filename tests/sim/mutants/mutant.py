@@ -1,7 +1,7 @@
-"""What a mutant is: one rule of the protocol swapped for a wrong one, for the length of a `with` block.
+"""A mutant: one rule of the protocol swapped for a wrong one, for the length of a `with` block.
 
-Invariant: outside of the block every rule is the real one, the very same object, whatever happened inside; and a swap
-knows how often its rule was asked and how often the wrong answer was another than the right one, so a mutant that
+Invariant: outside of the block every rule is the real one, the very same object, also after an exception inside; and a
+swap counts how often its rule was called and how often the wrong answer differed from the right one, so a mutant that
 changes nothing cannot pass for one that survived.
 """
 
@@ -23,7 +23,7 @@ ROOMS = ("strandline.core", "strandline.sim")
 
 
 class Real:
-    """The rule that was swapped out: called as before. It counts what the one in its place does."""
+    """The rule that was swapped out, called as before. It counts how its replacement behaves."""
 
     __slots__ = ("asked", "differed", "name", "rule")
 
@@ -34,11 +34,11 @@ class Real:
         self.differed = 0
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """What the right rule says."""
+        """The right rule's result."""
         return self.rule(*given, **named)
 
     def differs(self) -> None:
-        """The wrong rule is about to do what the right one would not."""
+        """Count that the wrong rule is about to act differently from the right one."""
         self.differed += 1
 
 
@@ -50,8 +50,8 @@ Wrong = Callable[..., Any]
 class Swap:
     """One rule, by the class or module that holds it and its name there, and the wrong one for it.
 
-    ``pure`` says that the rule only answers: then the right answer is asked for, too, and the two are compared.
-    Where it is False the wrong rule itself calls `Real.differs`.
+    ``pure`` means that the rule only returns a value: then the right rule is called, too, and the two results are
+    compared. Where it is False the wrong rule itself calls `Real.differs`.
     """
 
     owner: type | ModuleType
@@ -65,12 +65,12 @@ class Swap:
         return f"{self.owner.__name__.rpartition('.')[2]}.{self.name}"
 
     def real(self) -> Any:
-        """What stands there now, descriptors as they are."""
+        """The object that is in place now, descriptors as they are."""
         return vars(self.owner)[self.name]
 
     @contextmanager
     def applied(self) -> Iterator[Real]:
-        """Swap the rule, everywhere it is known."""
+        """Swap the rule, in every place that holds it."""
         before = self.real()
         is_property = isinstance(before, property)
         real = Real(self.place, before.fget if is_property else before)
@@ -94,7 +94,7 @@ def _counted(real: Real, wrong: Wrong, *, pure: bool) -> Callable[..., Any]:
 
 
 def _holders(owner: type | ModuleType, name: str, value: object) -> list[Any]:
-    """The owner, and for a function of a module every module of our rooms that imported it by name."""
+    """The owner, and for a function of a module every module of the project that imported it by name."""
     if isinstance(owner, type):
         return [owner]
     _import_everything()
@@ -117,11 +117,11 @@ class Mutant:
         number: ``R1`` to ``R12`` are required, with a letter where one bug has several forms; the others are numbers.
         broken: the rule that is broken, in one sentence.
         source: where such a bug is known from.
-        scenario: the one that tells of it best; it is asked before all others.
-        tests: unit tests that must fail, for what no history of honest nodes shows.
+        scenario: the one that shows it best; it is played before all others.
+        tests: unit tests that must fail, for a bug that no history of honest nodes shows.
         profiles: which kinds of simulated runs can show it.
         masked_by: the other defence, in words, that hides it; such a mutant may survive if ``pair`` does not.
-        pair: this bug with that other defence taken away as well.
+        pair: this bug with that other defence removed as well.
     """
 
     number: str
@@ -137,7 +137,7 @@ class Mutant:
 
     @property
     def is_required(self) -> bool:
-        """Whether a build that does not kill it is red, whatever explains that."""
+        """Whether a build fails if it does not kill this mutant, even with an explanation."""
         return self.number.startswith("R")
 
     @property
@@ -147,6 +147,6 @@ class Mutant:
 
     @contextmanager
     def applied(self) -> Iterator[tuple[Real, ...]]:
-        """Live with this bug. Yields the real rules with their counts."""
+        """Run with this bug. Yields the real rules with their counts."""
         with ExitStack() as swaps:
             yield tuple(swaps.enter_context(swap.applied()) for swap in self.swaps)

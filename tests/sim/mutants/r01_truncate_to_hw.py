@@ -1,4 +1,4 @@
-"""R1: the rule of all releases before 0.11, inside the rules of today."""
+"""R1: the rule of all releases before 0.11, inside the current rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R6: a new leader that believes it knows what was committed before it."""
+"""R6: a new leader that assumes it knows everything committed before it."""
 
 from __future__ import annotations
 

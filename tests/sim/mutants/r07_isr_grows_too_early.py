@@ -1,4 +1,4 @@
-"""R7: members of the ISR that lack what was committed."""
+"""R7: ISR members that lack committed records."""
 
 from __future__ import annotations
 

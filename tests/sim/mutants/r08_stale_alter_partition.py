@@ -1,4 +1,4 @@
-"""R8: a proposal that was made for a state that is gone."""
+"""R8: a proposal made for a state that no longer holds."""
 
 from __future__ import annotations
 

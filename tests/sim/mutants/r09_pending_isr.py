@@ -1,4 +1,4 @@
-"""R9: a change of the ISR counts from the wrong moment."""
+"""R9: a change of the ISR takes effect at the wrong moment."""
 
 from __future__ import annotations
 

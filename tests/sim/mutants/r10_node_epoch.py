@@ -1,4 +1,4 @@
-"""R10: a node is its number, whatever became of its disk."""
+"""R10: a node is identified by its id alone, regardless of its disk."""
 
 from __future__ import annotations
 

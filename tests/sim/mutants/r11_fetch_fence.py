@@ -1,4 +1,4 @@
-"""R11: a fetch of any epoch is as good as another."""
+"""R11: a fetch of any epoch is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R12: what is in the page cache counts as written."""
+"""R12: records in the page cache count as written."""
 
 from __future__ import annotations
 

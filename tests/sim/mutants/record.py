@@ -1,6 +1,7 @@
-"""What the gate says when all mutants were examined: the verdicts, the count of twelve, and the two documents.
+"""The gate's result after all mutants were examined: the verdicts, the count of twelve, and the two documents.
 
-Invariant: `docs/mutants.json` is what a run found, and the table in `docs/RELIABILITY.md` is a function of that file.
+Invariant: `docs/mutants.json` is the result of a run, and the table in `docs/RELIABILITY.md` is a function of that
+file.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What all of it means: the rows as they are kept, and why the build is red, if it is."""
+    """The overall result: the rows as they are stored, and why the build fails, if it does."""
 
     rows: tuple[dict[str, Any], ...]
     complaints: tuple[str, ...]
@@ -34,13 +35,13 @@ class Judgement:
 
 
 def with_pairs(only: Collection[str] = ()) -> list[Mutant]:
-    """Every mutant, or those of these numbers, each pair behind the one that it explains."""
+    """Every mutant, or those of these numbers, each pair after the mutant that it explains."""
     asked = [mutant for mutant in MUTANTS if not only or {mutant.number, mutant.pair and mutant.pair.number} & {*only}]
     return [each for mutant in asked for each in (mutant, mutant.pair) if each is not None]
 
 
 def judge(found: Sequence[Examined]) -> Judgement:
-    """Put the verdicts together."""
+    """Combine the verdicts."""
     by_number = {each.number: each for each in found}
     rows = tuple(_row(mutant, by_number[mutant.number]) for mutant in with_pairs() if mutant.number in by_number)
     asked = [mutant for mutant in MUTANTS if mutant.number in by_number]
@@ -69,7 +70,7 @@ def _row(mutant: Mutant, found: Examined) -> dict[str, Any]:
 
 
 def _is_killed(mutant: Mutant, found: Mapping[str, Examined]) -> bool:
-    """A required one must break a property by name in one layer at least; a wrong claim of one file is not enough."""
+    """A required mutant must break a named property in at least one layer; a wrong claim of one file is not enough."""
     kills = found[mutant.number].kills if mutant.number in found else ()
     return any(kill.is_by_property for kill in kills) if mutant.is_required else bool(kills)
 
@@ -100,7 +101,7 @@ def _survivor(mutant: Mutant, found: Mapping[str, Examined]) -> str:
 
 
 def write(rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
-    """Write both documents. A mutant that is not among ``rows`` keeps what was found of it before."""
+    """Write both documents. A mutant that is not among ``rows`` keeps its earlier result."""
     kept = {row["number"]: row for row in _read()["mutants"]} | {row["number"]: {**row, "run": facts} for row in rows}
     record = {"mutants": [kept[mutant.number] for mutant in with_pairs() if mutant.number in kept]}
     JSON.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -121,7 +122,7 @@ def replaced(page: str, text: str) -> str:
 
 
 def section(record: Mapping[str, Any]) -> str:
-    """The table, with the sentences it must be read with."""
+    """The table, with the sentences that are needed to read it."""
     rows = record["mutants"]
     required = {row["number"].rstrip("abc") for row in rows if row["required"]}
     killed = required - {row["number"].rstrip("abc") for row in rows if row["required"] and not row["killed"]}

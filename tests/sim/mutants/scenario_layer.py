@@ -1,14 +1,14 @@
-"""Whether a scripted scenario kills a mutant.
+"""The layer of scripted scenarios: plays them to kill a mutant.
 
-A scenario counts only if, under the real rules, it comes true without breaking any property: those that show what a
-historic rule loses are left out. It kills in one of two ways, the stronger one first:
+A scenario counts only if, under the real rules, its claims hold without breaking any property: scenarios that show what
+a historic rule loses are left out. It kills in one of two ways, the stronger one first:
 
 - a property is broken while its commands are played (a line ``!! I5 is broken``, or a core stops by an assertion of
-  its own, I0); claims are left out of this playing, so that the first wrong one does not end the story;
+  its own, I0); this run leaves claims out, so that the first wrong one does not end the scenario;
 - a claim (a verb ``expect-...``) does not hold.
 
-Invariant: nothing else kills. Output that reads otherwise is counted beside the verdict, and so is a scenario whose
-commands could not all be carried out because the mutant had already taken another way.
+Invariant: nothing else kills. Different output is counted beside the verdict, and so is a scenario whose commands could
+not all be executed because the mutant had already taken another course.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How one scenario went."""
+    """The result of one scenario."""
 
     killed_by: str = ""
     line: int = 0
@@ -55,9 +55,9 @@ class Played:
 
 @cache
 def story(name: str) -> Story | None:
-    """The scenario of this name, if it may kill: it comes true under the real rules and breaks nothing there.
+    """The scenario of this name, if it may kill: its claims hold under the real rules and it breaks nothing there.
 
-    Must be asked first while no rule is swapped.
+    Must first be called while no rule is swapped.
     """
     found = next(path for folder in FOLDERS if (path := folder / f"{name}.scenario").exists())
     text = found.read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def story(name: str) -> Story | None:
 
 @cache
 def stories() -> tuple[Story, ...]:
-    """Every scenario that may kill. Must be asked first while no rule is swapped."""
+    """Every scenario that may kill. Must first be called while no rule is swapped."""
     names = [path.stem for folder in FOLDERS for path in sorted(folder.glob("*.scenario"))]
     return tuple(told for name in names if (told := story(name)) is not None)
 
@@ -82,7 +82,7 @@ def _holds(told: Story) -> bool:
 
 
 def play(told: Story) -> Played:
-    """Play one scenario with the rules that are in force now."""
+    """Play one scenario with the current rules."""
     try:
         transcript = run_text(told.commands, told.name, compare=False)
     except ScenarioFailed as end:
@@ -91,7 +91,7 @@ def play(told: Story) -> Played:
 
 
 def _upto(commands: str, line: int) -> str:
-    """What was printed before the command that could not be carried out."""
+    """The output before the command that could not be executed."""
     part = "\n".join(commands.splitlines()[: line - 1]) + "\n"
     return run_text(part, "part", compare=False).text()
 
@@ -119,7 +119,7 @@ def _first_broken(printed: str) -> tuple[int, str, str] | None:
 
 
 def _line_in_file(printed: str, commands: str, number: int) -> int:
-    """The line, in the file as it is, of the command under which line ``number`` of the output was printed."""
+    """The line, in the original file, of the command under which line ``number`` of the output was printed."""
     nth = sum(command.line <= number for command in parse(printed, "printed").commands)
     return parse(commands, "commands").commands[nth - 1].line
 
@@ -138,7 +138,7 @@ def failed_verb(text: str, line: int) -> str:
 
 
 def judge(order: Iterable[Story]) -> Verdict:
-    """Play these scenarios with the rules in force: the first broken property kills, else the first wrong claim."""
+    """Play these scenarios with the current rules: the first broken property kills, else the first wrong claim."""
     began_s = time.process_time()
     played = [(told, play(told)) for told in order]
     killing = [(told, how) for told, how in played if how.killed_by]

@@ -1,7 +1,7 @@
-"""Whether the exhaustive search kills a mutant: all states of small worlds, the smallest world first.
+"""The layer of exhaustive search: all states of small worlds, the smallest world first, to kill a mutant.
 
-Invariant: what kills is a state that the model reaches in which a property does not hold. What the model does not have
-(restarts, disks, time-outs, idempotent producers, acknowledgements) it cannot break, so many mutants survive here.
+Invariant: only a state that the model reaches in which a property does not hold kills. The model cannot break what it
+does not contain (restarts, disks, time-outs, idempotent producers, acknowledgements), so many mutants survive here.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class _Meter:
         return time.process_time() - self.began_s
 
     def next_search(self) -> None:
-        """The states of the search before are counted."""
+        """Keep the states of the search before in the count."""
         self._done, self._now = self.states, 0
 
     def level(self, depth: int, states: int, level: int) -> None:
-        """A level is done.
+        """Count a completed level.
 
         Raises:
             _EnoughError: the time is over.
@@ -74,7 +74,7 @@ class _Meter:
 
 
 def judge(*, seconds: float) -> Verdict:
-    """Search under the rules in force until a property is broken, for at most ``seconds``, checked between levels."""
+    """Search under the current rules until a property is broken, for at most ``seconds``, checked between levels."""
     meter, searched = _Meter(seconds), 0
     try:
         for result in _results(meter):
@@ -94,7 +94,7 @@ def judge(*, seconds: float) -> Verdict:
     except _EnoughError:
         pass
     except AssertionError as error:
-        # A core that stands in a state that it would never have let come about; other assertions are the search's own.
+        # A core in a state that it would never have reached itself; other assertions are the search's own.
         if not _INVARIANT.match(str(error)):
             raise
         return Verdict(

@@ -1,7 +1,7 @@
-"""Whether the seeded simulator kills a mutant: seeds from 0 on until one is broken, within a bound.
+"""The layer of the seeded simulator: seeds from 0 on until one breaks, within a bound, to kill a mutant.
 
-Invariant: what kills is what `strandline sim run` would call broken: a safety property at any event, a promise of
-liveness after healing, or an anomaly in what clients saw.
+Invariant: a mutant is killed only by what `strandline sim run` would report as broken: a safety property at any event,
+a liveness promise after healing, or an anomaly in what clients saw.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether unit tests of a rule kill a mutant: those that the mutant names, for what no honest history shows.
+"""The layer of unit tests: runs the tests that a mutant names, for bugs that no honest history shows.
 
 The simulator and the scenarios play nodes that keep the protocol. A rule against a forged message, or one that only
-makes a loss show earlier, breaks nothing there when it is gone, and has its tests beside the core.
+makes a loss show earlier, breaks nothing there when it is missing, and has its tests beside the core.
 
-Invariant: nothing of a test outlives its judging: a module that was imported under a swapped rule would keep it.
+Invariant: nothing of a test outlives its run: a module that was imported under a swapped rule would keep it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:rando
 
 
 class _Seen:
-    """Counts what was played, and keeps the first failure."""
+    """Counts the tests that ran, and keeps the first failure."""
 
     def __init__(self) -> None:
         self.played = 0
@@ -39,7 +39,7 @@ class _Seen:
 
 
 def judge(tests: Sequence[str]) -> Verdict:
-    """Play the tests under these paths, relative to the root of the tree, until one fails."""
+    """Run the tests under these paths, relative to the root of the tree, until one fails."""
     seen, began_s = _Seen(), time.process_time()
     before = set(sys.modules)
     said = io.StringIO()

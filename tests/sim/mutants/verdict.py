@@ -1,7 +1,7 @@
-"""What a layer of tests says of a mutant, and when that counts as a kill.
+"""A test layer's verdict on a mutant, and when that counts as a kill.
 
-Invariant: a mutant is killed by a property that must never be broken, by a promise of liveness that is not kept, by a
-claim that a scenario makes, or by a unit test that it names; never by output that merely reads otherwise.
+Invariant: a mutant is killed by a property that must never be broken, by a liveness promise that is not kept, by a
+claim that a scenario makes, or by a unit test that it names; never by output that is only different.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Layer(StrEnum):
-    """The layers, the cheap one first."""
+    """The layers, the cheapest first."""
 
     TESTS = "tests"
     """Unit tests, of a mutant that names some."""
@@ -23,15 +23,15 @@ class Layer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one layer found.
+    """The result of one layer.
 
     Attributes:
         killed_by: the invariant (I5), promise of liveness (L6), anomaly or claim; empty if the mutant survived.
         where: the scenario with its line, the seed with its profile, or the model.
-        why: the sentence with which it failed.
+        why: the message with which it failed.
         tried: how many tests, scenarios, seeds or states it took, the killing one included.
         seconds: how much processor time that took, so that a busy machine changes no verdict.
-        note: what else is worth knowing, such as scenarios that only printed something else.
+        note: other information, such as scenarios that only printed something else.
     """
 
     layer: Layer
@@ -49,7 +49,7 @@ class Verdict:
 
     @property
     def is_by_property(self) -> bool:
-        """Whether what was broken is one of the named properties, not only what one file claims."""
+        """Whether a named property was broken, not only a claim of one file."""
         return self.is_kill and self.killed_by != "test" and not self.killed_by.startswith("expect-")
 
     def as_json(self) -> dict[str, Any]:
