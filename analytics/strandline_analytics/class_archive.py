@@ -34,13 +34,13 @@ def archive_path() -> Path:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java") or "java"
     whose = "\n".join((os.path.realpath(java), pyspark.__version__, os.path.realpath(pyspark.__path__[0])))
-    # Whoever has no home is given a relative path, which `jvm_options` and `make_archive` do not take.
+    # A user without a home directory is given a relative path, which `jvm_options` and `make_archive` do not take.
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     return cache / "strandline" / f"classes-{hashlib.sha256(whose.encode()).hexdigest()[:16]}.jsa"
 
 
 def jvm_options() -> tuple[str, ...]:
-    """What a JVM has to be told to use the archive; nothing where there is none."""
+    """What a JVM needs as options to use the archive; nothing where there is none."""
     path = archive_path()
     # `os.access`, since Path.is_file raises where somebody may not look.
     if _refusal(path) or not os.access(path, os.R_OK):
@@ -49,7 +49,7 @@ def jvm_options() -> tuple[str, ...]:
 
 
 def make_archive(open_session: Callable[[tuple[str, ...]], SparkSession], work: Callable[[SparkSession], Any]) -> Path:
-    """Make the archive anew, of all classes that ``work`` needs; one that is there already is replaced at the end.
+    """Make the archive again, of all classes that ``work`` needs; one that is there already is replaced at the end.
 
     The process can open no other session afterwards: the archive is written by the JVM when it ends.
 

@@ -47,12 +47,13 @@ All of them can be set while it runs."""
 _EMBEDDED = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Else each column that we write down is told with the line that did: five calls of the JVM, and a failed import.
+    # Else each column that we write down is reported with the line that did: five calls of the JVM, and a failed
+    # import.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Spark keeps the plans of a thousand queries, and their tasks, for a page that nobody can open here. Whoever looks
-    # at running jobs needs few.
+    # Spark keeps the plans of a thousand queries, and their tasks, for a page that nobody can open here. Anyone who
+    # looks at running jobs needs few.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",

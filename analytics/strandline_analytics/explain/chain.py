@@ -1,4 +1,4 @@
-"""Which events explain one decision about a partition, and in which order they are told.
+"""Which events explain one decision about a partition, and in which order they are reported.
 
 A removal: last fetch, last caught up, proposal, commit, and the HW move that it let through. An addition: proposal,
 commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, what was cut afterwards; where nobody led

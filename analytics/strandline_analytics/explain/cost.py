@@ -1,6 +1,6 @@
 """What a decision cost, as far as events tell it: who waited and for how long, what was cut, and of whom.
 
-Records wait while they are in the leader's log and the high watermark stands below them. A cut is told with the part of
+Records wait while they are in the leader's log and the high watermark is below them. A cut is reported with the part of
 it that lay below the replica's own HW (committed) and the part below the offset that clients had been acknowledged,
 as of the last look at the leader before the change: an acknowledgement after that look is not known to it.
 
@@ -38,7 +38,7 @@ def told_waiting(decided: Event, own: Sequence[Event]) -> Told:
 
 
 def _reached(last: Event, first: Event, own: Sequence[Event]) -> int:
-    """The highest HW that anybody told of between two moves, or that an epoch began with: a killed leader's last moves
+    """The highest HW that was reported between two moves, or that an epoch began with: a killed leader's last moves
     never leave it. Moves of one leader that follow each other leave nothing out."""
     if first.node_id == last.node_id and first.get("old_hw") == last.get("new_hw"):
         return int(last.get("new_hw"))

@@ -1,6 +1,6 @@
 """What an explanation is made of: links in the order of time, what is missing, and what it cost.
 
-Invariant: a link exists only where an event tells it; what is missing is named in ``missing`` and never made up.
+Invariant: a link exists only where an event shows it; what is missing is named in ``missing`` and never made up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from strandline_analytics.timeline.sentences import sentence, writer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One step: what, when (us, the controller's clock as far as it was measured), who told it, and why."""
+    """One step: what, when (us, the controller's clock as far as it was measured), who reported it, and why."""
 
     name: str
     t_us: int

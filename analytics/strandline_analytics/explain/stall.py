@@ -1,7 +1,7 @@
-"""How one stall of the high watermark is told: the last move, the first record that waited, who held it up,
+"""One stall of the high watermark in words: the last move, the first record that waited, who held it up,
 what was decided meanwhile, and what ended it.
 
-Invariant: episodes and blockers are those of S18, never found anew; below the minimum ISR nobody is blamed.
+Invariant: episodes and blockers are those of S18, never found again; below the minimum ISR nobody is blamed.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What is run: a question answered at once, closed hours written for good, coverage told."""
+"""What is run: a question answered at once, closed hours written for good, coverage reported."""

@@ -118,7 +118,7 @@ def answers(
     files: Sequence[ExportedFile],
     noticed: Callable[[Sequence[str]], None] = lambda said: None,
 ) -> Iterator[tuple[Statistic, list[dict[str, Any]]]]:
-    """The rows of each statistic, in the order of the question; ``noticed`` is told what was found in rows."""
+    """The rows of each statistic, in the order of the question; ``noticed`` gets what was found in rows."""
     scope = scope_of(spark, question, files)
     silver = read_exports(spark, files, samples=question.reads_samples)
     noticed(unread(not_understood(silver.transitions)))

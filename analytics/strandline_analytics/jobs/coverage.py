@@ -1,9 +1,9 @@
 """How much of an hour is there, and whether it is over: closed, closed_incomplete or open.
 
 An hour of a cluster is *closed* when the numbers of every emitter that was alive in it run without a hole up to the
-first one after the hour, or up to the end that the emitter told. It is *open* while an emitter has not yet been heard
-after it and the grace has not passed, and *closed_incomplete* otherwise. A hole between two hours
-counts in both: nobody knows in which of them its events happened.
+first one after the hour, or up to the end that the emitter reported. It is *open* while an emitter has not yet been
+heard after it and the grace has not passed, and *closed_incomplete* otherwise. A hole between two hours counts in both:
+nobody knows in which of them its events happened.
 
 Coverage is events / (events + missing). Invariant: pure; time is an argument.
 """

@@ -1,8 +1,8 @@
 """Which files tell how complete an hour is, and which files and rows its results follow from.
 
 The results of an hour are computed from transitions of a day before it, samples of ten minutes before it, and the first
-minute of transitions after it: there stand the snapshot that proves that nothing before it is missing, and what nodes
-told whose clocks run fast. Nothing later counts, however much a run covers.
+minute of transitions after it: it has the snapshot that proves that nothing before it is missing, and the events of
+nodes with fast clocks. Nothing later counts, however much a run covers.
 
 Invariant: the hash of an hour is that of the files that it is computed from and of no others, whatever range a run
 covers: a file that comes late changes the hashes of the hours that it can change, and a second run changes nothing.
@@ -59,7 +59,7 @@ def covered(
 
     Args:
         files: of `files_of_hours`; counted are those of the window, of the hour before and of the hour after it, in
-            which emitters are heard that had not told their end.
+            which emitters are heard that had not reported their end.
 
     Raises:
         InputTrouble: a file is damaged.

@@ -3,7 +3,7 @@
 Spark writes into ``_unfinished``, which no reader of Spark looks at; then each file is moved over the one that it
 replaces. A directory of this machine renames, which is atomic; an object store copies, and the object appears whole.
 
-Invariant: whoever reads meanwhile sees the old file or the new one; what a run that was killed left behind lies in
+Invariant: anyone who reads meanwhile sees the old file or the new one; what a run that was killed left behind lies in
 ``_unfinished``, and the next run removes it.
 """
 

@@ -108,7 +108,7 @@ def run(
         question: over whole hours (`whole_hours`).
         hours: of `hours_for`.
         output: a directory or URI.
-        noticed: is told what has to be known of the input.
+        noticed: gets what has to be known of the input.
         anew: compute also hours that did not change.
     """
     root = f"{output.rstrip('/')}/{_FOLDERS[question.grouping]}"
@@ -209,7 +209,7 @@ def _write(
     values = {value.name for value in statistic.values}
     order = [name for name in statistic.columns(scope) if name in found.columns and name not in values]
     rows = found.repartition(1).sortWithinPartitions(PLACE, *order)
-    # Counted on the way: a query of its own would be planned anew, which costs more than it does.
+    # Counted on the way: a query of its own would be planned again, which costs more than it does.
     counts = Observation()
     places = [F.count_if(F.col(PLACE) == place).alias(f"_{place}") for place in range(len(clusters))]
     place_rows(spark, rows.observe(counts, *places), root, _folder(statistic, scope.start_us // HOUR_US), clusters)

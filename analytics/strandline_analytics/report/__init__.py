@@ -1,1 +1,1 @@
-"""One page that tells what happened: incidents as lanes, the statistics, and how each figure was computed."""
+"""One page that shows what happened: incidents as lanes, the statistics, and how each figure was computed."""

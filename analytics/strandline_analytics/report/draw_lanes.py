@@ -98,7 +98,7 @@ def _draw_lane(drawing: Drawing, picture: Picture, lane: Lane, y: float) -> None
         x0, x1 = _x(picture, span.t0), _x(picture, span.t1)
         title = f"node {lane.replica_id} {span.state} for {duration_text((span.t1 - span.t0) / 1_000)}"
         drawing.rect(f"span {span.state}", x0, y, x1 - x0, _LANE, title)
-        # Words beside colours: a print in grey and an eye that tells red from green badly see the same.
+        # Words beside colours: a print in grey and an eye that cannot distinguish red from green see the same.
         if span.state != "member" and x1 - x0 > 46:
             drawing.text("span-word", (x0 + x1) / 2, y + _LANE - 5, span.state, "middle")
     for start, end in lane.led:

@@ -57,7 +57,7 @@ def gather(
     steps: int = STEPS,
     told: Told = lambda what, done, parts: None,
 ) -> Material:
-    """Everything that a page tells of a window; without bounds, of all that is there.
+    """Everything that a page shows of a window; without bounds, of all that is there.
 
     ``steps`` is into how many steps the course of each figure is cut; 0 asks for no course, which is half the work.
 
@@ -101,7 +101,7 @@ def gather(
 def as_of(silver: Silver, end_us: int) -> Silver:
     """What was known at the end of a window: a chain of shrinks does not go on in a report about the time before it.
 
-    The end is one of the controller's time, and so is what nodes told, as far as their clocks were measured by then.
+    The end is in the controller's time, and so is what nodes reported, as far as their clocks were measured by then.
     """
     measured = clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us))
 

@@ -1,6 +1,6 @@
 """What an incident is: a chain of shrinks (S17) with the elections and stalls around it, or those on their own.
 
-Chains are those that Spark found, never found anew. A leader change belongs to the chain that it is at most G from; a
+Chains are those that Spark found, never found again. A leader change belongs to the chain that it is at most G from; a
 stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What somebody
 asked for and what nobody did are never one incident (S17), but that what ends an outage belongs to the incident that
 began it, however long the partition had no leader.

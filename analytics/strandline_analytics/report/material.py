@@ -59,7 +59,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """All that a page tells. Times in us since 1970."""
+    """All that a page shows. Times in us since 1970."""
 
     inputs: Sequence[str]
     input_hash: str

@@ -2,8 +2,8 @@
 
 No Spark and no drawing here: events in, spans and curves out.
 
-Invariant: a span or a piece of a curve exists only where something is known; the rest is told as unknown. A leader's
-look is believed as long as `silver.looks` believes it.
+Invariant: a span or a piece of a curve exists only where something is known; the rest is reported as unknown. A
+leader's look is believed as long as `silver.looks` believes it.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) ->
                 zombies.append((event.t_us, event.get("leader_leo")))
         elif kind == "HW_ADVANCE":
             hw.append((event.t_us, until, event.get("new_hw")))
-            # HWs are told as they happen and LEOs are sampled: a log that has this HW is at least as long.
+            # HWs are reported as they happen and LEOs are sampled: a log that has this HW is at least as long.
             leo.append((event.t_us, until, max(event.get("new_hw"), leo[-1][2] if leo else 0)))
         elif kind == "EPOCH_START":
             leo.append((event.t_us, until, event.get("start_offset")))

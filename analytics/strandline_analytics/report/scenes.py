@@ -1,6 +1,6 @@
 """What of an incident is drawn: which of its partitions, and from when to when.
 
-Invariant: what is not drawn is counted by whoever shows the drawings.
+Invariant: what is not drawn is counted by the code that shows the drawings.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Shape:
 
 @dataclass(slots=True, kw_only=True)
 class Drawing:
-    """Shapes in a rectangle; ``title`` and ``told`` say to those who do not see it what it shows."""
+    """Shapes in a rectangle; ``title`` and ``told`` describe it to readers who cannot see it."""
 
     width: int
     height: int

@@ -3,7 +3,8 @@
 Every file is read once, when it first appears; a file appears whole (`strandline.export.layout`). At the first look the
 newest hours are read, since each begins with snapshots of everything.
 
-Invariant: a look opens no file that an earlier look has opened; a file that cannot be read is told once and left alone.
+Invariant: a look opens no file that an earlier look has opened; a file that cannot be read is reported once and left
+alone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """In which order work is done in the one worker thread, how much may wait, and how it is given up.
 
-The queue belongs to the event loop; only ``Job.work`` runs in the worker thread. It knows nothing of Spark: whoever
+The queue belongs to the event loop; only ``Job.work`` runs in the worker thread. It knows nothing of Spark: anyone who
 makes the queue says how work under way is interrupted.
 
 Invariant: one job runs at a time, in order of arrival; at most ``capacity`` wait; every job ends in exactly one of
-done, failed and cancelled, and its outcome is known to whoever waits for it at that moment.
+done, failed and cancelled, and its outcome is known to every caller that waits for it at that moment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JobState(Enum):
 
 
 class Cancelled(Exception):
-    """The job was given up; raised in the worker by `Job.check`, and to whoever waits for it."""
+    """The job was given up; raised in the worker by `Job.check`, and in every caller that waits for it."""
 
 
 class Job:

@@ -4,7 +4,7 @@ Decisions of the controller are ordered by (partition epoch, position in the met
 while its epoch is the newest that is known. What arrives late and is older changes nothing, so files may be read in any
 order, and twice.
 
-Invariant: state only moves forward; everything told is provisional.
+Invariant: state only moves forward; everything reported is provisional.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _DECIDED = ("new_leader", "new_isr", "replicas", "min_isr")
 
 
 class _Newest:
-    """The newest value of each name, by the place of the row that told it."""
+    """The newest value of each name, by the place of the row that reported it."""
 
     def __init__(self) -> None:
         self._told: dict[Any, tuple[tuple[int, ...], Any]] = {}
@@ -148,7 +148,7 @@ class _Fold:
             replicas=tuple(self._decided.get("replicas", ())),
             isr=tuple(self._decided.get("new_isr", ())),
             min_isr=self._decided.get("min_isr"),
-            # A HW is a fact whoever saw it; how far logs reach is what the present leader sees.
+            # An HW is a fact regardless of which node saw it; how far logs reach is what the present leader sees.
             hw=self._leaders_own.get("hw"),
             leo=self._leaders_own.of_epoch(self._leader_epoch).get("leo"),
             looks=self._looks.of_epoch(self._leader_epoch),

@@ -1,7 +1,7 @@
 """How an answer is cut into pages, and which answers are kept so that the next page costs nothing.
 
 A token names the question, the input it was answered from, and the next row. Pages of one answer are from one
-computation: where it is no longer kept, it is computed anew, but only from the very same files.
+computation: where it is no longer kept, it is computed again, but only from the very same files.
 
 Invariant: the kept answers have at most ``most_rows`` rows in all; a token is good for its own question only.
 """
@@ -27,7 +27,7 @@ _TOKEN_FIELD = "page_token"
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[_Part]):
-    """All rows of an answer, and what is told before them."""
+    """All rows of an answer, and what is reported before them."""
 
     input_hash: str
     rows: Sequence[_Part]

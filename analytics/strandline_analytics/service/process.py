@@ -111,7 +111,7 @@ async def serve(
     *,
     started: Callable[[Endpoint], None] = lambda _: None,
 ) -> None:
-    """Serve until it is asked to stop; ``started`` is told the address.
+    """Serve until it is asked to stop; ``started`` is called with the address.
 
     Raises:
         PortTaken: the address cannot be bound.

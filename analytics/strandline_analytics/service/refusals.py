@@ -46,7 +46,7 @@ def _refused(code: ErrorCode, field: str, rule: str, remedy: str) -> Refused:
 
 
 def sentence_of(error: Exception) -> str:
-    """What a caller may be told of an error: a refusal's own sentence, and nothing of the inside of the process."""
+    """What a caller may learn of an error: a refusal's own sentence, and nothing of the inside of the process."""
     if isinstance(error, Refused):
         return str(error.refusal)
     return f"{ErrorCode.UNKNOWN_SERVER_ERROR.name}: internal failure; the server's log has it at this run's id"

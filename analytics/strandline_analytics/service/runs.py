@@ -1,6 +1,6 @@
-"""What is told of runs, and for how long.
+"""Which runs are listed, and for how long.
 
-Invariant: a run is told from when it was submitted until ``kept`` others have ended after it.
+Invariant: a run is listed from when it was submitted until ``kept`` others have ended after it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Run:
 
 
 class Runs:
-    """The runs that are told."""
+    """The runs that are listed."""
 
     def __init__(self, kept: int) -> None:
         self._kept = kept

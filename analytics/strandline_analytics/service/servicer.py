@@ -119,7 +119,7 @@ class AnalyticsServicer:
         except Cancelled:
             raise refusals.stopping() from None
         finally:
-            # Whoever left, by his own will or by his deadline, wants no answer; what has ended stays as it is.
+            # A caller that left, by itself or by its deadline, gets no answer; what has ended stays as it is.
             self._queue.cancel(job)
 
     async def WatchPartitions(self, request: pb.WatchPartitionsRequest, context: Context) -> None:

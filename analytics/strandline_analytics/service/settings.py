@@ -1,6 +1,6 @@
 """What can be set on the analytics server.
 
-Invariant: settings are frozen and read once, by whoever starts the process.
+Invariant: settings are frozen and read once, by the code that starts the process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AnalyticsSettings:
     most_rows: int = 100_000
     """Rows that one question may have in all; a larger one is for a run."""
     kept_runs: int = 100
-    """Ended runs that GetRun still tells."""
+    """Ended runs that GetRun still returns."""
     poll_s: float = 2.0
     """How often the input is looked at for new files while somebody watches partitions."""
     watch_hours: int = 2

@@ -49,7 +49,7 @@ def columns_of(statistic: Statistic, grouping: Grouping) -> list[pb.StatColumn]:
 
 
 def description(statistic: Statistic) -> pb.StatDescription:
-    """A statistic as ListStats tells it."""
+    """A statistic as ListStats returns it."""
     return pb.StatDescription(
         id=statistic.id,
         name=statistic.name,

@@ -1,9 +1,9 @@
-"""When the input is looked at for whoever watches partitions, and what each of them is told.
+"""When the input is read for the watchers of partitions, and what each of them is sent.
 
 One look serves all watchers; looks are ``poll_s`` apart at least, and there are none while nobody watches. A watcher
-that is slow misses intermediate states, never the last one: what it is told is compared with what it was told last.
+that is slow misses intermediate states, never the last one: what it is sent is compared with what it was sent last.
 
-Invariant: one look at a time, outside the event loop; a watcher is first told everything, then only what differs.
+Invariant: one look at a time, outside the event loop; a watcher first gets everything, then only what differs.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Watches:
 def news_for(
     told: dict[Key, Partition], newest: list[Partition], wanted: Callable[[Partition], bool]
 ) -> list[Partition]:
-    """What a watcher that was told ``told`` is told now; ``told`` is brought up to date.
+    """What a watcher that has ``told`` is sent now; ``told`` is updated.
 
-    Whoever was told of a partition is also told that it is not wanted any more, once.
+    A watcher that was sent a partition is also sent once that it is not wanted any more.
     """
     news = []
     for one in newest:

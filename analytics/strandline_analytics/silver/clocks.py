@@ -46,7 +46,7 @@ def in_controller_time(rows: DataFrame, offsets: DataFrame, node: str, *times: s
     behind the last measurement of a node by what was measured there, in between by slots of time.
 
     Args:
-        node: the column that names the node whose clock told the times.
+        node: the column that names the node whose clock gave the times.
         times: all of one moment, more or less: what is corrected is the offset at the first of them that is not null.
     """
     asked = F.coalesce(*times)

@@ -27,7 +27,7 @@ _TOLD = (
     "old_leader", "new_leader", "old_leader_epoch", "new_leader_epoch", "reason", "election_type", "eligible_set",
     "replicas", "min_isr", "lag_time_max_ms", "topic_created", "topic_deleted",
 )  # fmt: skip
-"""What the control plane tells; most columns of an event are of other types."""
+"""What the control plane reports; most columns of an event are of other types."""
 
 HEARD_US = 30_000_000
 """For how long a heartbeat of the controller, which comes every 10 s, is believed: three times, as a look is."""
@@ -55,7 +55,7 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = rows.withColumn("_at", at).withColumn("t", F.max("_at").over(so_far))
     risen = F.col("partition_epoch") - F.lag("partition_epoch").over(_order())
-    # A snapshot tells of a state; the transition that made it should have come before it. A row of a type that is not
+    # A snapshot reports a state; the transition that made it should have come before it. A row of a type that is not
     # known is a transition that was lost, but for its time.
     own = F.when(F.col("event_type").isin(*_DECIDING), F.lit(1)).otherwise(F.lit(0))
     is_unread = ~F.col("event_type").isin(*EVENT_TYPES) & (risen > 0)
@@ -71,8 +71,8 @@ def control_rows(transitions: DataFrame) -> DataFrame:
 def last_words(transitions: DataFrame) -> DataFrame:
     """Per cluster: ``last_word``, up to when its controller is known to have had nothing more to tell, us.
 
-    That is its told end; without one, its last event or `HEARD_US` behind its last heartbeat. Where no heartbeat of a
-    controller was read, there is no row.
+    That is its reported end; without one, its last event or `HEARD_US` behind its last heartbeat. Where no heartbeat of
+    a controller was read, there is no row.
     """
     told = transitions.where(F.col("node_id") == CONTROLLER_NODE_ID)
     is_beat = F.col("event_type") == "EXPORT_HEARTBEAT"
@@ -92,10 +92,9 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
 
     Where nothing came after, ``t1`` is the controller's last word (``words``, of `last_words`), and at the latest the
     end of the hour: the next one begins with a snapshot, which then is missing. ``known`` is false before a hole in the
-    partition epochs, and as long as not every part of the state was told: a record that begins with a change of the ISR
-    does not say who leads.
-    ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody leads.
-    A state that lasted no time is kept if it was the last of its partition epoch.
+    partition epochs, and as long as not every part of the state was reported: a record that begins with a change of the
+    ISR does not say who leads. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where
+    nobody leads. A state that lasted no time is kept if it was the last of its partition epoch.
     """
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
@@ -129,7 +128,8 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
         (isr_told_at == F.col("_holes")).alias("_isr_told"),
     )
     rf = F.when(F.col("replicas").isNotNull(), F.size("replicas"))
-    # Behind a hole the ISR has to be told anew, and the leader of before is believed only in the same leader epoch.
+    # Behind a hole the ISR has to be reported again, and the leader of before is believed only in the same leader
+    # epoch.
     told = F.coalesce((F.col("leader_epoch") == F.col("_told_at")) & F.col("_isr_told"), F.lit(False))
     return (
         states.where("NOT is_deleted AND (t1 > t0 OR NOT coalesce(_goes_on, false))")
@@ -146,7 +146,7 @@ def terms(rows: DataFrame) -> DataFrame:
     """When each leader epoch was in force: [commit of e, commit of e+1), by the controller's corrected time.
 
     The last one ends with the deletion of its topic, if there was one. ``is_start_told``: the first thing that the
-    controller told of the epoch is the change that began it; else it began earlier, by a change that was lost.
+    controller reported of the epoch is the change that began it; else it began earlier, by a change that was lost.
     """
     leads = F.when(F.col("new_leader") != NO_LEADER, F.col("new_leader"))
     begun = rows.where("leader_epoch IS NOT NULL AND NOT coalesce(topic_deleted, false)").groupBy(
@@ -165,7 +165,7 @@ def terms(rows: DataFrame) -> DataFrame:
 
 
 def _heard_until() -> Column:
-    """Up to when the state that a row told is known if no other row of its partition follows."""
+    """Up to when the state that a row reported is known if no other row of its partition follows."""
     hour_end = F.col("t") - F.pmod("t", F.lit(HOUR_US)) + HOUR_US
     return F.greatest("t", F.least(hour_end, F.col("last_word")))
 

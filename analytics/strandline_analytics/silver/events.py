@@ -30,7 +30,8 @@ class ConflictingEvents(Exception):
 def distinct_events(rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
     """One row per identity, with ``n_copies`` (how often it was there) and ``n_stories`` (1, or the data is wrong).
 
-    Most are there once, and a row is wide: identities are counted first, at once, and stories told of the others only.
+    Most are there once, and a row is wide: identities are counted first, at once, and contents are compared for the
+    others only.
 
     Returns:
         The events, and what is kept for them until `let_go`: the identities that are there more than once, if any are.
@@ -81,7 +82,7 @@ def _told_once(rows: DataFrame) -> DataFrame:
 
 
 def check_stories(events: DataFrame, files_with: FilesWith = lambda identity: ()) -> None:
-    """Refuse data in which an identity tells two stories.
+    """Refuse data in which an identity has two contents.
 
     Args:
         events: as `distinct_events` gives them.
@@ -94,7 +95,7 @@ def check_stories(events: DataFrame, files_with: FilesWith = lambda identity: ()
 
 
 def check_copies(rows: DataFrame, files_with: FilesWith = lambda identity: ()) -> None:
-    """Refuse rows as they were written in which an identity tells two stories; copies that say the same are fine.
+    """Refuse rows as they were written in which an identity has two contents; copies that say the same are fine.
 
     Raises:
         ConflictingEvents: it names the first identity of them.

@@ -5,7 +5,7 @@ on one another, so Catalyst would spend more on analysing a small query than the
 table is one leaf.
 
 Invariant: a kept table has the rows, names and types of what it was made of, and parts of it that are lost are made
-anew.
+again.
 """
 
 from __future__ import annotations
@@ -34,6 +34,6 @@ def kept(made: DataFrame) -> DataFrame:
 
 
 def let_go(frame: DataFrame) -> None:
-    """Keep a table no longer; it can still be read, and is then made anew."""
+    """Keep a table no longer; it can still be read, and is then made again."""
     origin: DataFrame = getattr(frame, _ORIGIN, frame)
     origin.unpersist()

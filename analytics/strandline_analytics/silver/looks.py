@@ -37,7 +37,7 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: Data
     ``PLACE`` numbers the partition (`silver.places`).
     ``t`` of a row is corrected along its emitter's sequence. ``is_leader`` marks the row of the leader itself, which
     represents the whole look. ``is_double`` marks a further copy of an event; only the last is used. A look from
-    before the commit of its own epoch, told by a clock that nobody measured, counts from that commit on.
+    before the commit of its own epoch, reported by an unmeasured clock, counts from that commit on.
 
     Args:
         starts: when leaders took up their epochs (`clocks.epoch_starts`).
@@ -78,7 +78,7 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: Data
 
 
 def _spans(terms: DataFrame, starts: DataFrame) -> DataFrame:
-    """Per leader epoch: ``term_end``, and ``_began``, its commit, or its EPOCH_START where the commit was not told.
+    """Per leader epoch: ``term_end``, and ``_began``, its commit, or its EPOCH_START where the commit was not reported.
 
     ``_started`` is the EPOCH_START, which a lower epoch does not outlast; null where it was not seen.
     """

@@ -1,6 +1,6 @@
 """When a replica was out of the ISR: from the commit of its removal to the commit of its return.
 
-Invariant: a stay outside survives changes of the leader, for it is told by the ISR alone; it ends as ``rejoined``, as
+Invariant: a stay outside survives changes of the leader, because the ISR alone defines it; it ends as ``rejoined``, as
 ``reassigned`` when the partition is no longer placed on the node, or as ``unknown`` where transitions were lost.
 """
 

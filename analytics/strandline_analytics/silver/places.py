@@ -1,11 +1,11 @@
-"""How millions of rows are told apart while they are worked on: by a number, in place of names.
+"""How millions of rows are distinguished while they are processed: by a number, in place of names.
 
 A sample says in three names which partition it is of: cluster, topic id, partition. To carry, sort and compare these
-costs more than the figures do. Rows of samples are therefore told apart by a hash of the names, and results are given
-their names at the end. A hash may be shared by two partitions, once in billions of clusters; then nothing is
+costs more than the figures do. Rows of samples are therefore distinguished by a hash of the names, and results are
+given their names at the end. A hash may be shared by two partitions, once in billions of clusters; then nothing is
 answered, rather than the figures of two partitions as one.
 
-Invariant: of the partitions that the control plane told of, `numbered` has proven that no two have one number.
+Invariant: of the partitions that the control plane reported, `numbered` has proven that no two have one number.
 """
 
 from __future__ import annotations

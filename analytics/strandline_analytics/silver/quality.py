@@ -2,7 +2,7 @@
 
 - ``n_zombie``: samples of a leader whose term was over; excluded.
 - ``n_duplicate``: further copies of events; removed.
-- ``n_gap``: transitions that are missing, told by holes in the partition epochs, at the time of what came after.
+- ``n_gap``: transitions that are missing, known from holes in the partition epochs, at the time of what came after.
 - ``clock_regressions``: events whose time was before that of their predecessor; corrected.
 """
 
@@ -49,7 +49,7 @@ def _flaws_of_control(silver: Silver) -> DataFrame:
 
 
 def _other_doubles(silver: Silver) -> DataFrame:
-    """Copies of what data nodes told of partitions; those of the controller are among its own flaws."""
+    """Copies of what data nodes reported of partitions; those of the controller are among its own flaws."""
     rows = silver.transitions.where(
         (F.col("n_copies") > 1) & (F.col("node_id") != CONTROLLER_NODE_ID) & F.col("partition").isNotNull()
     )

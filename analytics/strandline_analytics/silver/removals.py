@@ -21,7 +21,7 @@ def removals(silver: Silver) -> DataFrame:
     """One row per replica removed by a committed change.
 
     Columns: key, topic, partition_epoch, t, replica_id, cause, initiator, leader (null: none), leader_node_id and
-    echoed_us (whose clock the next two are of, and what it showed when they were told), last_fetch_us,
+    echoed_us (whose clock the next two are of, and what it showed when they were reported), last_fetch_us,
     last_caught_up_us, leo, lag_time_max_us (as of t: the partition's, else what the leader declared at its start),
     epoch_start_us (when the leader took up its epoch, in the controller's time; null if unknown).
     """
@@ -42,7 +42,7 @@ def removals(silver: Silver) -> DataFrame:
 
 
 def _with_limit(rows: DataFrame, silver: Silver) -> DataFrame:
-    """Turn lag_time_max_ms, as the controller told it, into lag_time_max_us, told by whom it may."""
+    """Turn lag_time_max_ms, as the controller reported it, into lag_time_max_us, reported by whom it may."""
     told = silver.of_type("CONFIG_CHANGE").where("partition IS NULL AND lag_time_max_ms IS NOT NULL")
     told = in_controller_time(told, silver.clock_offsets, "node_id", "ts_wall_us")
     order = Window.partitionBy("cluster_id", "node_id").orderBy("ts_wall_us", "incarnation", "seq")

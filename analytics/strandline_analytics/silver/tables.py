@@ -33,7 +33,7 @@ class Silver:
     - ``transitions``: distinct events, with ``n_copies``.
     - ``samples``: rows as written; None where only transitions were read.
     - ``input_hash``: names the files that everything was read from.
-    - ``end_us``: what is told later may change what is known of partitions, but adds none; None: everything counts.
+    - ``end_us``: what is reported later may change what is known of partitions, but adds none; None: everything counts.
     """
 
     transitions: DataFrame
@@ -123,11 +123,12 @@ class Silver:
         return self.keep(("places",), lambda: numbered(self.keys, PARTITION_KEY))
 
     def grouped(self, rows: DataFrame, scope: Scope) -> DataFrame:
-        """Rows of partitions, told apart by ``PLACE``, as rows of the groups of a scope, told apart by it as well."""
+        """Rows of partitions, distinguished by ``PLACE``, as rows of the groups of a scope, distinguished by it as
+        well."""
         return in_groups(rows, self.places, scope)
 
     def named(self, figures: DataFrame, scope: Scope) -> DataFrame:
-        """Figures of groups, told apart by ``PLACE``, with the names of the groups in its stead.
+        """Figures of groups, distinguished by ``PLACE``, with the names of the groups in its stead.
 
         What is of a partition that the control plane never spoke of has no name, and no place in a result.
         """
@@ -140,7 +141,7 @@ class Silver:
         return self.keep(("names", grouping), lambda: numbered(self.keys.select(*names).distinct(), names))
 
     def release(self) -> None:
-        """Let go of what was kept; the tables can still be read, and are then made anew."""
+        """Let go of what was kept; the tables can still be read, and are then made again."""
         with self._making:
             frames = [self.transitions, self.beside, *self._kept.values()]
             self._kept.clear()

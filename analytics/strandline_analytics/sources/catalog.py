@@ -92,7 +92,7 @@ class ExportedFile:
 
     @property
     def fingerprint(self) -> str:
-        """What tells this file from others: the hash that its manifest has, else its size."""
+        """What distinguishes this file from others: the hash that its manifest has, else its size."""
         content = self.manifest.sha256 if self.manifest else f"{self.size_bytes} bytes, unproven"
         return f"{self.cluster_id}/{self.path} {content}"
 
@@ -173,7 +173,7 @@ def _is_data(path: str) -> bool:
 
 
 def _gone(files: Sequence[ExportedFile], paths: dict[str, int], wanted: Callable[[str, str], bool]) -> list[str]:
-    """Data files that a manifest speaks for, that are not there, and that no compacted file stands for."""
+    """Data files that a manifest lists, that are missing, and that no compacted file replaces."""
     replaced = {name for file in files if file.manifest for name in file.manifest.replaces}
     mark = f"{layout.MANIFEST_FOLDER}/"
     spoken_for = (path.removeprefix(mark).removesuffix(".json") for path in paths if path.startswith(mark))

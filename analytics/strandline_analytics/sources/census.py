@@ -1,4 +1,4 @@
-"""What is counted of every emitter and hour: which numbers are there, which it told of, what nobody knows.
+"""What is counted of every emitter and hour: which numbers are there, which it reported, and which are unknown.
 
 An emitter numbers its events over both datasets. Files of samples whose manifests tell their numbers are not opened.
 
@@ -37,11 +37,11 @@ class Tally:
     first_us: int
     last_us: int
     told_last_seq: int = 0
-    """The last number that a heartbeat told of."""
+    """The last number that a heartbeat reported."""
     told_lost: int = 0
     """Events that EXPORT_GAP rows say were dropped."""
     is_final: bool = False
-    """Whether the emitter told its end."""
+    """Whether the emitter reported its end."""
     unknown: int = 0
     """Events of a type that this version does not know; kept."""
     unknown_types: tuple[str, ...] = ()

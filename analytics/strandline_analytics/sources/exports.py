@@ -30,7 +30,7 @@ from strandline_analytics.sources.doubles import apart_and_doubled
 from strandline_analytics.sources.inspection import cut_line, inspect, is_cut
 
 TRANSITIONS_BEFORE_H = 24
-"""Hours of transitions read before the window; what began earlier is told as begun at the first snapshot."""
+"""Hours of transitions read before the window; what began earlier is reported as begun at the first snapshot."""
 
 _CORRUPT = "_corrupt_record"
 
@@ -56,12 +56,12 @@ def open_exports(
         inputs: directories or URIs: roots of exports, or folders of clusters below them.
         start_us: the first moment asked about, us since 1970; None: from the beginning.
         end_us: the moment before which it ends; None: to the end.
-        cluster_id: only this cluster; None: all that are there, told apart by ``cluster_id``.
+        cluster_id: only this cluster; None: all that are there, distinguished by ``cluster_id``.
         samples: whether statistics of samples will be asked for.
 
     Raises:
         InputTrouble: see `sources.trouble`.
-        ConflictingEvents: one event id tells two stories.
+        ConflictingEvents: one event id has two contents.
     """
     files = find_exports(spark, inputs, cluster_id=cluster_id, wanted=needed(start_us, end_us, samples=samples))
     return read_exports(spark, files, samples=samples)
@@ -78,7 +78,7 @@ def read_exports(
     """Silver tables over files that were found.
 
     Args:
-        end_us: partitions that were told of only from then on are none of this question's; None: all are.
+        end_us: partitions that were first reported later are not part of this question; None: all are.
         beyond_us: transitions that much later than ``end_us`` do not count, us.
     """
     inspect(files)
@@ -125,8 +125,8 @@ def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:
     # By the clock of the writer, as files are chosen, and not by the controller's: so what counts does not depend on
-    # how events lie in files. The border is so far behind the end of the question that nothing a node tells of the time
-    # after it is in an answer, and what a fast clock told of the time before it stands in between
+    # how events lie in files. The border is so far behind the end of the question that nothing a node reports of the
+    # time after it is in an answer, and what a fast clock reported of the time before it lies in between
     # (`jobs.hours.TRANSITIONS_AFTER_US`); a clock that is further off puts its events into files that are not read.
     return rows if until_us is None else rows.where(F.col("ts_wall_us") < until_us)
 

@@ -3,7 +3,7 @@
 What makes an answer wrong is refused (a file that is not whole); what only has to be known is a notice: doubles that
 silver removes, files without proof, columns of a newer version that nobody reads.
 
-Invariant: nothing here opens a file that has a manifest; its size tells whether it is whole.
+Invariant: nothing here opens a file that has a manifest; its size shows whether it is whole.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _copies(files: Sequence[ExportedFile]) -> list[str]:
 
 
 def _overlaps(files: Sequence[ExportedFile]) -> list[str]:
-    """Files of one emitter, dataset and hour whose numbers overlap: told, for silver removes the doubles."""
+    """Files of one emitter, dataset and hour whose numbers overlap: reported, because silver removes the doubles."""
     by_emitter: dict[tuple[str, str, str, int, int], list[tuple[int, int, ExportedFile]]] = defaultdict(list)
     for file in files:
         for part in file.ranges:

@@ -1,6 +1,6 @@
 """Whether files still hold what their manifests prove: by the hash of their bytes, which Spark's tasks compute.
 
-No other question compares hashes, for it would read every byte of every file a second time: a size tells of files that
+No other question compares hashes, for it would read every byte of every file a second time: a size shows files that
 are not whole, and only a change that keeps the size needs this.
 
 Invariant: a file without a manifest is neither right nor wrong here.

@@ -1,6 +1,6 @@
-"""How a question that cannot be answered is told: what is wrong, by which rule, and what to do next.
+"""How a question that cannot be answered is refused: what is wrong, by which rule, and what to do next.
 
-Invariant: whoever shows these errors shows their text alone; it names the file or the argument.
+Invariant: the code that shows these errors shows their text alone; it names the file or the argument.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DamagedFile(InputTrouble):
 
 
 class TooLong(InputTrouble):
-    """There are more windows than anybody meant: most likely a clock told a time that was never."""
+    """There are more windows than anybody meant: most likely a clock reported a time that never was."""
 
 
 class Incomplete(InputTrouble):
@@ -33,7 +33,7 @@ class Incomplete(InputTrouble):
 
 
 def explained(error: BaseException) -> Exception | None:
-    """What an exception means for whoever asked; None when it is a defect and must show its traceback."""
+    """What an exception means for the caller; None when it is a defect and must show its traceback."""
     from strandline_analytics.silver.events import ConflictingEvents
 
     if isinstance(error, InputTrouble | ConflictingEvents):

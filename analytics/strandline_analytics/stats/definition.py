@@ -47,7 +47,7 @@ class Statistic:
     compute: Callable[[Silver, Scope], DataFrame]
     """From silver to one row per group of `Scope.columns` and ``extra``: the values and ``known_us``."""
     extra: tuple[Value, ...] = ()
-    """What tells rows apart beside the group, for instance a replica."""
+    """What distinguishes rows beside the group, for instance a replica."""
     reads_samples: bool = False
     needs_coverage: bool = field(default=True, kw_only=True)
     """Whether ``compute`` yields ``known_us``; counts of transitions take it from the control plane."""

@@ -2,8 +2,8 @@
 
 T(t) = t - append time of the record at offset HW while LEO > HW, else 0: inside an interval it rises with slope 1, so
 its integral is exact, (e1 + e0) / 2 times the length. An idle partition has 0, not an undefined value. Where the append
-time is missing, the first look at a LEO above this HW stands for it, be it at this HW or at a lower one: the record was
-there by then, so it is at most one interval too late; and it is counted.
+time is missing, the first look at a LEO above this HW is used instead, be it at this HW or at a lower one: the record
+was there by then, so it is at most one interval too late; and it is counted.
 """
 
 from __future__ import annotations

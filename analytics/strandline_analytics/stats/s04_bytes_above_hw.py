@@ -1,6 +1,6 @@
 """S4: how many bytes stood above the high watermark, and for how long: the exposure, in byte-seconds.
 
-Byte counters begin anew with each epoch, so they are only ever subtracted within one look.
+Byte counters begin again with each epoch, so they are only ever subtracted within one look.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""S5: how many records a client was told are in, that were not committed.
+"""S5: how many records were acknowledged to a client, but not committed.
 
 A = max(0, acked offset - HW). With acks=all the protocol makes it 0; what is left is data written with acks=1, the only
 exposure that somebody was promised something about.

@@ -1,8 +1,8 @@
 """S9: which replica was removed from an ISR, by which leader, for what cause.
 
-A leader says "lag"; whether the replica had stopped fetching (lag_stuck) or fetched too slowly (lag_slow) is told by
-its last fetch against replica.lag.time.max.ms as of that moment. A removal shortly after the leader took up its epoch
-is marked young: it may say more about the leader than about the replica.
+A leader says "lag"; whether the replica had stopped fetching (lag_stuck) or fetched too slowly (lag_slow) is reported
+by its last fetch against replica.lag.time.max.ms as of that moment. A removal shortly after the leader took up its
+epoch is marked young: it may say more about the leader than about the replica.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _classified(silver: Silver) -> DataFrame:
 
 
 def _in_controller_time(rows: DataFrame, offsets: DataFrame) -> DataFrame:
-    """Moments that were told together are of one reading of the teller's clock, so one offset belongs to them."""
+    """Moments that were reported together are of one reading of the reporter's clock, so one offset belongs to them."""
     return in_controller_time(rows, offsets, "leader_node_id", "echoed_us", "last_fetch_us", "last_caught_up_us")
 
 

@@ -67,7 +67,7 @@ def _episodes(silver: Silver) -> DataFrame:
 
 
 def _heights(silver: Silver) -> DataFrame:
-    """What was told of each height of the HW: looks at it with something above, and advances to it and from it."""
+    """What was reported of each height of the HW: looks at it with something above, and advances to it and from it."""
     looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
     # A copy of an advance moves neither the first nor the last of them.
     advances = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")

@@ -1,12 +1,11 @@
 """S20: how late followers learned of a high watermark.
 
-For each LOCAL_SAMPLE of a follower with HW v: its time - the first time the leader of that epoch had a HW of at
-least v.
-Two clocks, both turned into the controller's time. The offset form, HW of the leader as of the sample - HW of
-the follower, needs no difference of clocks beyond that. What the leader had when it took up its epoch counts as reached
-then, however long ago it was.
-Nobody learns of a HW before its leader has it: a follower that is ahead of what was told of its leader shows a move
-that was never told, as of a leader that was killed, or a clock that nobody measured. What the leader had is not known.
+For each LOCAL_SAMPLE of a follower with HW v: its time - the first time the leader of that epoch had a HW of at least
+v. Two clocks, both turned into the controller's time. The offset form, HW of the leader as of the sample - HW of the
+follower, needs no difference of clocks beyond that. What the leader had when it took up its epoch counts as reached
+then, however long ago it was. Nobody learns of a HW before its leader has it: a follower that is ahead of what was
+reported of its leader shows a move that was never reported, as of a leader that was killed, or a clock that nobody
+measured. What the leader had is not known.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _TELLER = ("cluster_id", "leader_epoch", "node_id", "incarnation", "seq")
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Per follower: delays of the first sight of each HW, and how far it was behind in records."""
-    # A copy of an advance is passed over by whoever looks for the first; a copy of what a follower saw is not.
+    # A copy of an advance is skipped by the search for the first; a copy of what a follower saw is not.
     advances = silver.written_samples("HW_ADVANCE").select(
         place(),
         *_TELLER,

@@ -2,7 +2,7 @@
 
 To plan a query takes one thread of Spark's driver, and on what fits one report as long as carrying it out.
 
-Invariant: answers come in the order of the questions; a query has the job tags of whoever asks, so that it can be
+Invariant: answers come in the order of the questions; a query has the job tags of its caller, so that it can be
 cancelled like one of theirs.
 """
 

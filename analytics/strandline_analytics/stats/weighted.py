@@ -3,7 +3,7 @@
 Nearest rank on exact integers (STATISTICS.md#conventions), so that two engines agree to the last microsecond. Spark's
 ``percentile(col, p, frequency)`` interpolates and ``percentile_approx`` estimates: neither is this.
 
-Rows are added up by value first, once; all figures of a group are told from these sums, which are few.
+Rows are added up by value first, once; all figures of a group are computed from these sums, which are few.
 """
 
 from __future__ import annotations

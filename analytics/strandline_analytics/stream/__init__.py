@@ -2,5 +2,5 @@
 
 `machine.settle` is plain Python: what was kept and what came in, rows and what is to be kept out. It shares no code
 with the statistics of the batch, which decide; once a window is closed both say the same, and tests hold them to it.
-What the batch corrects by measured clocks it leaves as it was told (`look_fold`).
+What the batch corrects by measured clocks it leaves as it was reported (`look_fold`).
 """

@@ -48,7 +48,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Carry:
-    """What is kept of a partition. ``start_us``: where the first open window begins; None: nothing was told yet."""
+    """What is kept of a partition. ``start_us``: where the first open window begins; None: nothing was reported yet."""
 
     start_us: int | None = None
     topic: str | None = None

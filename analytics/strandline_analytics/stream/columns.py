@@ -14,7 +14,7 @@ from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.stream.figures import FLAWS
 
 LIVE: dict[str, Statistic] = {name: ALL[name] for name in ("s01", "s08", "s10", "s15", "s18")}
-"""The statistics that are told live."""
+"""The statistics that are reported live."""
 
 _FIXED = {
     "stat": "string", "cluster_id": "string", "topic_id": "string", "topic": "string", "partition": "int",

@@ -22,7 +22,8 @@ _DECIDING = ("ISR_CHANGE", "LEADER_CHANGE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Everything that the rows up to one of them told. ``order`` is the row's place, ``t`` its corrected time, us."""
+    """Everything that the rows up to one of them reported. ``order`` is the row's place, ``t`` its corrected time,
+    us."""
 
     t: int
     order: tuple[int, int, int, int]
@@ -33,7 +34,7 @@ class Held:
     replicas: tuple[int, ...] | None = None
     min_isr: int | None = None
     is_deleted: bool = False
-    # How many holes there were in the partition epochs, and how many when the ISR was told last.
+    # How many holes there were in the partition epochs, and how many when the ISR was reported last.
     holes: int = 0
     isr_told_at: int | None = None
 
@@ -44,13 +45,13 @@ class Held:
 
     @property
     def is_told(self) -> bool:
-        """Whether every part of the state was told: the leader in this epoch, the ISR since the last hole."""
+        """Whether every part of the state was reported: the leader in this epoch, the ISR since the last hole."""
         told = self.leader_epoch is not None and self.leader_epoch == self.told_at and self.isr_told_at == self.holes
         return told and None not in (self.isr, self.replicas, self.min_isr)
 
     @property
     def kind(self) -> tuple[bool, int, int, int]:
-        """Whether somebody leads, |ISR|, RF, effective minimum; only of a state that is told."""
+        """Whether somebody leads, |ISR|, RF, effective minimum; only of a state that was reported."""
         assert self.isr is not None and self.replicas is not None and self.min_isr is not None
         rf = len(self.replicas)
         return self.leader not in (None, NO_LEADER), len(self.isr), rf, min(rf, self.min_isr)
@@ -58,7 +59,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row, folded: what it told, the state from then on, and what was wrong before it."""
+    """One row, folded: what it reported, the state from then on, and what was wrong before it."""
 
     story: Story
     held: Held
@@ -92,7 +93,7 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
             continue
         decides = story["event_type"] in _DECIDING
         at = times[story["partition_epoch"]] if decides else story["ts_wall_us"]
-        # A snapshot tells of a state; the transition that made it should have come before it. What is not understood
+        # A snapshot reports a state; the transition that made it should have come before it. What is not understood
         # is a transition that was lost, but for its time.
         own = 0 if story["event_type"] == "STATE_SNAPSHOT" or not is_known(story) else 1
         lost = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch - own)
@@ -153,7 +154,7 @@ def _told(held: Held | None, story: Story, t: int, lost: int) -> Held:
 class Terms:
     """When each leader epoch began by the controller, and when the topic was deleted, us.
 
-    ``changed``: when the change that began an epoch was told; ``taken_up``: when its leader said that it had begun.
+    ``changed``: when the change that began an epoch was reported; ``taken_up``: when its leader said that it had begun.
     """
 
     starts: dict[int, int]
@@ -184,7 +185,8 @@ class Terms:
         return replace(self, taken_up=taken_up)
 
     def began(self, epoch: int) -> int | None:
-        """When an epoch began, us: its commit; where that was not told, the EPOCH_START, if it was the first sign."""
+        """When an epoch began, us: its commit; where that was not reported, the EPOCH_START, if it was the first
+        sign."""
         told, taken_up = self.starts.get(epoch), self.taken_up.get(epoch)
         if told is None or taken_up is None or self.changed.get(epoch) == told:
             return taken_up if told is None else told

@@ -42,7 +42,7 @@ class StreamJob:
 
 
 def start(spark: SparkSession, job: StreamJob) -> Query:
-    """Start the query; whoever started it waits for it or stops it.
+    """Start the query; the caller waits for it or stops it.
 
     Raises:
         InputTrouble: the results folder belongs to another checkpoint.

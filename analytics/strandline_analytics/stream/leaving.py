@@ -1,6 +1,6 @@
-"""What is kept when windows were closed: which events still count, and what stands for all the others.
+"""What is kept when windows were closed: which events still count, and what replaces all the others.
 
-Invariant: folding what is kept and the events that stay tells of open windows what folding everything would.
+Invariant: folding what is kept and the events that stay gives for open windows what folding everything would.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _last_looks(looks: Iterable[Look], silent_us: int) -> dict[Series, Look]:
         series = series_of(look.story)
         if series not in lasts or look.story["seq"] > lasts[series].story["seq"]:
             lasts[series] = look
-    # Whoever was silent for the horizon begins anew.
+    # A replica that was silent for the horizon starts again.
     return {series: look for series, look in lasts.items() if max(look.t1, look.at) > silent_us}
 
 

@@ -102,7 +102,7 @@ def successions(firsts: Mapping[Leader, int], terms: Terms) -> dict[Leader, int]
 def fold(
     before: dict[Series, LastLook], stories: Iterable[Story], terms: Terms, succeeded: Mapping[Leader, int]
 ) -> list[Look]:
-    """All looks, those of ``before`` first, each with its end as far as it can be told."""
+    """All looks, those of ``before`` first, each with its end as far as it is known."""
     rows: dict[Series, list[Story]] = {series: [] for series in before}
     for story in stories:
         if story["event_type"] == "REPLICA_SAMPLE":

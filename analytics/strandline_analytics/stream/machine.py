@@ -7,7 +7,7 @@ A window is closed when the watermark has passed its end, and it is certain that
 next row of the controller was seen (each hour begins with a snapshot), the topic was deleted, or the controller has
 been silent for the horizon. Its stalls may still go on: then S18 alone stays provisional until they are settled.
 
-Invariant: a final row is told once, and not before everything that it says is known.
+Invariant: a final row is written once, and not before everything that it says is known.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Tim
         watermark_us: everything before it has come, us since 1970.
 
     Raises:
-        ConflictingEvents: one event id tells two stories.
+        ConflictingEvents: one event id has two contents.
         TooManyWindows: its events lie too far apart.
     """
     if carry.is_done:

@@ -25,12 +25,12 @@ class LivePartition(StatefulProcessor):
     """The live statistics of every partition; the key is (cluster_id, topic_id, partition)."""
 
     def __init__(self, timing: Timing, *, provisional: bool) -> None:
-        """``provisional``: whether rows of open windows are told as well."""
+        """``provisional``: whether rows of open windows are written as well."""
         self._timing = timing
         self._provisional = provisional
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name what is kept: what stands for closed windows, and the events of open ones."""
+        """Name what is kept: what replaces closed windows, and the events of open ones."""
         self._handle = handle
         self._carry = handle.getValueState("carry", "carry STRING")
         self._stories = handle.getListState("stories", "story STRING")

@@ -1,6 +1,6 @@
 """Where live rows lie and which of them count: one folder per micro-batch, and the last word on each window.
 
-    OUT/final=true/batch=17/…parquet       rows of closed windows; told once
+    OUT/final=true/batch=17/…parquet       rows of closed windows; written once
     OUT/final=false/batch=17/…parquet      rows of open windows, as they stood at that batch
 
 Invariant: a batch that is run again after a failure replaces what it wrote, so every final row is there once.

@@ -1,6 +1,6 @@
 """What the events of open windows and what was kept of all before tell together.
 
-Invariant: a scene is made anew from the same carry and the same events, however often and in whatever order they came.
+Invariant: a scene is made again from the same carry and the same events, however often and in whatever order they came.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scene:
 
     @property
     def times(self) -> list[int]:
-        """When something was told, us."""
+        """When something was reported, us."""
         return [
             *(step.held.t for step in self.steps),
             *(look.at for look in self.looks if look.is_new),
@@ -113,7 +113,7 @@ def build(carry: Carry, texts: Iterable[str]) -> Scene:
     """Fold the events onto what was kept.
 
     Raises:
-        ConflictingEvents: one event id tells two stories.
+        ConflictingEvents: one event id has two contents.
     """
     stories, kept, copies = distinct(texts)
     steps = control_fold.fold(carry.held, stories.values())

@@ -1,8 +1,8 @@
 """Which stalls of the high watermark there are, and whether all is known of each.
 
-A stall is told by one HW of one leader: from when records above it were first seen, or from the advance to it, until
-the advance from it, the end of the epoch, or the end of what is known. Who held it up is told by its last look, so a
-window that a stall reaches is not settled before the stall is.
+A stall is defined by one HW of one leader: from when records above it were first seen, or from the advance to it, until
+the advance from it, the end of the epoch, or the end of what is known. The replica that blocked it is known from its
+last look, so a window that a stall reaches is not settled before the stall is.
 
 Invariant: a stall that is settled does not change any more, whatever comes.
 """
@@ -18,7 +18,7 @@ from strandline_analytics.stream.stories import Story
 
 STALL_US = 1_000_000
 _COALESCED_US = 1_000_000
-"""An advance is told at most so long after it happened."""
+"""An advance is reported at most this long after it happened."""
 
 Reign = tuple[int, int]
 """Leader epoch and incarnation of the leader."""
@@ -50,7 +50,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A stall as an interval; ``is_settled``: it is told to its end."""
+    """A stall as an interval; ``is_settled``: it is known to its end."""
 
     t0: int
     t1: int
@@ -89,7 +89,7 @@ def take(
 def episode(
     key: StallKey, stall: Stall, terms: Terms, passed_us: int | None, watermark: int, horizon: int
 ) -> Episode | None:
-    """The stall as far as it can be told; None if it is none.
+    """The stall as far as it is known; None if it is none.
 
     Args:
         passed_us: when a higher HW of the same reign was first seen; None: not yet.

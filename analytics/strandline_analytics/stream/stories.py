@@ -1,9 +1,9 @@
-"""What the machine needs of an event, and that each event is told once.
+"""What the machine needs of an event, and that each event is used once.
 
 An event comes as a story: a JSON object with the columns of `FIELDS` that are not null, and ``digest``, which differs
 where any column differs.
 
-Invariant: one identity tells one story; a second one is an error of the data, as in the batch.
+Invariant: one identity has one content; a second one is an error of the data, as in the batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNUSED_TYPES = ("FETCH_STATS", "LOCAL_SAMPLE")
 
 
 def is_control(story: Story) -> bool:
-    """Whether the controller tells of the partition's state: by a decision, a snapshot, or what is not understood."""
+    """Whether the controller reports the partition's state: by a decision, a snapshot, or what is not understood."""
     if story["node_id"] != CONTROLLER_NODE_ID:
         return False
     return story["event_type"] in CONTROL_TYPES or (not is_known(story) and "partition_epoch" in story)
@@ -44,7 +44,7 @@ def is_known(story: Story) -> bool:
 
 
 def identity(story: Story) -> Identity:
-    """Who told it, in which life, as which number."""
+    """The emitter, its incarnation, and the number."""
     return (story["node_id"], story["incarnation"], story["seq"])
 
 
@@ -52,7 +52,7 @@ def distinct(texts: Iterable[str]) -> tuple[dict[Identity, Story], dict[Identity
     """Each story once, its text, and how many copies of it came.
 
     Raises:
-        ConflictingEvents: an identity tells two stories.
+        ConflictingEvents: an identity has two contents.
     """
     stories: dict[Identity, Story] = {}
     kept: dict[Identity, str] = {}

@@ -11,7 +11,7 @@ QUIET_TYPES = frozenset({"EXPORT_HEARTBEAT", "CLOCK_SAMPLE", "STATE_SNAPSHOT", "
 """Transitions that repeat what others say or tell of the export itself; shown when asked for by name."""
 
 MOVES = ("HW_ADVANCE",)
-"""The type of sample that tells a change; the others tell how things stood."""
+"""The type of sample that reports a change; the others report a state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """How an event reads in plain words: one short sentence, the same in tables, chains and pages.
 
-Invariant: every figure of a sentence is a field of the event; a type that is not known here is told by its name.
+Invariant: every figure of a sentence is a field of the event; a type that is not known here is shown by its name.
 """
 
 from __future__ import annotations

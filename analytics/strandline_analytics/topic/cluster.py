@@ -1,6 +1,6 @@
 """What is asked of the cluster before anything is read: the topic's id, and the extent of each partition.
 
-Invariant: an extent ends at the HW that the partition's leader tells to clients, so nothing uncommitted is planned.
+Invariant: an extent ends at the HW that the partition's leader reports to clients, so nothing uncommitted is planned.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ask(options: TopicOptions) -> TopicExtent:
 
 
 def unreachable(options: TopicOptions, error: Exception) -> TopicReadFailed:
-    """How it is told that nobody answers."""
+    """The error when no controller answers."""
     return TopicReadFailed(
         "bootstrap",
         f"{options.bootstrap}: {error}",

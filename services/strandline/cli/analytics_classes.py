@@ -42,7 +42,7 @@ def archive_classes(inputs: Inputs, memory: Memory = DEFAULT_MEMORY) -> None:
 
 
 def _use(spark: Session, inputs: list[str]) -> None:
-    """What commands do: everything that a report tells."""
+    """What commands do: everything that a report shows."""
     from strandline_analytics.report.gather import gather
     from strandline_analytics.sources.exports import open_exports
 

@@ -1,6 +1,6 @@
 """`strandline analytics coverage`: how much of every hour is there, and which hours are over.
 
-Invariant: what was found wrong with the input, and is no failure, is told on stderr, one line each.
+Invariant: what was found wrong with the input, and is no failure, is written to stderr, one line each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`strandline analytics explain`: why an ISR or a leader changed, or the high watermark stood still, link by link.
 
-Invariant: where the question fits several answers, they are listed and none is chosen; what no event tells is named.
+Invariant: where the question fits several answers, they are listed and none is chosen; what no event reports is named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`strandline analytics report`: one HTML file that tells what happened, to be kept, mailed or printed.
+"""`strandline analytics report`: one HTML file that shows what happened, to be kept, mailed or printed.
 
 Invariant: the file is written whole or not at all; what was found is printed too, so a script needs not read HTML.
 """

@@ -1,6 +1,6 @@
 """`strandline analytics run`: compute the closed hours of a window and write them as Parquet.
 
-Invariant: the hours that were not written are told, with the reason; exit code 4 means that less is there than was
+Invariant: the hours that were not written are listed, with the reason; exit code 4 means that less is there than was
 required, and then nothing was written.
 """
 

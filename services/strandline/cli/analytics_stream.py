@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 1
 _SAME_S = 1.0
-"""Whoever interrupts a process and its group, as `timeout` does, means it once."""
+"""A signal to a process and its group, as `timeout` sends it, counts once."""
 
 OutDir = Annotated[
     str, typer.Option("--out", metavar="DIR|URI", help="Rows are written to DIR/live, final ones separately.")
@@ -70,7 +70,8 @@ def stream(
             trigger=None if trigger is None else f"{trigger.us // 1_000_000} seconds",
             delay_s=delay.us // 1_000_000,
             provisional=not final_only,
-            # The controller tells every state anew at each hour's start, so an hour later it is certain what is lost.
+            # The controller reports every state again at each hour's start, so an hour later it is certain what is
+            # lost.
             timing=Timing(step_us=step.us, horizon_us=HOUR_US + delay.us),
         )
         query = start(spark, job)

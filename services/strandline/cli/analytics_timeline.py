@@ -1,6 +1,6 @@
 """`strandline analytics timeline`: what happened, event by event, in the order in which it was decided.
 
-Invariant: a filter takes events away and never turns two of them around; nothing is cut without being told.
+Invariant: a filter takes events away and never turns two of them around; nothing is cut without a notice.
 """
 
 from __future__ import annotations

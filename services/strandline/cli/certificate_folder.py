@@ -138,7 +138,7 @@ def refuse_existing(folder: Path) -> None:
 
 
 def _replace_pair(folder: Path, issued: Issued) -> None:
-    """Key first: whoever looks in between finds a pair that does not match, keeps the old one and looks again."""
+    """Key first: a reader that looks in between finds a pair that does not match, keeps the old one and looks again."""
     for name, content, mode in ((KEY, issued.key, _SECRET), (CERT, issued.cert, _PUBLIC)):
         fresh = folder / f"{name}.new"
         fresh.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """`strandline export ...`: whether exported state is complete, and one file for each hour of it.
 
-Invariant: exit code 1 means that something is missing and was not told, or is not what its manifest says.
+Invariant: exit code 1 means that something is missing and was not reported, or is not what its manifest says.
 """
 
 from __future__ import annotations

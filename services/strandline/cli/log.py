@@ -223,7 +223,7 @@ def verify_files(directories: list[Path], topic: str | None = None) -> list[Equa
     """Compares the logs that at least two of ``directories`` hold.
 
     Raises:
-        CommandFailed: when no log lies in two of them, or one name stands for two topic ids.
+        CommandFailed: when no log lies in two of them, or one name belongs to two topic ids.
     """
     held: dict[tuple[str, int], dict[str, Path]] = {}
     for name, directory in zip(_short_names(directories), directories, strict=True):

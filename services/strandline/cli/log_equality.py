@@ -2,7 +2,7 @@
 lowest HW (M62).
 
 Invariant: segment borders and everything above the lowest HW may differ; below it one differing byte, one
-missing or one additional batch is a difference, and its offset is told.
+missing or one additional batch is a difference, and its offset is printed.
 """
 
 from __future__ import annotations

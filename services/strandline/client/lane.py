@@ -166,7 +166,7 @@ class PartitionLane:
 
     def leader_is(self, leader: Leader, now_ms: float) -> None:
         """Metadata names this leader. A new epoch ends the waiting, and for numbered batches the attempts too:
-        the new leader tells a second copy from the first, so the old one's answer need not be awaited."""
+        the new leader distinguishes a second copy from the first, so the old one's answer need not be awaited."""
         if leader.epoch == self._leader_epoch:
             return
         is_first, self._leader_epoch = self._leader_epoch is None, leader.epoch

@@ -1,4 +1,4 @@
-"""How another program on the machine tells one process of ours from a later one with the same number.
+"""How another program on the machine distinguishes one of our processes from a later one with the same number.
 
 Invariant: a process id alone proves nothing; in a container every service is process 1. With the moment at which the
 kernel started it, it means one process and no other.

@@ -116,7 +116,7 @@ class Checks:
             raise Broken("I6", f"leader {process.node_id} counts {sorted(isr.maximal)}, electable: {sorted(electable)}")
 
     def members_complete(self, tp: TopicPartition) -> None:
-        """I4, I5: whoever could be elected has everything that was ever below a leader's HW."""
+        """I4, I5: every replica that could be elected has everything that was ever below a leader's HW."""
         image = self.metadata.partitions.get(tp)
         if image is not None:
             for member in (*image.isr, *image.elr):
@@ -233,7 +233,7 @@ class Checks:
             self._world.coverage.saw("zombie refused a produce")
 
     def served_replica(self, result: FetchResult) -> None:
-        """Count what a replica's fetch was told."""
+        """Count the answer to a replica's fetch."""
         if result.refusal is not None:
             self._world.coverage.saw(f"fetch refused: {result.refusal.code.name}")
         elif result.diverging is not None:
@@ -257,7 +257,7 @@ class Checks:
             self.of(result.tp).check(process.disk.logs[result.tp], end, "I18", f"what node {process.node_id} gave away")
 
     def answered_latest(self, process: Process, effect: AnswerOffsets) -> None:
-        """I13: what clients are told of the end of a partition never goes back, asked of ever newer leaders."""
+        """I13: what clients learn of the end of a partition never goes back, asked of ever newer leaders."""
         answer = effect.answers[0]
         if answer.refusal is not None or answer.offset is None or answer.leader_epoch is None:
             self._world.coverage.saw("latest not available")
@@ -270,7 +270,7 @@ class Checks:
         self._latest[answer.tp] = (answer.leader_epoch, answer.offset)
 
     def answered_call(self, effect: AnswerCall) -> None:
-        """I27: remember below which offset an operator was told that everything is deleted."""
+        """I27: remember below which offset an operator was informed that everything is deleted."""
         for answer in effect.answers:
             if answer.refusal is not None:
                 self._world.coverage.saw(f"{effect.call} refused: {answer.refusal.code.name}")

@@ -1,6 +1,6 @@
 """What consumers read, from whom and from where, and what they remember of it.
 
-Invariant: a consumer goes on behind the last record it was given, whoever gave it, unless it seeks; a record counts as
+Invariant: a consumer goes on behind the last record it was given, by any replica, unless it seeks; a record counts as
 read when its answer arrived, not when it was sent.
 """
 

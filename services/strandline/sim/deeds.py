@@ -1,4 +1,4 @@
-"""What of a run is worth telling: the deeds of the world, in order, that one partition's cores were moved by.
+"""What of a run is worth showing: the deeds of the world, in order, that one partition's cores were moved by.
 
 Invariant: a deed says what was done to a core or a machine, never what a core decided; who does the same deeds to the
 same cores gets the same decisions.
@@ -62,7 +62,7 @@ class Deeds(Digest):
             self.deeds.append(Deed(what, int(node), **more))
 
     def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
-        """Keep what this core was told, if it is about the partition."""
+        """Keep what this core received, if it is about the partition."""
         node = process.node_id
         match event:
             case events.FetchArrived() if event.request.replica is not None:

@@ -65,7 +65,7 @@ class LogFile:
         return self.ends[-1] if self.ends else self.root
 
     def append(self, header: BatchHeader, value: object, content: int) -> int:
-        """Write a batch; ``content`` stands for its bytes. Returns the hash of the log that ends with it."""
+        """Write a batch; ``content`` represents its bytes. Returns the hash of the log that ends with it."""
         base = header.base_offset
         before, leo = (self.hashes[-1], self.ends[-1]) if self.ends else (self.root_hash, self.root)
         assert base == leo, f"a batch at {base} on a log that ends at {leo}"
@@ -166,13 +166,13 @@ class LogFile:
     def recover(self, hash_below: HashBelow = _unknown) -> bool:
         """Bring the files in line with the batches; all is durable then. Returns whether records are missed (M58).
 
-        ``hash_below`` tells what was committed below an offset, for a log that begins anew there.
+        ``hash_below`` gives what was committed below an offset, for a log that begins again there.
         """
         self.flushing = None
         leo = self.leo
         missed = leo < self.recovery_point or leo < self.hw_cached
         if leo < self.log_start:
-            # What is left was deleted; the log begins anew, empty, where it said that it begins.
+            # What is left was deleted; the log starts again, empty, where it said that it begins.
             self.restart(self.log_start, hash_below(self.log_start))
         self.epochs = self._believed_epochs()
         self.synced = self.leo

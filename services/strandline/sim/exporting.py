@@ -82,7 +82,7 @@ class ExportingTrace(Trace):
         world.node_timings = replace(timings, sample_min_ms=SAMPLE_EVERY_MS, sample_max_ms=_FORCED_EVERY_MS)
 
     def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
-        """Export what a node's core told."""
+        """Export what a node's core reported."""
         super().stepped(process, event, effects)
         state = process.core.state
         if state.node_epoch is None:
@@ -94,7 +94,7 @@ class ExportingTrace(Trace):
                 self._exporting.take(state.cluster_id, process.node_id, int(state.node_epoch), told, state.topic_names)
 
     def controller_told(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
-        """Export what the controller told, which it does only when it is durable."""
+        """Export what the controller reported, which it does only when it is durable."""
         super().controller_told(state, emit, now_ms)
         self._exporting.at = (self._now_us, now_ms * 1_000)
         told = (emit.tp, emit.event)

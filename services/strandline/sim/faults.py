@@ -346,7 +346,8 @@ class Faults:
         return self._world.controller.kill()
 
     def _rollback(self, fault: Fault) -> bool:
-        """A backup takes the place of the controller's store; whoever notices nothing is told in the end (TR18)."""
+        """A backup takes the place of the controller's store; nodes that notice nothing are informed in the end
+        (TR18)."""
         controller = self._world.controller
         if not controller.roll_back(fault.other):
             return False

@@ -12,7 +12,8 @@ from strandline.core.types import EpochEnd, Offset, Truncation
 
 
 class Kip279Truncation(AskedTruncation):
-    """`kip-279`: the right question and the right cut, but of whoever answers: the leader epoch is not compared.
+    """`kip-279`: the right question and the right cut, but from any node that answers: the leader epoch is not
+    compared.
 
     Its hole is TR4: a leader counts, and a follower believes, somebody who lives in another epoch.
     """

@@ -20,7 +20,7 @@ from strandline.core.values import value as value_class
 
 
 class SendOutcome(StrEnum):
-    """What the client was told of its send (P2)."""
+    """What the client learned of its send (P2)."""
 
     OK = "ok"
     DEFINITE = "definite"

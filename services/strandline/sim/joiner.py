@@ -1,7 +1,7 @@
 """How a follower is struck in the moment in which its leader proposes it for the ISR.
 
 By chance alone that hardly ever happens: a follower has to fall out of an ISR while it lives, to return, and to be
-fenced, told to stop or started anew between the proposal and its arrival. Here it is cut off from its leader for
+fenced, ordered to stop or restarted between the proposal and its arrival. Here it is cut off from its leader for
 longer than the lag time, and struck when it is proposed again, while the proposal is late (TR10, INELIGIBLE_REPLICA).
 
 Invariant: what happens to machines and links is what other faults do as well; only the moment is chosen.

@@ -142,7 +142,7 @@ class Machine:
         """A commit failed: the process ends at once and never asks again (A3).
 
         The kernel took the pages for clean (ATC'20): a process that starts again reads what was written, and writes
-        it anew before it believes it; a loss of power before that takes it.
+        it again before it believes it; a loss of power before that takes it.
         """
         with_power, self.fsync_fails = bool(self.fsync_fails), None
         self.world.coverage.saw("fsync failed")

@@ -3,7 +3,7 @@
 The one place where effects on logs are performed in memory, as `replica.logs` is the one for files: simulator,
 scenarios and tests of several cores use it, each with its own looks at what happens.
 
-Invariant: a batch is its header and one value that stands for its bytes; what is read is what was written.
+Invariant: a batch is its header and one value that represents its bytes; what is read is what was written.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Commit(NamedTuple):
 
 
 class MemoryLogs:
-    """All logs of one disk. ``content`` stands for a value's bytes in the hash of a log.
+    """All logs of one disk. ``content`` represents a value's bytes in the hash of a log.
 
     ``saves_durably``: a checkpoint survives a loss of power even where the core does not ask for it.
     """

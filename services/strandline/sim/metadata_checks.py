@@ -110,6 +110,6 @@ class MetadataChecks:
             coverage.saw("isr shrunk")
 
     def reported(self, emit: Emit) -> None:
-        """Count what the controller told the outside."""
+        """Count what the controller reported."""
         if isinstance(emit.event, ControllerDecision):
             self._world.coverage.saw(f"controller: {emit.event.decision}")

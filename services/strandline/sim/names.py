@@ -1,4 +1,4 @@
-"""Which object stands for a value or a place in the history of a run: always the same one.
+"""Which object represents a value or a place in the history of a run: always the same one.
 
 Invariant: equal values, and equal places, of one run are one object, so a record that five consumers read is built and
 compared once.

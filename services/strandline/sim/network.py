@@ -145,7 +145,8 @@ class Network:
         extra_us: int = 0,
         copy_us: int = 0,
     ) -> None:
-        """Ask whoever listens at ``target``; ``serve`` happens there. ``copies``: the request may arrive twice.
+        """Send a request to the process that listens at ``target``; ``serve`` happens there. ``copies``: the request
+        may arrive twice.
 
         ``extra_us`` delays it, ``copy_us`` > 0 lets a second copy arrive after so long.
         """
@@ -176,7 +177,7 @@ class Network:
             server.hand(serve, call)
 
     def reply(self, call: Call, answer: Any) -> None:
-        """Send an answer back; None stands for a refused connection."""
+        """Send an answer back; None represents a refused connection."""
         source, target = call.target, call.asker.party_id
         if not call.open or not self.is_open(source, target):
             return
@@ -204,7 +205,7 @@ class Network:
         on_end_at_opener: Callable[[Stream], None],
         on_end_at_server: Callable[[Stream], None],
     ) -> Stream | None:
-        """Connect to whoever listens at ``target`` now; None if nobody does or the way is cut."""
+        """Connect to the process that listens at ``target`` now; None if none does or the way is cut."""
         server = self.parties.get(target)
         source = opener.party_id
         if server is None or not server.alive or not (self.is_open(source, target) and self.is_open(target, source)):

@@ -1,7 +1,7 @@
-"""How a failing run is told as a scenario: each deed as the command that does the same on the scenario's stage.
+"""How a failing run becomes a scenario: each deed as the command that does the same on the scenario's stage.
 
 Invariant: a file that is handed out was played from its first line and broke what it says that it breaks; a deed that
-cannot be told (the stage has no such message) is left out, never guessed.
+cannot be expressed (the stage has no such message) is left out, never guessed.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _header(shape: Shape, deeds: Deeds, *, holds_disks: bool) -> list[str]:
     rules += [f"durability={shape.durability}"] if shape.durability is not Durability.FSYNC else []
     electable = [node_name(n) for n in range(shape.nodes - shape.observers)]
     observers = [node_name(n) for n in range(shape.nodes - shape.observers, shape.nodes)]
-    # The topic's first replica leads at its beginning, whoever is preferred.
+    # The topic's first replica leads at its beginning, whichever is preferred.
     ordered = sorted(first.replicas, key=lambda n: (n != first.leader, n not in first.isr))
     replicas, isr = _names(ordered), _names(n for n in ordered if n in first.isr)
     return [

@@ -79,7 +79,7 @@ class Digest:
         self._take("ctl", event, effects)
 
     def controller_told(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
-        """What is told is among the effects already."""
+        """What is reported is among the effects already."""
 
     def _take(self, who: str, event: Any, effects: list[Any]) -> None:
         self.effects += len(effects)

@@ -67,7 +67,7 @@ class Recorder(Protocol):
         ...
 
     def controller_told(self, state: ClusterState, emit: Emit, now_ms: int) -> None:
-        """The controller told something that is durable."""
+        """The controller reported something that is durable."""
         ...
 
     def note(self, lane: str, text: str) -> None:
@@ -79,7 +79,7 @@ class Recorder(Protocol):
         ...
 
     def befell(self, machine: Machine, what: str) -> None:
-        """A machine was struck by something that no core is told: ``crash``, ``power-off`` or ``wipe``."""
+        """A machine was struck by something that no core learns of: ``crash``, ``power-off`` or ``wipe``."""
         ...
 
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
@@ -95,7 +95,7 @@ class Recorder(Protocol):
         ...
 
     def acknowledged(self, process: Process, tp: TopicPartition, start: int, end: int) -> None:
-        """A producer was told OK."""
+        """A producer got an acknowledgement."""
         ...
 
 
@@ -199,18 +199,18 @@ class World:
         return image.leader if image is not None else None
 
     def log_start(self, tp: TopicPartition) -> int:
-        """Where the leader's log begins now: what a client that asks for the earliest offset is told."""
+        """Where the leader's log begins now: the answer to a client that asks for the earliest offset."""
         leader = self.leader_of(tp)
         return self.machines[leader].log(tp).log_start if leader is not None else 0
 
     def ended(self, tp: TopicPartition, answer: OffsetAnswer, invoked_s: float) -> None:
-        """A client was told where a partition ends."""
+        """A client got the end of a partition."""
         assert answer.offset is not None and answer.leader_epoch is not None
         if answer.leader_epoch >= self._ends.get(tp, 0):
             self._ends[tp] = answer.leader_epoch
             self.history.append(end_answer(tp, answer.offset, invoked_s, self.timeline.now_us / 1e6))
 
     def note(self, lane: str, text: str) -> None:
-        """A line for whoever replays this run."""
+        """A line for the reader of a replay."""
         if self.recorder is not None:
             self.recorder.note(lane, text)

@@ -1,4 +1,4 @@
-"""The demo's last act: Spark tells the run as a page, and its figures are held against what the demo saw itself.
+"""The demo's last act: Spark renders the run as a page, and its figures are held against what the demo saw itself.
 
 Invariant: the demo's side of a comparison never comes from Spark, and a page that could not be made is a failed check.
 """

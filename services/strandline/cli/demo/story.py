@@ -39,7 +39,7 @@ _AHEAD_S = 0.2
 
 
 class Story:
-    """One run of the demo, told on ``screen`` while it happens."""
+    """One run of the demo, shown on ``screen`` while it happens."""
 
     def __init__(self, corpus: Corpus, cluster: LocalCluster, screen: Screen, scene: Scene) -> None:
         self.corpus = corpus

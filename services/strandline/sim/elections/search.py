@@ -86,7 +86,7 @@ def _broken(state: State) -> str:
 
 
 def _trace(came_from: dict[State, State | None], last: State, records: int) -> list[tuple[str, State]]:
-    """The steps from the start to what ``last`` stands for, with numbers of replicas that stay."""
+    """The steps from the start to what ``last`` represents, with numbers of replicas that stay."""
     way = [last]
     while (before := came_from[way[-1]]) is not None:
         way.append(before)

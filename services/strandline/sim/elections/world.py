@@ -208,7 +208,7 @@ def is_stuck(state: State) -> bool:
 
 
 def canonical(state: State) -> State:
-    """The state that stands for all that differ from it in the numbers of replicas, or in what can no longer matter.
+    """The state that represents all that differ from it in the numbers of replicas, or in what can no longer matter.
 
     Every mention of a replica is a fact about that replica alone, so sorting them by all these facts merges exactly
     the states that a change of numbers makes equal.

@@ -15,7 +15,7 @@ class Rec(NamedTuple):
     """One record: the leader epoch it was written in, and by whom.
 
     With its offset that names the write, for a leader writes an offset once in its reign. The numbers of the
-    records (the K of mK/eE) are given only when a trace is told, so states that differ in them alone are one.
+    records (the K of mK/eE) are given only when a trace is printed, so states that differ in them alone are one.
     """
 
     epoch: int

@@ -168,7 +168,7 @@ class _Search:
         raise AssertionError("no state of the level before leads to one of the level after")
 
     def _successor(self, before: State, wanted: State) -> tuple[Step, State]:
-        """The step from ``before`` to the state that ``wanted`` stands for."""
+        """The step from ``before`` to the state that ``wanted`` represents."""
         for step, after in self._space.successors(before):
             if self._space.representative(after) == wanted:
                 return step, after

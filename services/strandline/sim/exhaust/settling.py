@@ -1,6 +1,6 @@
 """Which states are the same although they look different: old metadata, and numbers of partition epochs.
 
-Invariant: nothing a node or the controller can do tells two states apart that settle to one. Metadata that no node
+Invariant: nothing a node or the controller can do distinguishes two states that settle to one. Metadata that no node
 would take is dropped, metadata that only followers would take keeps the leader and its epoch alone, and partition
 epochs, which are only compared with one another and grow, are replaced by their rank.
 """
@@ -24,7 +24,7 @@ class Cluster(NamedTuple):
     now: Image
     """Its committed state."""
     published: tuple[Image, ...]
-    """What it ever told and some node can still take, oldest first: it may be late, and nodes may skip it."""
+    """What it ever sent and some node can still receive, oldest first: it may be late, and nodes may skip it."""
 
 
 class Standing(NamedTuple):
@@ -57,7 +57,7 @@ class Settling:
         return self._exposed
 
     def settle(self, cluster: int, data: int, nodes: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
-        """The state that stands for this one and all its like; ``data`` is handed through."""
+        """The state that represents this one and all its like; ``data`` is handed through."""
         if max(nodes) >= len(self._standing_of):
             self._describe()
         standing_of = self._standing_of

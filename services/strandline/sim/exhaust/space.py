@@ -21,7 +21,7 @@ Successors = list[tuple["Step", State]]
 
 
 class Step(NamedTuple):
-    """One action: its kind, the nodes concerned, and what else tells it from its like."""
+    """One action: its kind, the nodes concerned, and what else distinguishes it from similar ones."""
 
     kind: str
     node: int = -1

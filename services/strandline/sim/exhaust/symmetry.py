@@ -1,4 +1,4 @@
-"""Which states differ in nothing but the names of the replicas, and which of them stands for all.
+"""Which states differ in nothing but the names of the replicas, and which of them represents all.
 
 Invariant: the rules treat all replicas alike (the order of assignment, which does not, is left open by `control`), so
 what can follow from a state is what can follow from it with the names exchanged, with the names exchanged.

@@ -103,7 +103,7 @@ class Call:
         return CONTROLLER if word.text == CONTROLLER else self.node(word).name
 
     def links(self, word: Word) -> list[Link]:
-        """``A->B``, ``A<->B``; ``*`` stands for everybody else, the controller included."""
+        """``A->B``, ``A<->B``; ``*`` means everybody else, the controller included."""
         found = re.match(r"^([^<>-]+)(<?->)([^<>-]+)$", word.text)
         if found is None:
             raise self.wrong(word, "a link such as A->B, A<->B, A->ctl or *->B")
@@ -118,7 +118,7 @@ class Call:
         return [self.place(word)]
 
     def expanded(self, word: Word, text: str | None = None) -> list[str]:
-        """The records that a word stands for; ``text`` is the part of it that names them."""
+        """The records that a word represents; ``text`` is the part of it that names them."""
         text = word.text if text is None else text
         count = count_of(text)
         if count > MOST_RECORDS:

@@ -40,7 +40,7 @@ def consumer_of(node: str) -> str:
 
 @dataclass(slots=True)
 class Call:
-    """One request of a caller. ``text`` is what became of it, as told."""
+    """One request of a caller. ``text`` is what became of it, as printed."""
 
     label: str
     node: str
@@ -177,7 +177,7 @@ class Clients:
         self._end(call, text, refusal)
 
     def gone(self, actor: Actor) -> None:
-        """A node's process ended: whoever waits there gets no answer."""
+        """A node's process ended: callers that wait there get no answer."""
         for request_id, call in list(self._open.items()):
             if call.node == actor.name:
                 del self._open[request_id]

@@ -1,7 +1,7 @@
 """What passes between nodes and controller: registrations and heartbeats at once, all else as messages.
 
 Invariant: metadata is addressed to the incarnation that watches (TR15); a change that was lost on its way breaks the
-watch, which is opened anew with a snapshot as soon as the controller can be reached.
+watch, which is opened again with a snapshot as soon as the controller can be reached.
 """
 
 from __future__ import annotations

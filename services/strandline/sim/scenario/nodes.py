@@ -45,7 +45,7 @@ class Actor:
         self.holds_commits = False
         # The commit under way.
         self.commit: Commit | None = None
-        # Whether metadata was lost, so that the watch must be opened anew.
+        # Whether metadata was lost, so that the watch must be opened again.
         self.missed_metadata = False
 
     @property
@@ -79,7 +79,7 @@ class Actor:
 
 
 def _content(value: object) -> int:
-    """What stands for a value's bytes in the hash of a log."""
+    """What represents a value's bytes in the hash of a log."""
     return zlib.crc32(str(value).encode())
 
 

@@ -1,7 +1,7 @@
 """How a drawing is kept: a grid of characters, each with the name of its style; read out as lines of spans.
 
-Invariant: a style is a name (`epoch-3`, `arrow`); what it looks like is up to whoever shows the drawing, and without
-any style the characters alone still say everything.
+Invariant: a style is a name (`epoch-3`, `arrow`); what it looks like is up to the code that shows the drawing, and
+without any style the characters alone still say everything.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Camera:
         # How many lines of the command's output are on frames already, and how many frames it has.
         self._shown = 0
         self._taken = 0
-        # A message on its way, kept until it is known whether its arrival can be seen; and the lines told by then.
+        # A message on its way, kept until it is known whether its arrival can be seen; and the lines printed by then.
         self._pending: tuple[Frame, int] | None = None
 
     def begin(self, command: Command) -> None:
@@ -97,7 +97,7 @@ class Camera:
             self._flush()
 
     def _flush(self) -> None:
-        """Keep the message on its way if its arrival was told or changed something; then keep what it changed."""
+        """Keep the message on its way if its arrival was printed or changed something; then keep what it changed."""
         if self._pending is not None:
             (frame, told), self._pending = self._pending, None
             if frame.told or len(self.stage.lines) > told:

@@ -16,7 +16,7 @@ _RANGE = re.compile(r"^([a-zA-Z_-]*)(\d{1,12})\.\.([a-zA-Z_-]*)(\d{1,12})$")
 EMPTY = "empty"
 
 MOST_RECORDS = 100_000
-"""What one word of a command may stand for."""
+"""What one word of a command may represent."""
 
 
 class Record(NamedTuple):

@@ -211,7 +211,8 @@ class Stage:
         actor.log.flushing, actor.commit = None, None
 
     def _forget_requests(self, actor: Actor) -> None:
-        """Who waits for a dead process is told; who serves one learns that the caller went away."""
+        """Callers that wait for a dead process get a failure; a process that serves one learns that the caller went
+        away."""
         for request_id, asked in list(self.asked.items()):
             if asked.leader == actor.name:
                 del self.asked[request_id]

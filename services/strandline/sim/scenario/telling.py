@@ -1,4 +1,4 @@
-"""In which words a run is told: what lies on the wire, what changed in a node, what a caller was answered.
+"""The words in which a run is printed: what lies on the wire, what changed in a node, what a caller was answered.
 
 Invariant: stable output. A line depends on the protocol's state alone; a change of wording is a change of the
 language, which people's files are written in.
@@ -119,7 +119,7 @@ def partition_text(partition: PartitionImage, names: Names) -> str:
 
 
 def report_text(info: ReplicaLogInfo) -> str:
-    """What a node tells the controller of its log."""
+    """What a node reports to the controller of its log."""
     words = [f"reports leo {info.leo}, epoch {info.leader_epoch}, reconciled {number(info.reconciled_epoch)}"]
     if info.refused_cut_to is not None:
         words.append(f"refuses to cut to {info.refused_cut_to} below hw {info.high_watermark}")
@@ -229,7 +229,7 @@ def _remote_moves(before: Sight, after: Sight, names: Names) -> list[str]:
 
 
 def _counted(before: Sight, after: Sight, names: Names) -> str:
-    """The maximal ISR, told when it differs from the committed one, and when it no longer does."""
+    """The maximal ISR, printed when it differs from the committed one, and when it no longer does."""
     if after.maximal == before.maximal or (after.isr != before.isr and set(after.maximal) == set(after.isr)):
         return ""
     return f"counts {names.shown(after.maximal)}"

@@ -1,6 +1,6 @@
 """Whether anything happened that must never happen: the safety properties, looked at after every step.
 
-Invariant: a break is told where it happens, once for each property and node, and never forgotten in the run.
+Invariant: a break is reported where it happens, once for each property and node, and never forgotten in the run.
 The properties are those of `docs/ARCHITECTURE.md` (I0 to I17, I27), restated over the logs as they lie on the disks.
 """
 
@@ -54,7 +54,7 @@ class Truth:
         self._last: object = None
 
     def acked(self, value: str, offset: int, lines: list[str]) -> None:
-        """A producer was told that all in-sync replicas have this record. I17: one offset, one record."""
+        """A producer was informed that all in-sync replicas have this record. I17: one offset, one record."""
         for known_offset, known in self._acked:
             if known_offset == offset and known != value:
                 self.breaks("I17", "all", f"{value} and {known} were both acked at offset {offset}", lines)
@@ -62,7 +62,7 @@ class Truth:
         self._last = None
 
     def deleted(self, low_watermark: int) -> None:
-        """An operator was told that everything below is deleted."""
+        """An operator was informed that everything below is deleted."""
         self._deleted_below = max(self._deleted_below, low_watermark)
         self._last = None
 
@@ -158,7 +158,7 @@ class Truth:
         for r in replicas:
             if r.leader is None or r.leader.image.leader_epoch != partition.leader_epoch:
                 continue
-            # Counted here: whoever doubts a rule must not ask that rule.
+            # Counted here: a check of a rule must not use that rule.
             if len(r.leader.isr.committed) < r.leader.image.min_isr:
                 continue
             uncounted = {*partition.isr, *partition.elr} - r.leader.isr.maximal

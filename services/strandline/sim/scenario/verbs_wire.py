@@ -166,7 +166,8 @@ def heal(call: Call) -> None:
 
 
 def stabilize(call: Call) -> None:
-    """`stabilize`: deliver until nothing moves; with a duration let that time pass as well. Messages are not told."""
+    """`stabilize`: deliver until nothing moves; with a duration let that time pass as well. Messages are not
+    printed."""
     call.no_more(1)
     stage = call.stage
     stage.tells_messages = False

@@ -27,8 +27,8 @@ class Link(NamedTuple):
 class Envelope:
     """One message under way.
 
-    ``arrive`` hands it over, ``fail`` tells the asker that there will be no answer; both do nothing for a process that
-    has ended meanwhile.
+    ``arrive`` hands it over, ``fail`` informs the caller that there will be no answer; both do nothing for a process
+    that has ended meanwhile.
     """
 
     link: Link
