@@ -70,9 +70,10 @@ class Controller:
         rules: Rules | None = None,
         timings: ControllerTimings | None = None,
         now_ms: int = 1_000_000,
+        **given: Any,
     ) -> None:
         self.timings = timings or ControllerTimings()
-        self.core = ControllerCore(state, rules or Rules(), self.timings)
+        self.core = ControllerCore(state, rules or Rules(), self.timings, **given)
         self.now_ms = now_ms
         self.stored = state
         self.emitted: list[Emit] = []

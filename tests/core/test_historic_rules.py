@@ -28,7 +28,7 @@ from strandline.core.types import (
     Rules,
     Truncation,
 )
-from strandline.sim.historic_rules import HISTORIC_RULES
+from strandline.sim.historic_rules import HISTORIC_TRUNCATION
 
 A, B, C = 1, 2, 3
 SAFE = [Truncation.LEADER_EPOCH, Truncation.FETCH]
@@ -199,7 +199,7 @@ def test_the_fence_counts_nobody_of_another_epoch(truncation: Truncation) -> Non
 def test_every_value_has_its_strategy() -> None:
     """The setting is closed: each value names one rule, the historic ones are unfenced, unchecked and forgiving."""
     rules = {truncation: rule_for(truncation) for truncation in Truncation}
-    assert {t for t, rule in rules.items() if not rule.fenced} == HISTORIC == set(HISTORIC_RULES) == set(UNSAFE)
+    assert {t for t, rule in rules.items() if not rule.fenced} == HISTORIC == set(HISTORIC_TRUNCATION) == set(UNSAFE)
     assert all(rule.checked == rule.fenced != rule.forgiving for rule in rules.values())
 
 

@@ -37,6 +37,7 @@ from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
+from strandline.observe.clock_samples import ClockSamples
 from strandline.observe.snapshots import cluster_snapshots
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.convert_metadata import write_image
@@ -112,7 +113,7 @@ class ControllerProcess:
             topic_name=self._topic_name,
             begun=False,
         )
-        core = ControllerCore(state, rules, settings.timings())
+        core = ControllerCore(state, rules, settings.timings(), ClockSamples())
         self.driver = ControllerDriver(
             core,
             self._store,
@@ -176,7 +177,7 @@ class ControllerProcess:
             await self.health.set_serving(False)
             await self.driver.perform_pending()
             state = await self._store.reopened()
-            await self._begin_reign(ControllerCore(state, self._rules(state), self.settings.timings()))
+            await self._begin_reign(ControllerCore(state, self._rules(state), self.settings.timings(), ClockSamples()))
             await self.health.set_serving(True)
             _log.info("serving again", controller=repr(self.driver.core))
 

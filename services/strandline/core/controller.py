@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from strandline.core.alter_partition import Attempts, alter_partitions, check_node_epoch
-from strandline.core.clock_samples import ClockSamples
 from strandline.core.controller_effects import (
     Answer,
     Commit,
@@ -71,7 +70,7 @@ from strandline.core.removed_nodes import unregister
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.report_intake import take_reports
 from strandline.core.sessions import Sessions
-from strandline.core.state_events import ControllerDecision
+from strandline.core.state_events import ClockSample, ControllerDecision
 from strandline.core.store_age import unproven_claim, why_empty, why_too_old
 from strandline.core.topic_configs import allows_unclean, recovery_timeout_ms
 from strandline.core.topics import alter_configs, create_partitions, create_topics, delete_topics, describe_topics
@@ -81,14 +80,21 @@ from strandline.core.types import NodeId, Rules
 class ControllerCore:
     """The one controller of a cluster. `step` is the only way in; ``state`` is what the store holds, or None."""
 
-    def __init__(self, state: ClusterState | None, rules: Rules, timings: ControllerTimings) -> None:
+    def __init__(
+        self,
+        state: ClusterState | None,
+        rules: Rules,
+        timings: ControllerTimings,
+        clock_sample: Callable[[Heartbeat, int], ClockSample | None] = lambda beat, now_ms: None,
+    ) -> None:
+        """``clock_sample`` says what is reported of a heartbeat's clock (`observe.clock_samples`)."""
         self._state = state
         self._rules = rules
         self._timings = timings
         self._sessions = Sessions(timings.session_timeout_ms, timings.heartbeat_interval_ms)
         self._attempts = Attempts()
         self._reports = ReplicaReports()
-        self._clocks = ClockSamples()
+        self._clock_sample = clock_sample
         self._producer_ids = ProducerIds()
         self._next_rebalance_ms = 0
         self._now_ms = 0
@@ -269,7 +275,8 @@ class ControllerCore:
         if refusal is not None:
             return self._heartbeat_answer(draft, request, refusal)
         self._sessions.heard(request.node_id, now_ms, request.metadata_offset)
-        self._clocks.heard(draft, request, now_ms)
+        if (sample := self._clock_sample(request, now_ms)) is not None:
+            draft.emit(None, sample)
         record = draft.node(request.node_id)
         assert record is not None
         if request.want_shut_down:

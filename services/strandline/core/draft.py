@@ -1,4 +1,4 @@
-"""Decides what one step of the controller changes as a whole, and which epochs that costs.
+"""What one step of the controller changes, as one transaction, and which epochs rise by it.
 
 Invariant (I14, M34, M57): however often one step touches a partition, its partition epoch rises by exactly one
 if anything changed, and its leader epoch by exactly one if an election was held; a net change of nothing is no

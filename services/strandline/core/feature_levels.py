@@ -1,4 +1,4 @@
-"""Decides which feature levels this release speaks: numbers for what processes of two releases must agree on.
+"""The feature levels that this release speaks: numbers for what processes of two releases must agree on.
 
 Invariant: a level is used only while every live node and the controller speak it; a release that raises HIGHEST
 still speaks the level before, or it cannot join a cluster that is being upgraded node by node.

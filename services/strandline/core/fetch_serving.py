@@ -1,4 +1,4 @@
-"""Decides what a fetch is answered, and when: at once, when bytes arrive, or when its wait is over.
+"""Answers fetches: at once, when enough bytes have arrived, or when the wait is over.
 
 Invariants: a replica's fetch moves the remote LEO only after every check passed (M32); an immediate
 answer carries the HW from before that move unless `fetch-hw` says otherwise, a parked one is read again
@@ -7,7 +7,7 @@ on completion (D1, M23); a consumer never gets a record at or above the HW of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from strandline.core.effects import AnswerFetch, Effect
@@ -36,12 +36,31 @@ class Received(NamedTuple):
     counted: list[Counted]
 
 
+AnswerHw = Callable[[list[FetchResult], list[Counted]], list[FetchResult]]
+"""A value of the rule ``fetch_hw``: (results, what was counted) -> results with the HW that an answer carries."""
+
+
+def snapshot_hw(results: list[FetchResult], counted: list[Counted]) -> list[FetchResult]:
+    """`snapshot`: the HW from before this fetch was counted (D1)."""
+    return results
+
+
+_HW: dict[FetchHw, AnswerHw] = {FetchHw.SNAPSHOT: snapshot_hw}
+
+
+def inject(rules: Mapping[FetchHw, AnswerHw]) -> None:
+    """Add rules that are part of no server (`sim.historic_rules`)."""
+    _HW.update(rules)
+
+
 class FetchServing:
     """Fetch requests of one node, from replicas and consumers, on unary calls and on streams."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._updated_hw = state.rules.fetch_hw is FetchHw.UPDATED
+        fetch_hw = state.rules.fetch_hw
+        assert fetch_hw in _HW, f"fetch-hw={fetch_hw} is a rule of history, which only the simulator has"
+        self._answer_hw = _HW[fetch_hw]
         self._checked = state.truncation.checked
         self.parked = ParkedFetches()
         self.expired_total = 0
@@ -72,9 +91,7 @@ class FetchServing:
     def answer(self, received: Received, out: list[Effect]) -> None:
         """Answer a fetch that was looked at, or park it."""
         fetch, results, counted = received
-        if self._updated_hw and counted:
-            hw_of = {one.leader.log.tp: one.leader.log.hw for one in counted}
-            results = [r._replace(high_watermark=hw_of.get(r.tp, r.high_watermark)) for r in results]
+        results = self._answer_hw(results, counted)
         if fetch.max_wait_ms <= 0 or not fetch.partitions:
             self._answer(fetch, results, out)
             return

@@ -1,4 +1,4 @@
-"""Decides what OffsetForLeaderEpoch and ListOffsets are answered.
+"""Answers OffsetForLeaderEpoch and ListOffsets.
 
 Invariant: only the leader answers, and while its HW has not reached the start of its own epoch it does
 not return the end of the log to a client (KIP-207, I13): it does not know yet what its predecessors exposed.

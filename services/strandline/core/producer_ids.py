@@ -1,4 +1,4 @@
-"""Decides which identity an idempotent producer gets (M61).
+"""Assigns producer ids and epochs to idempotent producers (M61).
 
 Invariant: no producer id is ever given twice, not even across restarts of the controller: a block of ids is
 reserved durably before the first of it is given, and what a restart leaves of a block is never used.

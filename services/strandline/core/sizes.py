@@ -1,4 +1,4 @@
-"""Decides whether enough bytes wait behind an offset to answer a fetch, without looking at the disk.
+"""How many bytes lie behind an offset, so that a fetch can be answered or parked without looking at the disk.
 
 Invariant: a position is never below the true count of bytes, so a fetch is never parked on data it could
 have had. Only recent appends are remembered; an older offset counts as "enough" (Kafka, too, answers a

@@ -1,4 +1,4 @@
-"""Decides which settings a topic may have, and what they must look like.
+"""The settings that a topic may have, and the form of their values.
 
 Invariant: what is stored was checked: a value that a node reads from a topic's settings is of the right kind
 and in range, so nodes never have to refuse it. Names and meanings are Kafka's.

@@ -1,4 +1,4 @@
-"""Decides which topics there are, with how many partitions, and under which settings.
+"""Creating, altering and deleting topics: what of each request is refused, and what is added to the draft.
 
 Invariants: a topic's id is never given twice, its name is from the whitelist, its partitions only grow in
 number; a change of min ISR is a change of every partition it concerns, in the same transaction (M57, TR19).

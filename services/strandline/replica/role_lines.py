@@ -1,4 +1,4 @@
-"""Decides what a node says when it comes to follow: a line for each partition whose leader epoch moved on.
+"""What a node logs when it begins to follow: a line for each partition whose leader epoch has risen.
 
 That it leads is logged from the event of its epoch (`export.log_lines`), which comes when the epoch has begun.
 

@@ -1,9 +1,11 @@
 """The simulator: production cores and what drives them, under seeded faults on virtual time, checked at every event.
 
-Importing it adds the historic truncation rules to those that a core can run under.
+Importing it adds the historic rules to those that a core can run under.
 """
 
-from strandline.core.truncation import inject
-from strandline.sim.historic_rules import HISTORIC_RULES
+from strandline.core import fetch_serving, isr, truncation
+from strandline.sim.historic_rules import HISTORIC_HW, HISTORIC_JOINS, HISTORIC_TRUNCATION
 
-inject(HISTORIC_RULES)
+truncation.inject(HISTORIC_TRUNCATION)
+fetch_serving.inject(HISTORIC_HW)
+isr.inject(HISTORIC_JOINS)

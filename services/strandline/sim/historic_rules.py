@@ -1,14 +1,18 @@
-"""The truncation rules that Kafka abandoned, to show what they lose; no server has them.
+"""The rules of truncation, of an answer's HW and of joining the ISR that Kafka abandoned; no server has them.
 
-Every one of their holes is stated here. What they violate, and by which shortest traces, is in
-RELIABILITY.md#exhaustive-search.
+They are here to show what they lose. Every one of their holes is stated. What they violate, and by which shortest
+traces, is in RELIABILITY.md#exhaustive-search.
 """
 
 from __future__ import annotations
 
 from strandline.core.epochs import Cut, EpochCache, cut_for
+from strandline.core.fetch_serving import AnswerHw, Counted
+from strandline.core.isr import Joins
+from strandline.core.messages import FetchResult
+from strandline.core.progress import FollowerProgress
 from strandline.core.truncation import AskedTruncation, FirstMove
-from strandline.core.types import EpochEnd, Offset, Truncation
+from strandline.core.types import EpochEnd, FetchHw, IsrJoin, Offset, Truncation
 
 
 class Kip279Truncation(AskedTruncation):
@@ -57,9 +61,24 @@ class HighWatermarkTruncation(Kip279Truncation):
         return FirstMove.CUT_TO_HW
 
 
-HISTORIC_RULES: dict[Truncation, AskedTruncation] = {
+def updated_hw(results: list[FetchResult], counted: list[Counted]) -> list[FetchResult]:
+    """`fetch-hw=updated`: an immediate answer carries the HW that this fetch itself has moved (D1)."""
+    hw_of = {one.leader.log.tp: one.leader.log.hw for one in counted}
+    return [r._replace(high_watermark=hw_of.get(r.tp, r.high_watermark)) for r in results]
+
+
+def joins_at_hw(follower: FollowerProgress, leader_leo: Offset, now_ms: int, lag_max_ms: int) -> bool:
+    """`isr-join=hw`: at the HW is enough, and the next check of the lag may remove it again (T42)."""
+    return True
+
+
+HISTORIC_TRUNCATION: dict[Truncation, AskedTruncation] = {
     Truncation.KIP_279: Kip279Truncation(),
     Truncation.KIP_101: Kip101Truncation(),
     Truncation.HIGH_WATERMARK: HighWatermarkTruncation(),
 }
 """One strategy for each historic value of the rule; stateless, shared by all partitions."""
+
+HISTORIC_HW: dict[FetchHw, AnswerHw] = {FetchHw.UPDATED: updated_hw}
+
+HISTORIC_JOINS: dict[IsrJoin, Joins] = {IsrJoin.HW: joins_at_hw}

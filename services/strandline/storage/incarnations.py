@@ -1,4 +1,4 @@
-"""Decides which processes a data directory remembers, so that an older copy of it is recognized (M67).
+"""The processes that ran from a data directory, kept so that an older copy of it is recognized (M67).
 
 Invariant: a process is written down durably before the controller can learn of it. The controller's record therefore
 names a process that this directory remembers, unless the directory went back to a time before that process.

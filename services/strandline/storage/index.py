@@ -1,4 +1,4 @@
-"""Decides where in a segment to start looking: a sparse index by offset, and one by timestamp.
+"""Where in a segment to start looking: a sparse index by offset, and one by timestamp.
 
 Invariant: an index is a hint that is checked against the log at use; a wrong or missing file costs a
 scan, never a wrong record. The file forms are Kafka's (8 and 12 bytes per entry, big-endian).

@@ -1,4 +1,4 @@
-"""Decides how one partition's log is appended to, read, cut, rolled and expired.
+"""One partition's log: appended to, read, cut, rolled and expired.
 
 Invariant: ``log_start_offset`` <= every readable offset < ``leo``, and what a call promised as durable is
 durable when it returns. Storage remembers; where to cut and what counts is the core's.

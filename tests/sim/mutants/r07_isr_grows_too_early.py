@@ -7,25 +7,22 @@ from typing import Any
 from mutants.mutant import Mutant, Real, Swap
 
 from strandline.core import isr
+from strandline.core.isr import Joins
 from strandline.core.progress import FollowerProgress
-from strandline.core.types import IsrJoin, Offset
-
-
-def _keeps_pace(follower: FollowerProgress, rule: IsrJoin, leader_leo: Offset, pace: dict[str, int]) -> bool:
-    return rule is IsrJoin.HW or follower.is_caught_up(leader_leo, pace["now_ms"], pace["lag_max_ms"])
+from strandline.core.types import Offset
 
 
 def _without_positions(
-    real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, rule: IsrJoin, **given: Any
+    real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, joins: Joins, **given: Any
 ) -> bool:
-    return follower.remote_leo is not None and _keeps_pace(follower, rule, leader_leo, given)
+    return follower.remote_leo is not None and joins(follower, leader_leo, given["now_ms"], given["lag_max_ms"])
 
 
 def _without_epoch_start(
-    real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, rule: IsrJoin, **given: Any
+    real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, joins: Joins, **given: Any
 ) -> bool:
     leo = follower.remote_leo
-    return leo is not None and leo >= hw and _keeps_pace(follower, rule, leader_leo, given)
+    return leo is not None and leo >= hw and joins(follower, leader_leo, given["now_ms"], given["lag_max_ms"])
 
 
 MUTANTS = (

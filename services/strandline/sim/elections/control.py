@@ -36,7 +36,6 @@ from strandline.core.report_intake import take_reports
 from strandline.core.sessions import Sessions
 from strandline.core.types import (
     EpochEntry,
-    IsrJoin,
     LeaderEpoch,
     NodeEpoch,
     NodeId,
@@ -47,6 +46,7 @@ from strandline.core.types import (
     TopicPartition,
 )
 from strandline.sim.elections.world import MIN_ISR, NO_REPORTS, NOBODY, REPLICAS, Partition, Reign, Report, Status
+from strandline.sim.historic_rules import joins_at_hw
 
 TP = TopicPartition("t", 0)
 _HERE = Endpoint("h", 1)
@@ -173,7 +173,7 @@ def is_counted(reign: Reign, node: int, leader_leo: int) -> bool:
         hw=Offset(reign.high_watermark),
         leader_leo=Offset(leader_leo),
         epoch_start_offset=Offset(reign.epoch_start),
-        rule=IsrJoin.HW,
+        joins=joins_at_hw,
         now_ms=0,
         lag_max_ms=0,
     )
