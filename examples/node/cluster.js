@@ -91,7 +91,7 @@ export class Cluster {
     });
   }
 
-  // Calls `ask` with the partition's leader until it is answered; after a failure the leader is looked up anew.
+  // Calls `ask` with the partition's leader until it is answered; after a failure the leader is looked up again.
   async askLeader(signal, topic, partition, ask) {
     return retry(signal, async () => {
       try {

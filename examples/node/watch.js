@@ -9,14 +9,14 @@ const PAUSE_MS = 500;
 const given = options({ for: 60 });
 const deadline = Date.now() + 1000 * Number(given.for);
 const cluster = new Cluster(given.bootstrap);
-const told = new Map();
+const reported = new Map();
 
 function tell(topic, partition) {
   const index = partition.partition_index ?? 0;
   const key = `${topic.topic_id}-${index}`;
   const epoch = partition.partition_epoch ?? 0;
-  if (told.get(key) === epoch) return;
-  told.set(key, epoch);
+  if (reported.get(key) === epoch) return;
+  reported.set(key, epoch);
   const leader = partition.leader_id === undefined ? "nobody" : `node ${partition.leader_id}`;
   console.log(`${topic.name}-${index} leader ${leader} epoch ${partition.leader_epoch ?? 0} isr ${partition.isr ?? []}`);
 }

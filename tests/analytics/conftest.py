@@ -100,12 +100,12 @@ def histories(spark: SparkSession) -> Answers:
 
     rows = [row for number, story in enumerate(generated(GENERATED)) for row in rows_of(story, f"generated:{number}")]
     for path in sorted(HISTORIES.glob("*.jsonl")):
-        told = history_rows(path.read_text(encoding="utf-8"))
-        rows += [row | {"cluster_id": path.stem} for row in told]
+        reported = history_rows(path.read_text(encoding="utf-8"))
+        rows += [row | {"cluster_id": path.stem} for row in reported]
         for name, change in VARIANTS.items():
-            rows += [row | {"cluster_id": f"{name}:{path.stem}"} for row in change(told)]
+            rows += [row | {"cluster_id": f"{name}:{path.stem}"} for row in change(reported)]
         if path.stem == "unclean":
-            rows += [row | {"cluster_id": "measured twice:unclean"} for row in with_a_copy(told)]
+            rows += [row | {"cluster_id": "measured twice:unclean"} for row in with_a_copy(reported)]
     return Answers(silver_of(spark, rows))
 
 

@@ -60,7 +60,7 @@ class _History:
             self.pe += 1
             self.controller("CONFIG_CHANGE", topic_deleted=True)
         doubled = [dict(row) for row in self.rows if self.dice.random() < 0.03]
-        return sorted(self.rows + doubled, key=lambda row: (row["told_us"], row["seq"]))
+        return sorted(self.rows + doubled, key=lambda row: (row["reported_us"], row["seq"]))
 
     def row(self, node_id: int, event_type: str, ts: int, **columns: Any) -> None:
         incarnation = 1
@@ -68,7 +68,7 @@ class _History:
         common = {
             "schema_version": 1, "cluster_id": self.cluster_id, "event_type": event_type, "node_id": node_id,
             "incarnation": incarnation, "seq": seq, "ts_wall_us": ts, "ts_mono_us": ts, "topic": "t", "topic_id": "T",
-            "partition": 0, "told_us": self.now,
+            "partition": 0, "reported_us": self.now,
         }  # fmt: skip
         self.rows.append(common | columns)
 

@@ -36,8 +36,8 @@ def put(
         sha256=hashlib.sha256(content).hexdigest(), schema_version=schema_version,
     )  # fmt: skip
     folder = root / layout.cluster_folder(cluster)
-    told = {path: content} | ({layout.manifest_path(path): manifest.to_json().encode()} if is_proven else {})
-    for name, bytes_ in told.items():
+    reported = {path: content} | ({layout.manifest_path(path): manifest.to_json().encode()} if is_proven else {})
+    for name, bytes_ in reported.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(bytes_)
     return folder / path
@@ -54,10 +54,10 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, is_proven: bool, ru
     path = put(tmp_path, 1, 9, is_proven=is_proven)
     path.write_bytes(_WHOLE[:-1])
 
-    with pytest.raises(DamagedFile, match=rule) as told:
+    with pytest.raises(DamagedFile, match=rule) as reported:
         inspect(found(tmp_path))
-    assert str(path) in str(told.value)
-    assert "Copy it again" in str(told.value)
+    assert str(path) in str(reported.value)
+    assert "Copy it again" in str(reported.value)
 
 
 def test_a_copy_in_the_folder_of_another_hour_is_refused(tmp_path: Path) -> None:
@@ -72,30 +72,30 @@ def test_a_copy_in_the_folder_of_another_hour_is_refused(tmp_path: Path) -> None
         inspect(found(tmp_path))
 
 
-def test_a_manifest_whose_file_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_manifest_whose_file_is_gone_is_reported(tmp_path: Path) -> None:
     """A manifest without its file is reported, because its events are missing, unless a compacted file replaces it."""
-    gone, told = put(tmp_path, 1, 9), list[str]()
+    gone, reported = put(tmp_path, 1, 9), list[str]()
     other = put(tmp_path, 10, 19)
     gone.unlink()
-    find_exports(NO_SPARK, [str(tmp_path)], noticed=told.append)
-    (said,) = told
+    find_exports(NO_SPARK, [str(tmp_path)], noticed=reported.append)
+    (said,) = reported
     assert "1 manifests speak for files that are not there" in said
     assert str(gone) in said
 
     of_other = next(name for name in (tmp_path / "c").rglob("*.json") if other.name in name.name)
     replaced = gone.relative_to(tmp_path / "c/v1").as_posix()
     of_other.write_text(json.dumps(json.loads(of_other.read_text()) | {"replaces": [replaced]}))
-    find_exports(NO_SPARK, [str(tmp_path)], noticed=told.append)
-    assert told == [said]
+    find_exports(NO_SPARK, [str(tmp_path)], noticed=reported.append)
+    assert reported == [said]
 
 
-def test_an_empty_directory_is_told_with_what_to_give(tmp_path: Path) -> None:
+def test_an_empty_directory_is_refused_with_what_to_give(tmp_path: Path) -> None:
     """The message names the directory and what it lacks."""
     with pytest.raises(NothingThere, match="CLUSTER_ID/v1/transitions"):
         found(tmp_path)
 
 
-def test_a_wrong_cluster_id_is_told_with_those_that_are_there(tmp_path: Path) -> None:
+def test_a_wrong_cluster_id_is_reported_with_those_that_are_there(tmp_path: Path) -> None:
     """For an unknown cluster id the message lists the existing ones."""
     put(tmp_path, 1, 9, cluster="north")
     put(tmp_path, 1, 9, cluster="south")
@@ -104,7 +104,7 @@ def test_a_wrong_cluster_id_is_told_with_those_that_are_there(tmp_path: Path) ->
         found(tmp_path, cluster_id="nroth")
 
 
-def test_two_clusters_in_one_directory_are_told_apart(tmp_path: Path) -> None:
+def test_two_clusters_in_one_directory_are_distinguished(tmp_path: Path) -> None:
     """Two clusters in one directory are both read, or only the requested one."""
     put(tmp_path, 1, 9, cluster="north")
     put(tmp_path, 1, 9, cluster="south")
@@ -172,9 +172,9 @@ def test_a_manifest_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     (manifest,) = (tmp_path / "c").rglob("*.json")
     manifest.write_text("{}")
 
-    with pytest.raises(DamagedFile, match="is no manifest") as told:
+    with pytest.raises(DamagedFile, match="is no manifest") as reported:
         found(tmp_path)
-    assert f"{path.name}.json" in str(told.value)
+    assert f"{path.name}.json" in str(reported.value)
 
 
 def test_more_windows_than_anybody_meant_are_refused_by_the_first_file(tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_more_windows_than_anybody_meant_are_refused_by_the_first_file(tmp_path:
     put(tmp_path, 10, 19, hour=498_662)
     question = Question(inputs=(str(tmp_path),), statistics=(), step_us=HOUR_US)
 
-    with pytest.raises(TooLong, match="498,662 windows of that step") as told:
+    with pytest.raises(TooLong, match="498,662 windows of that step") as reported:
         scope_of(NO_SPARK, question, found(tmp_path))
-    assert str(first) in str(told.value)
+    assert str(first) in str(reported.value)
     assert scope_of(NO_SPARK, replace(question, step_us=None), found(tmp_path)).end_us == 498_662 * HOUR_US + 2
     assert scope_of(NO_SPARK, replace(question, start_us=498_662 * HOUR_US), found(tmp_path))

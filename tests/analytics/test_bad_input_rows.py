@@ -135,9 +135,9 @@ def refusal(spark: SparkSession, root: Path) -> str:
     """The error when the rows are read."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which of Spark's it is does not matter, what is said does
         census(spark, find_exports(spark, [str(root)]))
-    told = explained(caught.value)
-    assert isinstance(told, DamagedFile), caught.value
-    return str(told)
+    reported = explained(caught.value)
+    assert isinstance(reported, DamagedFile), caught.value
+    return str(reported)
 
 
 def test_rows_of_another_cluster_are_refused_by_file(spark: SparkSession, tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_rows_of_another_cluster_are_refused_by_file(spark: SparkSession, tmp_pa
     (path,) = write_export(tmp_path, decisions("south"))
     shutil.move(tmp_path / "south", tmp_path / "north")
 
-    told = refusal(spark, tmp_path)
-    assert path.name in told
-    assert "has events of cluster south" in told
-    assert "its cluster, north" in told
+    reported = refusal(spark, tmp_path)
+    assert path.name in reported
+    assert "has events of cluster south" in reported
+    assert "its cluster, north" in reported
 
 
 def test_a_damaged_parquet_file_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
@@ -158,10 +158,10 @@ def test_a_damaged_parquet_file_is_refused_by_name(spark: SparkSession, tmp_path
     content[len(content) // 2 : -12] = bytes(len(content) - 12 - len(content) // 2)
     path.write_bytes(content)
 
-    told = refusal(spark, tmp_path)
-    assert str(path) in told
-    assert "cannot be read" in told
-    assert "take it away together with its manifest" in told
+    reported = refusal(spark, tmp_path)
+    assert str(path) in reported
+    assert "cannot be read" in reported
+    assert "take it away together with its manifest" in reported
 
 
 def test_a_column_of_another_type_is_refused_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_a_column_of_another_type_is_refused_by_its_name(spark: SparkSession, tm
     place = table.schema.get_field_index("seq")
     pq.write_table(table.set_column(place, "seq", table["seq"].cast(pa.string())), path)
 
-    told = refusal(spark, tmp_path)
-    assert str(path) in told
-    assert "column seq is BINARY, and BIGINT in the schema" in told
-    assert "An error occurred" not in told
+    reported = refusal(spark, tmp_path)
+    assert str(path) in reported
+    assert "column seq is BINARY, and BIGINT in the schema" in reported
+    assert "An error occurred" not in reported
 
 
 @pytest.mark.parametrize("name", ["executor.Executor", "scheduler.TaskSetManager"])
@@ -193,9 +193,9 @@ def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_pat
     path.write_text("\n".join([*lines[:3], json.dumps({"tide": "high"}), *lines[4:]]) + "\n")
     (tmp_path / "north/v1" / layout.manifest_path(path.relative_to(tmp_path / "north/v1").as_posix())).unlink()
 
-    told = refusal(spark, tmp_path)
-    assert path.name in told
-    assert "is no exported event" in told
+    reported = refusal(spark, tmp_path)
+    assert path.name in reported
+    assert "is no exported event" in reported
 
 
 def looked_at(cluster: str, count: int = 9) -> list[Row]:
@@ -235,10 +235,10 @@ def test_a_damaged_line_ends_a_statistic_by_the_files_name(
 
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which of Spark's it is does not matter, what is said does
         result(ALL[stat], open_exports(spark, [str(tmp_path)]), scope).collect()
-    told = explained(caught.value)
-    assert isinstance(told, DamagedFile), caught.value
-    assert path.name in str(told)
-    assert "is no exported event" in str(told)
+    reported = explained(caught.value)
+    assert isinstance(reported, DamagedFile), caught.value
+    assert path.name in str(reported)
+    assert "is no exported event" in str(reported)
 
 
 @pytest.mark.parametrize("condition", ["event_type = 'REPLICA_SAMPLE'", "partition IS NOT NULL", "ts_wall_us > 0"])
@@ -253,9 +253,9 @@ def test_no_filter_passes_over_what_is_no_event(spark: SparkSession, tmp_path: P
 
     with pytest.raises(Exception) as caught:  # noqa: PT011 - as above
         read_rows(spark, find_exports(spark, [str(tmp_path)])).where(condition).collect()
-    told = explained(caught.value)
-    assert isinstance(told, DamagedFile), caught.value
-    assert path.name in str(told)
+    reported = explained(caught.value)
+    assert isinstance(reported, DamagedFile), caught.value
+    assert path.name in str(reported)
 
 
 @pytest.mark.parametrize("event_type", ["REPLICA_SAMPLE", "ISR_CHANGE"])
@@ -267,13 +267,13 @@ def test_two_contents_under_one_event_id_are_refused_by_their_files(
     others = [*decisions("north"), *looked_at("north")]
     (place,) = [at for at, row in enumerate(others) if row["seq"] == 5 and row["event_type"] == event_type]
     paths += write_export(tmp_path, [others[place] | {"ts_mono_us": 7}])
-    told_of = [path for path in paths if ("samples" in path.parts) == (event_type == "REPLICA_SAMPLE")]
+    reported_of = [path for path in paths if ("samples" in path.parts) == (event_type == "REPLICA_SAMPLE")]
 
-    with pytest.raises(ConflictingEvents) as told:
+    with pytest.raises(ConflictingEvents) as reported:
         open_exports(spark, [str(tmp_path)])
-    assert f"event {others[place]['node_id']}:1:5 of cluster north" in str(told.value)
-    assert len(told_of) == 2
-    assert all(path.name in str(told.value) for path in told_of)
+    assert f"event {others[place]['node_id']}:1:5 of cluster north" in str(reported.value)
+    assert len(reported_of) == 2
+    assert all(path.name in str(reported.value) for path in reported_of)
 
 
 def test_equal_copies_of_samples_are_fine(spark: SparkSession, tmp_path: Path) -> None:
@@ -307,10 +307,10 @@ def test_changed_bytes_of_the_same_length_are_found_by_their_hash(
 
     assert (whole.exit_code, "2 of 2 files are what their manifests prove" in whole.output) == (0, True)
     assert analytics("coverage", "-i", tmp_path).exit_code == 0
-    told = analytics("coverage", "-i", tmp_path, "--verify")
-    assert told.exit_code == 1
-    assert str(path) in told.output
-    assert "as 1 of 2 files have" in told.output
+    reported = analytics("coverage", "-i", tmp_path, "--verify")
+    assert reported.exit_code == 1
+    assert str(path) in reported.output
+    assert "as 1 of 2 files have" in reported.output
     assert len(others) == 1
 
 
@@ -323,8 +323,8 @@ def test_in_a_file_that_was_cut_off_only_its_last_line_is_passed_over(spark: Spa
 
     assert read_rows(spark, files).where("event_type = 'REPLICA_SAMPLE'").count() == 8
     path.write_bytes(path.read_bytes().replace(b'"seq":3', b'"seq":three'))
-    told = refusal(spark, tmp_path)
-    assert path.name in told
+    reported = refusal(spark, tmp_path)
+    assert path.name in reported
 
 
 def test_a_clock_that_began_in_1970_leaves_no_interval_of_decades(spark: SparkSession) -> None:
@@ -337,8 +337,10 @@ def test_a_clock_that_began_in_1970_leaves_no_interval_of_decades(spark: SparkSe
     names = (
         "cluster_id STRING, event_type STRING, subject_node_id INT, ts_wall_us BIGINT, offset_us BIGINT, err_us BIGINT"
     )
-    told = spark.createDataFrame([tuple(row[name.split()[0]] for name in names.split(", ")) for row in measured], names)
-    offsets = clock_offsets(told)
+    reported = spark.createDataFrame(
+        [tuple(row[name.split()[0]] for name in names.split(", ")) for row in measured], names
+    )
+    offsets = clock_offsets(reported)
     spans = {row.offset_us: row.c1 - row.c0 for row in offsets.collect()}
 
     assert spans[6] == 7 * 24 * HOUR_US

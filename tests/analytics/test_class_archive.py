@@ -76,7 +76,7 @@ def test_an_archive_that_does_not_fit_is_passed_over_in_silence(cache: Path, tmp
     assert "shared objects file (top)" not in (tmp_path / "loaded.log").read_text()
 
 
-def test_without_an_archive_the_jvm_is_told_nothing(cache: Path) -> None:
+def test_without_an_archive_the_jvm_gets_no_options(cache: Path) -> None:
     """Nothing is made automatically, and an option that names no file would be a warning."""
     assert jvm_options() == ()
     assert not cache.exists()

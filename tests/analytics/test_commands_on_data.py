@@ -61,7 +61,7 @@ def test_explain_tells_one_change_and_lists_several(
     chain = answered(analytics("explain", *where, "-e", change["partition_epoch"], "-o", "json"))
 
     assert chain["partition_epoch"] == change["partition_epoch"]
-    assert any(f"epoch {change['new_leader_epoch']}" in link["told"] for link in chain["links"])
+    assert any(f"epoch {change['new_leader_epoch']}" in link["reported"] for link in chain["links"])
     assert [link["t_us"] for link in chain["links"]] == sorted(link["t_us"] for link in chain["links"])
     several = analytics("explain", *where)
     assert several.exit_code == 0
@@ -86,8 +86,8 @@ def test_statistics_are_those_of_the_files_and_a_threshold_ends_with_3(
         row["event_type"] == "ISR_CHANGE" and row["node_id"] == -1 and bool(set(row["old_isr"]) - set(row["new_isr"]))
         for row in exported
     )
-    told = analytics("stats", "s08", "-i", export, "-o", "json", "--fail-on", f"shrinks>={shrinks}")
-    assert [row["shrinks"] for row in answered(told, code=3)] == [shrinks]
+    reported = analytics("stats", "s08", "-i", export, "-o", "json", "--fail-on", f"shrinks>={shrinks}")
+    assert [row["shrinks"] for row in answered(reported, code=3)] == [shrinks]
     assert analytics("stats", "s08", "-i", export, "--fail-on", f"shrinks>{shrinks}").exit_code == 0
 
 

@@ -63,8 +63,8 @@ def test_a_member_is_never_below_the_hw(histories: Any) -> None:
     """Only the history that breaks the rule on purpose, in each of its forms within this minute, has a member below."""
     wrong = {row.cluster_id for row in _every_row(histories, "s06") if row.n_below_hw}
 
-    told = {"alone", *(f"{variant}:alone" for variant in VARIANTS if variant != "later")}
-    assert {cluster for cluster in wrong if not cluster.startswith("generated:")} == told
+    reported = {"alone", *(f"{variant}:alone" for variant in VARIANTS if variant != "later")}
+    assert {cluster for cluster in wrong if not cluster.startswith("generated:")} == reported
 
 
 def test_more_than_everything_is_never_known(histories: Any) -> None:

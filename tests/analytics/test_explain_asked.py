@@ -20,7 +20,7 @@ def test_of_two_stalls_the_window_chooses_one_and_its_chain_has_moves_and_looks(
     chain = ask.stall(histories.tables, later)
 
     assert isinstance(chain, Chain)
-    assert chain.told == "HW stood at 50 for 15,000 ms, held up by node 2; the next move ended it"
+    assert chain.reported == "HW stood at 50 for 15,000 ms, held up by node 2; the next move ended it"
     assert [(link.name, link.t_us // S) for link in chain.links] == [
         ("last HW move", 3),
         ("first wait", 50),

@@ -62,9 +62,9 @@ def test_numbers_that_two_hours_count_are_no_hole_of_less_than_nothing() -> None
     assert [(hour.missing, hour.coverage) for hour in hours] == [(0, 1.0), (0, 1.0)]
 
 
-def test_numbers_that_only_a_heartbeat_told_of_are_missing() -> None:
+def test_numbers_that_only_a_heartbeat_reported_are_missing() -> None:
     """The end of a lost incarnation is known from its last heartbeat."""
-    (hour,) = hours_of([tally(5, 1, 10, told_last_seq=12, is_final=True)], now_us=LATER_US)
+    (hour,) = hours_of([tally(5, 1, 10, reported_last_seq=12, is_final=True)], now_us=LATER_US)
 
     assert (hour.missing, hour.state) == (2, HourState.CLOSED_INCOMPLETE)
 
@@ -78,7 +78,7 @@ def test_an_hour_that_nobody_was_heard_in_is_empty() -> None:
         require(hours, 0.5)
 
 
-def test_an_event_of_1970_is_refused_with_who_told_it() -> None:
+def test_an_event_of_1970_is_refused_with_who_reported_it() -> None:
     """An event of 1970 is rejected with its origin: it would make half a million hours, unless a window is given."""
     early = tally(0, 1, 3)
     late = tally(498_662, 4, 9)

@@ -22,7 +22,7 @@ import threading
 
 def test_lines_of_a_child_come_through_without_greetings() -> None:
     """Errors are printed, in order, and the program's own later output goes where it always went."""
-    told = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    reported = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=True)
 
-    assert sorted(told.stderr.splitlines()) == ["last", "ours", "spark: ERROR the disk is full"]
-    assert told.stdout == ""
+    assert sorted(reported.stderr.splitlines()) == ["last", "ours", "spark: ERROR the disk is full"]
+    assert reported.stdout == ""

@@ -24,7 +24,7 @@ SECOND = 1_000_000
 _STATE = {"partition_epoch": 1, "leader_epoch": 0, "new_leader": 1, "new_isr": [1], "replicas": [1, 2], "min_isr": 1}
 
 
-def told(cluster: str, *beats_s: int, final: bool = False, snapshots_s: tuple[int, ...] = (1,)) -> list[Row]:
+def reported(cluster: str, *beats_s: int, final: bool = False, snapshots_s: tuple[int, ...] = (1,)) -> list[Row]:
     """A partition with one of two replicas in its ISR, snapshots of it, heartbeats of the controller."""
     tell = Emitter(cluster, -1)
     rows = [tell.of_partition(at * SECOND, "STATE_SNAPSHOT", 0, meta_offset=at, **_STATE) for at in snapshots_s]
@@ -49,13 +49,13 @@ def newer() -> list[Row]:
 def answers(spark: SparkSession) -> Answers:
     """Clusters whose controllers fall silent in different ways."""
     rows = [
-        *told("ended", 100, 200, final=True),
-        *told("silent", 100, 200),
-        *told("restarted", 100, final=True),
-        *(row | {"incarnation": 2} for row in told("restarted", 300, final=True, snapshots_s=(250,))),
-        *told("alive", 100, 7_100),
-        *told("snapshots", 100, 7_100, snapshots_s=(1, 3_601)),
-        *told("unheard"),
+        *reported("ended", 100, 200, final=True),
+        *reported("silent", 100, 200),
+        *reported("restarted", 100, final=True),
+        *(row | {"incarnation": 2} for row in reported("restarted", 300, final=True, snapshots_s=(250,))),
+        *reported("alive", 100, 7_100),
+        *reported("snapshots", 100, 7_100, snapshots_s=(1, 3_601)),
+        *reported("unheard"),
         *newer(),
     ]
     return Answers(silver_of(spark, rows))
@@ -80,7 +80,7 @@ def test_a_state_is_known_to_the_last_word_of_the_controller(answers: Answers, c
     assert row.coverage == known_s / 36_000
 
 
-def test_what_is_not_understood_ends_what_is_known_until_the_state_is_told(answers: Answers) -> None:
+def test_what_is_not_understood_ends_what_is_known_until_the_state_is_reported(answers: Answers) -> None:
     """A newer version's change at 50 s, known to 50 s and again from the change at 80 s; a remark changes nothing."""
     rows = answers.rows("s10", "newer", start_ms=0, end_ms=100_000, step_ms=10_000)
 
@@ -103,9 +103,9 @@ def test_what_is_not_understood_is_said(analytics: Callable[..., Result], tmp_pa
     """Events of unknown types are reported by type, with their number."""
     write_export(tmp_path, newer())
 
-    told = analytics("stats", "s10", "-i", tmp_path)
-    assert told.exit_code == 0
-    assert "event types are not understood: TIDE_NOTED (1), TIDE_TURNED (1)" in told.stderr
+    reported = analytics("stats", "s10", "-i", tmp_path)
+    assert reported.exit_code == 0
+    assert "event types are not understood: TIDE_NOTED (1), TIDE_TURNED (1)" in reported.stderr
 
 
 def test_a_window_behind_the_last_word_knows_nothing(answers: Answers) -> None:
@@ -123,7 +123,7 @@ def test_files_without_manifests_have_the_window_that_their_rows_tell(
     analytics: Callable[..., Result], tmp_path: Path
 ) -> None:
     """Without --from and --to the window of files without manifests is from the first event to the last."""
-    write_export(tmp_path, told("north", 100, 200, final=True))
+    write_export(tmp_path, reported("north", 100, 200, final=True))
     shutil.rmtree(tmp_path / "north/v1" / layout.MANIFEST_FOLDER)
 
     (row,) = json.loads(analytics("stats", "s10", "-i", tmp_path, "-o", "json").stdout)
@@ -136,7 +136,7 @@ def test_an_export_without_an_event_is_refused(
     analytics: Callable[..., Result], tmp_path: Path, is_proven: bool
 ) -> None:
     """An export without an event is rejected like an empty directory, because no data could meet a threshold."""
-    (path,) = write_export(tmp_path, told("north"))
+    (path,) = write_export(tmp_path, reported("north"))
     pq.write_table(pq.read_table(path).slice(0, 0), path)
     (manifest,) = (tmp_path / "north/v1" / layout.MANIFEST_FOLDER).rglob("*.json")
     if is_proven:

@@ -85,7 +85,7 @@ async def _accidents(cluster: LocalCluster, export: Path) -> dict[str, Any]:
         await append(probe, "t", b"before")
         paused_us = await _pause(probe, leader, follower)
         await append(probe, "t", b"between")
-        await until(lambda: asyncio.to_thread(_told, export, leader), "the leader told of the removal in a file")
+        await until(lambda: asyncio.to_thread(_reported, export, leader), "the leader reported the removal in a file")
         await _kill(probe, cluster, leader)
         await append(probe, "t", b"after")
         seen = {"follower": follower, "paused_us": paused_us[0], "resumed_us": paused_us[1], "killed": leader}
@@ -115,7 +115,7 @@ async def _pause(probe: Probe, leader: int, follower: int) -> tuple[int, int]:
     return paused_us, resumed_us
 
 
-def _told(export: Path, leader: int) -> bool:
+def _reported(export: Path, leader: int) -> bool:
     """Whether a file has what only the leader knows of the removal: the follower's position."""
     lines = (line for path in export.rglob(f"n{leader}-*.jsonl") for line in path.read_text().splitlines())
     return any('"ISR_CHANGE"' in line and '"initiator":"leader"' in line.replace(": ", ":") for line in lines)

@@ -28,17 +28,17 @@ def _original(histories: Any, stat: str, story: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("stat", ALL)
 def test_the_order_of_rows_does_not_matter(histories: Any, stat: str) -> None:
     """The result does not depend on the order in which files are read."""
-    told = {story: [_plain(row) for row in histories.rows(stat, f"shuffled:{story}")] for story in STORIES}
+    reported = {story: [_plain(row) for row in histories.rows(stat, f"shuffled:{story}")] for story in STORIES}
 
-    assert told == {story: _original(histories, stat, story) for story in STORIES}
+    assert reported == {story: _original(histories, stat, story) for story in STORIES}
 
 
 @pytest.mark.parametrize("stat", ALL)
 def test_a_row_that_came_twice_counts_once(histories: Any, stat: str) -> None:
     """A row that occurs twice changes only the count of duplicates."""
-    told = {story: [_plain(row) for row in histories.rows(stat, f"doubled:{story}")] for story in STORIES}
+    reported = {story: [_plain(row) for row in histories.rows(stat, f"doubled:{story}")] for story in STORIES}
 
-    assert told == {story: _original(histories, stat, story) for story in STORIES}
+    assert reported == {story: _original(histories, stat, story) for story in STORIES}
     assert sum(row.n_duplicate for story in STORIES for row in histories.rows(stat, f"doubled:{story}")) > 0
 
 
@@ -52,40 +52,40 @@ def test_the_numbers_of_nodes_do_not_matter(histories: Any, stat: str) -> None:
         held_up = {"blockers": {node + RENAMED_BY: n for node, n in blockers.items()}} if blockers else {}
         return row | nodes | held_up
 
-    told = {story: [_plain(row) for row in histories.rows(stat, f"renamed:{story}")] for story in STORIES}
+    reported = {story: [_plain(row) for row in histories.rows(stat, f"renamed:{story}")] for story in STORIES}
 
-    assert told == {story: [renamed(row) for row in _original(histories, stat, story)] for story in STORIES}
+    assert reported == {story: [renamed(row) for row in _original(histories, stat, story)] for story in STORIES}
 
 
 @pytest.mark.parametrize("stat", [stat for stat, statistic in ALL.items() if not statistic.only_cluster])
 def test_another_partition_does_not_matter(histories: Any, stat: str) -> None:
     """Events of one partition are not part of another's result."""
-    told = {
+    reported = {
         story: [_plain(row) for row in histories.rows(stat, f"beside:{story}") if row.partition != BESIDE]
         for story in STORIES
     }
 
-    assert told == {story: _original(histories, stat, story) for story in STORIES}
+    assert reported == {story: _original(histories, stat, story) for story in STORIES}
 
 
 @pytest.mark.parametrize("stat", ALL)
 def test_a_measured_skew_of_a_nodes_clock_does_not_matter(histories: Any, stat: str) -> None:
     """The controller has measured the offset of node 1's clock, so no figure depends on it."""
-    told = {
+    reported = {
         (skew_s, story): [_plain(row) for row in histories.rows(stat, f"measured {skew_s} s:{story}")]
         for skew_s in (0, *MEASURED_SKEWS_S)
         for story in STORIES
     }
 
-    assert told == {(skew_s, story): told[0, story] for skew_s, story in told}
+    assert reported == {(skew_s, story): reported[0, story] for skew_s, story in reported}
 
 
 @pytest.mark.parametrize("stat", ["s08", "s10", "s15", "s16", "s17"])
 def test_a_nodes_clock_does_not_matter_to_what_the_controller_decided(histories: Any, stat: str) -> None:
     """Statistics by the controller's clock alone do not change if node 1's clock is 7 s ahead."""
-    told = {story: [_plain(row) for row in histories.rows(stat, f"skewed:{story}")] for story in STORIES}
+    reported = {story: [_plain(row) for row in histories.rows(stat, f"skewed:{story}")] for story in STORIES}
 
-    assert told == {story: _original(histories, stat, story) for story in STORIES}
+    assert reported == {story: _original(histories, stat, story) for story in STORIES}
 
 
 def test_a_nodes_clock_does_not_matter_to_its_own_durations(histories: Any) -> None:
@@ -98,9 +98,9 @@ def test_a_nodes_clock_does_not_matter_to_its_own_durations(histories: Any) -> N
 @pytest.mark.parametrize("stat", TRANSITIONS_ONLY)
 def test_missing_samples_do_not_matter_to_transitions(histories: Any, stat: str) -> None:
     """Half of the samples are missing, and nothing that is computed from transitions changes."""
-    told = {story: [_plain(row) for row in histories.rows(stat, f"thinned:{story}")] for story in STORIES}
+    reported = {story: [_plain(row) for row in histories.rows(stat, f"thinned:{story}")] for story in STORIES}
 
-    assert told == {story: _original(histories, stat, story) for story in STORIES}
+    assert reported == {story: _original(histories, stat, story) for story in STORIES}
 
 
 def test_missing_samples_cost_coverage(histories: Any) -> None:
@@ -120,14 +120,14 @@ def test_the_time_of_day_does_not_matter(histories: Any, stat: str) -> None:
     """All clocks and the window an hour later give the same figures."""
     hour_ms = LATER_US // 1_000
     moved = {"window_start": LATER_US, "window_end": 60_000_000 + LATER_US}
-    told = {
+    reported = {
         story: [
             _plain(row) for row in histories.rows(stat, f"later:{story}", start_ms=hour_ms, end_ms=hour_ms + 60_000)
         ]
         for story in STORIES
     }
 
-    assert told == {story: [row | moved for row in _original(histories, stat, story)] for story in STORIES}
+    assert reported == {story: [row | moved for row in _original(histories, stat, story)] for story in STORIES}
 
 
 @pytest.mark.parametrize("stat", ["s08", "s11", "s16"])

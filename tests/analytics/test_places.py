@@ -35,9 +35,7 @@ def test_two_partitions_of_one_number_are_refused(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("grouping", Grouping)
-def test_looks_at_a_partition_that_was_never_told_of_count_nowhere(
-    silver: Callable[[str], Silver], grouping: Grouping
-) -> None:
+def test_looks_at_a_unreported_partition_count_nowhere(silver: Callable[[str], Silver], grouping: Grouping) -> None:
     """A partition without control plane is in no group of a result, so no group is covered for longer than it lasts."""
     strange = ', "partition": 7'
     tables = silver("\n".join((_BEGUN, _LOOK % (1, 1, ""), _LOOK % (2, 2, strange))))

@@ -28,14 +28,14 @@ def test_a_window_ends_by_the_controllers_clock(histories: Any) -> None:
     """Node 1's clock is 12 s ahead, and measured: events from before the end are not taken for later ones."""
     scope = Scope(start_us=0, end_us=45_000_001)
     tables = as_of(histories.tables, scope.end_us)
-    told = {row.cluster_id: row for stat in ("s07",) for row in result(ALL[stat], tables, scope).collect()}
-    plain, skewed = told["measured 0 s:unclean"], told[f"measured {SKEW_S} s:unclean"]
+    reported = {row.cluster_id: row for stat in ("s07",) for row in result(ALL[stat], tables, scope).collect()}
+    plain, skewed = reported["measured 0 s:unclean"], reported[f"measured {SKEW_S} s:unclean"]
 
     assert (plain.truncations, plain.committed_lost_records) == (1, 20)
     assert (skewed.truncations, skewed.committed_lost_records) == (1, 20)
 
 
-def test_a_copy_is_counted_in_the_window_in_which_it_was_told(histories: Any) -> None:
+def test_a_copy_is_counted_in_the_window_in_which_it_was_reported(histories: Any) -> None:
     """A copy of node 1's event at 45 s, whose measured clock is 12 s ahead, belongs to the window up to 50 s."""
     rows = histories.rows("s08", "measured twice:unclean", step_ms=10_000)
 

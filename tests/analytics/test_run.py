@@ -43,7 +43,7 @@ def at(minute: float) -> int:
     return START_US + round(minute * MINUTE_US)
 
 
-def told_by_controller() -> list[Row]:
+def reported_by_controller() -> list[Row]:
     """Three hours, the last still in progress: p0 loses a replica within 14, p1 one over the end of 14."""
     tell, meta, rows = Emitter("north", -1), 0, []
 
@@ -75,7 +75,7 @@ def told_by_controller() -> list[Row]:
     return rows
 
 
-def told_by_node() -> list[Row]:
+def reported_by_node() -> list[Row]:
     """Events in both hours and after them."""
     tell = Emitter("north", 1, 5)
     return [tell.beat(at(minute)) for minute in (5, 90, 125)]
@@ -109,7 +109,7 @@ class Runner:
         self.export = root / "export"
         self.output = root / "output"
 
-    def run(self, *, output: Path | None = None, hours: tuple[int, int] = (0, 2), anew: bool = False) -> Step:
+    def run(self, *, output: Path | None = None, hours: tuple[int, int] = (0, 2), recompute: bool = False) -> Step:
         """Run shortly before an hour would be closed merely for its age."""
         output = output or self.output
         question = Question(
@@ -117,7 +117,7 @@ class Runner:
         )
         whole = job.whole_hours(question)
         found = job.hours_for(self.spark, whole, now_us=at(120) + GRACE_US - 1)
-        return self.look(job.run(self.spark, whole, found, str(output), anew=anew), output)
+        return self.look(job.run(self.spark, whole, found, str(output), recompute=recompute), output)
 
     def look(self, written: Written, output: Path | None = None) -> Step:
         """The current state."""
@@ -139,14 +139,14 @@ def steps(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     """The steps of the history."""
     root = tmp_path_factory.mktemp("run")
     runner = Runner(spark, root)
-    rows = [*told_by_controller(), *told_by_node()]
+    rows = [*reported_by_controller(), *reported_by_node()]
     found: dict[str, Step] = {}
     write_export(runner.export, [row for row in rows if not is_late(row) and row["ts_wall_us"] < at(120)])
     found["open"] = runner.run()
     write_export(runner.export, [row for row in rows if row["ts_wall_us"] >= at(120)])
     found["closed"] = runner.run()
     found["again"] = runner.run()
-    found["anew"] = runner.run(anew=True)
+    found["recompute"] = runner.run(recompute=True)
     found["elsewhere"] = runner.run(output=root / "elsewhere", hours=(1, 2))
     write_export(runner.export, [row for row in rows if is_late(row)])
     found["interrupted"] = _interrupted(runner, found["closed"].written)
@@ -211,7 +211,7 @@ def test_a_second_run_touches_nothing(steps: dict[str, Step]) -> None:
 
 def test_computing_anew_gives_the_same_bytes(steps: dict[str, Step]) -> None:
     """A second computation places every file again, and none differs."""
-    before, step = steps["again"], steps["anew"]
+    before, step = steps["again"], steps["recompute"]
 
     assert step.written.unchanged == ()
     assert all(step.placed_ns[name] > before.placed_ns[name] for name in before.files)
@@ -220,7 +220,7 @@ def test_computing_anew_gives_the_same_bytes(steps: dict[str, Step]) -> None:
 
 def test_an_hour_does_not_depend_on_the_range_of_the_run(steps: dict[str, Step]) -> None:
     """15 alone, in another output, equals the 15 of the run over both hours."""
-    of_15 = {name: content for name, content in steps["anew"].files.items() if "hr=15" in name}
+    of_15 = {name: content for name, content in steps["recompute"].files.items() if "hr=15" in name}
 
     assert steps["elsewhere"].files == of_15
 
@@ -243,7 +243,7 @@ def test_a_change_over_the_end_of_an_hour_counts_in_both(steps: dict[str, Step])
 
 def test_a_run_that_is_interrupted_leaves_whole_files(steps: dict[str, Step]) -> None:
     """Each table is the previous one or the one that a whole run writes; the ledger still has the previous state."""
-    before, step, after = steps["anew"], steps["interrupted"], steps["late"]
+    before, step, after = steps["recompute"], steps["interrupted"], steps["late"]
 
     fresh = {name for name in step.files if step.files[name] != before.files[name]}
     assert fresh == {name for name in step.files if "hr=14" in name and "stat=s10" not in name}
@@ -260,17 +260,17 @@ def test_the_run_after_an_interruption_ends_it(
     assert not (Path(step.written.folder) / UNFINISHED).exists()
 
 
-def test_a_late_file_is_told_in_the_results(steps: dict[str, Step]) -> None:
+def test_a_late_file_is_reported_in_the_results(steps: dict[str, Step]) -> None:
     """Without it p0 was unknown in 14; with it the hour is complete, and unaffected hours stay as they were."""
     before, after = (
-        {row["partition"]: row for row in without_hash(steps[step].rows("s08", 0))} for step in ("anew", "late")
+        {row["partition"]: row for row in without_hash(steps[step].rows("s08", 0))} for step in ("recompute", "late")
     )
 
     assert [hour.state for hour in steps["late"].written.hours] == [HourState.CLOSED, HourState.CLOSED]
     assert (before[0]["coverage"], before[0]["shrinks"]) == (0, None)
     assert (after[0]["coverage"], after[0]["shrinks"], after[0]["expands"]) == (1, 1, 1)
     assert before[1] == after[1]
-    assert steps["anew"].rows("s08", 0)[1] != steps["late"].rows("s08", 0)[1]
+    assert steps["recompute"].rows("s08", 0)[1] != steps["late"].rows("s08", 0)[1]
 
 
 def test_the_page_beside_the_results_names_every_column(steps: dict[str, Step]) -> None:
@@ -289,10 +289,10 @@ def test_the_ledger_tells_what_an_hour_was_written_from(steps: dict[str, Step]) 
     """The ledger has the same hash as every row, and the actual number of rows."""
     step = steps["late"]
     path = Path(step.written.folder) / FOLDER / layout.hour_folder(HOUR) / "cluster=north.json"
-    told = json.loads(path.read_text())
+    reported = json.loads(path.read_text())
 
-    assert told["state"] == "closed"
-    for stat, entry in told["statistics"].items():
+    assert reported["state"] == "closed"
+    for stat, entry in reported["statistics"].items():
         rows = step.rows(stat, 0)
         assert {row["input_manifest_hash"] for row in rows} == {entry["input_manifest_hash"]}
         assert len(rows) == entry["rows"]

@@ -85,7 +85,7 @@ THEIRS = {
     "spark.ui.enabled": "false",
     "spark.ui.retainedJobs": "7",
 }
-"""What whoever submits has set; ours are others."""
+"""What the submitting user has set; our settings are different."""
 _TELLING = """
 import json, runpy
 from strandline_analytics import session
@@ -95,8 +95,8 @@ opened = session.open_session
 def open_and_tell(**asked):
     spark = opened(**asked)
     seen = [spark, *(session.session_for(spark, 1 << power) for power in (10, 25, 29, 40))]
-    with open({told!r}, "w") as told:
-        json.dump([dict(each.conf.getAll) for each in seen], told)
+    with open({reported!r}, "w") as reported:
+        json.dump([dict(each.conf.getAll) for each in seen], reported)
     return spark
 
 session.open_session = open_and_tell
@@ -104,14 +104,14 @@ runpy.run_path({script!r}, run_name="__main__")
 """
 
 
-def submitted(told: Path, *words: object) -> subprocess.CompletedProcess[str]:
+def submitted(reported: Path, *words: object) -> subprocess.CompletedProcess[str]:
     """Run a command by the spark-submit that comes with pyspark, on loopback.
 
     Args:
-        told: the file for the settings, as JSON: of the session that was opened, and of those for four sizes.
+        reported: the file for the settings, as JSON: of the session that was opened, and of those for four sizes.
     """
-    script = told.with_suffix(".py")
-    script.write_text(_TELLING.format(told=str(told), script=submit.__file__))
+    script = reported.with_suffix(".py")
+    script.write_text(_TELLING.format(reported=str(reported), script=submit.__file__))
     theirs = [word for name, value in THEIRS.items() for word in ("--conf", f"{name}={value}")]
     command = [
         f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[2]", "--driver-memory", "1g",
@@ -131,9 +131,9 @@ def test_a_simulated_cluster_has_the_simulators_own_counts(
 
     Settings from `--conf` hold there for every size of input.
     """
-    told = analytics("run", "--input", export, "--out", tmp_path / "own", "--stat", STATS)
-    assert told.exit_code == 0, told.output
-    assert "1 hours, 3 statistics" in told.output
+    reported = analytics("run", "--input", export, "--out", tmp_path / "own", "--stat", STATS)
+    assert reported.exit_code == 0, reported.output
+    assert "1 hours, 3 statistics" in reported.output
     results = tmp_path / "own" / "results"
     found = {
         "elections": total(results, "s19", "leader_changes"),
@@ -144,14 +144,14 @@ def test_a_simulated_cluster_has_the_simulators_own_counts(
     assert found == {what: counted[what] for what in found}
     assert min(found.values()) > 0
 
-    told_settings = tmp_path / "settings.json"
-    by_spark = submitted(told_settings, "run", "--input", export, "--out", tmp_path / "submitted", "--stat", "s8")
+    reported_settings = tmp_path / "settings.json"
+    by_spark = submitted(reported_settings, "run", "--input", export, "--out", tmp_path / "submitted", "--stat", "s8")
     assert by_spark.returncode == 0, by_spark.stderr[-3000:]
     # Rows, not bytes: parquet-mr lists a column's encodings in an order that differs between JVMs.
     own, others = (rows(tmp_path / name / "results", "s08") for name in ("own", "submitted"))
     assert own == others
     assert own
-    for settings in json.loads(told_settings.read_text()):
+    for settings in json.loads(reported_settings.read_text()):
         assert {name: settings[name] for name in THEIRS} == THEIRS
 
 
@@ -160,21 +160,21 @@ def test_missing_hours_end_a_run_with_code_4(analytics: Callable[..., Result], t
     tell = Emitter("north", -1)
     rows = [tell.beat((498_662 + hour) * HOUR_US + 1) for hour in range(4)]
     write_export(tmp_path / "export", [rows[0], rows[3]])
-    told = analytics(
+    reported = analytics(
         "run", "--input", tmp_path / "export", "--out", tmp_path / "out", "--stat", "s8", "--require-coverage", 0.99
     )
 
-    assert told.exit_code == 4
-    assert "hour 2026-11-20T15Z of cluster north is closed_incomplete with coverage 0.0000" in told.output
-    assert "2 events are missing" in told.output
+    assert reported.exit_code == 4
+    assert "hour 2026-11-20T15Z of cluster north is closed_incomplete with coverage 0.0000" in reported.output
+    assert "2 events are missing" in reported.output
     assert not (tmp_path / "out").exists()
 
 
 def test_an_empty_directory_ends_a_run_with_one_line(analytics: Callable[..., Result], tmp_path: Path) -> None:
     """The message says what is missing there, and how an export is made."""
-    told = analytics("run", "--input", tmp_path, "--out", tmp_path / "out")
+    reported = analytics("run", "--input", tmp_path, "--out", tmp_path / "out")
 
-    assert told.exit_code == 1
-    (line,) = told.output.splitlines()
+    assert reported.exit_code == 1
+    (line,) = reported.output.splitlines()
     assert line.startswith(f"strandline: nothing is exported in {tmp_path}")
     assert "strandline up --export" in line

@@ -40,7 +40,7 @@ def test_what_is_no_transition_is_not_counted(histories: Any, history: str) -> N
     )
 
 
-def test_where_nothing_was_known_no_count_is_told(histories: Any) -> None:
+def test_where_nothing_was_known_no_count_is_reported(histories: Any) -> None:
     """A shrink that was seen counts though the state is unknown; a window without any knowledge has null, not 0."""
     first, second, third = histories.rows("s08", "unknown_start")
 

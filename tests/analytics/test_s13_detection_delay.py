@@ -16,7 +16,7 @@ def test_delays_are_measured_from_the_last_caught_up_time(histories: Any) -> Non
     assert (row.below_limit, row.above_expected, row.n_negative) == (0, 1, 0)
 
 
-def test_removals_by_the_controller_are_told_apart(histories: Any) -> None:
+def test_removals_by_the_controller_are_distinguished(histories: Any) -> None:
     """The progress of the removed replicas was not reported: counted as unknown, without a delay."""
     (row,) = histories.rows("s13", "failover")
 

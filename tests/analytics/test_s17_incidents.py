@@ -9,7 +9,7 @@ import pytest
 MS = 1_000
 
 
-def _told(row: Any) -> tuple[Any, ...]:
+def _reported(row: Any) -> tuple[Any, ...]:
     return (row.began_us // MS, row.ended_us // MS, row.shrinks, row.partitions, row.removals, row.nodes, row.label)
 
 
@@ -17,7 +17,7 @@ def test_shrinks_chain_and_are_labelled(histories: Any) -> None:
     """One node, then one leader; two shrinks exactly 5 s apart are one chain, and too few for a label."""
     rows = histories.rows("s17", "incidents")
 
-    assert [_told(row) for row in rows] == [
+    assert [_reported(row) for row in rows] == [
         (10_000, 16_000, 3, 3, 3, 1, "single_node"),
         (30_000, 31_500, 3, 2, 3, 2, "leader_side"),
         (50_000, 55_000, 2, 2, 2, 2, None),
@@ -31,7 +31,7 @@ def test_a_rack_is_seen_where_no_node_and_no_leader_is(histories: Any) -> None:
     """Four removals on two nodes of one rack under two leaders; then three of different kinds."""
     rows = histories.rows("s17", "racks")
 
-    assert [_told(row) for row in rows] == [
+    assert [_reported(row) for row in rows] == [
         (10_000, 13_000, 4, 4, 4, 2, "rack"),
         (40_000, 42_000, 3, 3, 3, 3, "mixed"),
     ]
@@ -43,7 +43,7 @@ def test_what_somebody_asked_for_is_no_part_of_a_failure(histories: Any) -> None
     """A planned stop in the middle of a failure is a separate incident, and neither extends the other."""
     rows = histories.rows("s17", "planned")
 
-    assert [(row.kind, *_told(row)) for row in rows] == [
+    assert [(row.kind, *_reported(row)) for row in rows] == [
         ("unplanned", 10_000, 16_000, 4, 3, 4, 2, "leader_side"),
         ("planned", 12_000, 13_000, 2, 2, 2, 1, None),
     ]

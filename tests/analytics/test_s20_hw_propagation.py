@@ -7,7 +7,7 @@ from typing import Any
 MS = 1_000
 
 
-def _told(rows: list[Any]) -> dict[int, tuple[Any, ...]]:
+def _reported(rows: list[Any]) -> dict[int, tuple[Any, ...]]:
     return {row.replica_id: (row.observations, row.p50_us, row.max_us, row.behind_max_records) for row in rows}
 
 
@@ -15,7 +15,7 @@ def test_each_new_hw_is_measured_once(histories: Any) -> None:
     """A new HW is measured from the leader's first HW of at least this value to the follower's first sample of it."""
     rows = histories.rows("s20", "coalesced")
 
-    assert _told(rows) == {2: (2, 120 * MS, 200 * MS, 0), 3: (2, 220 * MS, 700 * MS, 15)}
+    assert _reported(rows) == {2: (2, 120 * MS, 200 * MS, 0), 3: (2, 220 * MS, 700 * MS, 15)}
     assert rows[1].behind_mean_records == 7.5
 
 

@@ -46,15 +46,15 @@ def busy(served: Served) -> Iterator[threading.Event]:
 
 def test_statistics_are_listed_by_pages(served: Served) -> None:
     """All of them are returned, in order, each with the columns that its rows have and their units."""
-    told, token = [], ""
-    while not told or token:
+    reported, token = [], ""
+    while not reported or token:
         page = served.stub.ListStats(pb.ListStatsRequest(page_size=7, page_token=token), timeout=DEADLINE_S)
-        told, token = [*told, *page.stats], page.next_page_token
+        reported, token = [*reported, *page.stats], page.next_page_token
 
-    assert [one.id for one in told] == [f"s{number:02}" for number in range(1, 21)]
-    columns = {column.name: column for column in told[9].columns}
+    assert [one.id for one in reported] == [f"s{number:02}" for number in range(1, 21)]
+    columns = {column.name: column for column in reported[9].columns}
     assert (columns["under_min_us"].type, columns["under_min_us"].unit) == ("bigint", "us")
-    assert all(column.type and column.meaning for one in told for column in one.columns)
+    assert all(column.type and column.meaning for one in reported for column in one.columns)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_question_that_cannot_be_meant_is_refused(served: Served, field: str, 
     assert info.metadata["remedy"]
 
 
-def test_a_watcher_is_told_the_state_and_then_its_changes(served: Served) -> None:
+def test_a_watcher_is_sent_the_state_and_then_its_changes(served: Served) -> None:
     """First both partitions, with the leader's sample; when a file arrives, only the partition that it changes."""
     call = served.stub.WatchPartitions(pb.WatchPartitionsRequest(topics=["tides"]), timeout=DEADLINE_S)
 
@@ -137,8 +137,8 @@ def test_whoever_leaves_takes_his_question_with_him(served: Served, leaving: str
     for call in calls:
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
-        told = grpc.StatusCode.DEADLINE_EXCEEDED if leaving == "deadline" else grpc.StatusCode.CANCELLED
-        assert caught.value.code() is told
+        reported = grpc.StatusCode.DEADLINE_EXCEEDED if leaving == "deadline" else grpc.StatusCode.CANCELLED
+        assert caught.value.code() is reported
 
     until(lambda: waiting(served) == 0)
 

@@ -95,24 +95,24 @@ def test_the_order_of_files_does_not_matter(seed: int) -> None:
 
 def test_a_watcher_hears_of_changes_only() -> None:
     """First everything, then nothing until something differs; a newer time alone is not a difference."""
-    told: dict[Any, Partition] = {}
+    reported: dict[Any, Partition] = {}
     first = _state(_snapshot(), _look(2, 4))
     same_later = _state(_snapshot(), _look(2, 4))
     other = _state(_snapshot(), _look(2, 5))
 
-    assert news_for(told, [first], lambda one: True) == [first]
+    assert news_for(reported, [first], lambda one: True) == [first]
     assert same_later.as_of_us > first.as_of_us
-    assert news_for(told, [same_later], lambda one: True) == []
-    assert news_for(told, [other], lambda one: True) == [other]
+    assert news_for(reported, [same_later], lambda one: True) == []
+    assert news_for(reported, [other], lambda one: True) == [other]
 
 
 def test_whoever_heard_of_trouble_hears_of_its_end() -> None:
     """With a filter, a partition is sent when it begins to match, while it does, and once when it ends."""
-    told: dict[Any, Partition] = {}
+    reported: dict[Any, Partition] = {}
     well, shrunk = _state(_snapshot()), _state(_snapshot(new_isr=[1]))
     moved_on = _state(_snapshot(), _look(2, 4))
 
-    heard = [news_for(told, [one], lambda one: one.is_troubled) for one in (well, shrunk, shrunk, well, moved_on)]
+    heard = [news_for(reported, [one], lambda one: one.is_troubled) for one in (well, shrunk, shrunk, well, moved_on)]
 
     assert heard == [[], [shrunk], [], [well], []]
 
@@ -152,7 +152,7 @@ async def test_one_look_serves_all_watchers() -> None:
 
     watches = Watches(source, poll_s=3_600)
     async with asyncio.timeout(_DEADLINE_S):
-        told = [await anext(watches.changes(lambda one: True)) for _ in range(2)]
+        reported = [await anext(watches.changes(lambda one: True)) for _ in range(2)]
 
-    assert [[one.leader for one in news] for news in told] == [[1], [1]]
+    assert [[one.leader for one in news] for news in reported] == [[1], [1]]
     assert len(looks) == 1

@@ -12,7 +12,7 @@ from strandline_analytics.service.jobs import Cancelled, Job, JobQueue
 from strandline_analytics.service.process import queue_figures
 
 
-def _told(queue: JobQueue) -> dict[tuple[str, ...], float]:
+def _reported(queue: JobQueue) -> dict[tuple[str, ...], float]:
     return {(figure.family.name, *figure.labels): figure.value for figure in queue_figures(queue)}  # type: ignore[misc]
 
 
@@ -35,7 +35,7 @@ async def test_every_end_of_a_question_is_counted() -> None:
         await queue.submit("failed", fail).outcome
     held, waits, stays = queue.submit("held", hold), queue.submit("waits", hold), queue.submit("stays", lambda _: None)
     await asyncio.to_thread(begun.wait, 10)
-    waiting = _told(queue)
+    waiting = _reported(queue)
     for job in (held, waits):
         queue.cancel(job)
         with pytest.raises(Cancelled):
@@ -45,7 +45,7 @@ async def test_every_end_of_a_question_is_counted() -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     queue.close()
-    ended = _told(queue)
+    ended = _reported(queue)
 
     assert waiting["analytics_questions_waiting",] == 2
     assert ended["analytics_questions_waiting",] == 0
@@ -54,8 +54,10 @@ async def test_every_end_of_a_question_is_counted() -> None:
     assert ended["analytics_questions_total", "cancelled"] == 2
 
 
-def test_every_metric_of_the_server_is_told() -> None:
+def test_every_metric_of_the_server_is_reported() -> None:
     """Every name of the table is exposed, and no other."""
-    told = {figure.family for figure in queue_figures(JobQueue(1, interrupt=lambda _: None))}
+    reported = {figure.family for figure in queue_figures(JobQueue(1, interrupt=lambda _: None))}
 
-    assert told | {f for f in FAMILIES if f.name == "build_info"} == {f for f in FAMILIES if Role.ANALYTICS in f.roles}
+    assert reported | {f for f in FAMILIES if f.name == "build_info"} == {
+        f for f in FAMILIES if Role.ANALYTICS in f.roles
+    }

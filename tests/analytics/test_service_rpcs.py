@@ -25,7 +25,7 @@ def served(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield one
 
 
-def test_a_statistic_is_told_row_by_row_and_page_by_page(served: Served) -> None:
+def test_a_statistic_is_reported_row_by_row_and_page_by_page(served: Served) -> None:
     """One row for each partition, of the declared columns and types; two pages of one row are the same two rows."""
     header, rows, end = query(served)
 
@@ -100,7 +100,7 @@ def test_a_run_writes_tables_and_tells_how_it_stands(served: Served) -> None:
     assert run.submitted.ToMicroseconds() <= run.started.ToMicroseconds() <= run.ended.ToMicroseconds()
 
 
-def test_coverage_is_told_by_the_hour(served: Served) -> None:
+def test_coverage_is_reported_by_the_hour(served: Served) -> None:
     """Every event of the hour is there; its emitters, listed by their ids, never reported their end."""
     answer = served.stub.GetCoverage(pb.GetCoverageRequest(range=hour_of_the_export()), timeout=DEADLINE_S)
 

@@ -43,11 +43,11 @@ def test_splitting_files_changes_no_figure(spark: SparkSession, root: Path) -> N
     silver = open_exports(spark, [str(root)])
     scope = Scope(start_us=0, end_us=60_000_000, grouping=Grouping.PARTITION)
     for stat in ("s18", "s19"):
-        told: dict[str, dict[str, list[dict[str, Any]]]] = {"whole": {}, "small": {}}
+        reported: dict[str, dict[str, list[dict[str, Any]]]] = {"whole": {}, "small": {}}
         for row in result(ALL[stat], silver, scope).collect():
             how, _, story = row.cluster_id.partition("-")
             values = {name: value for name, value in row.asDict(recursive=True).items() if name not in ABOUT_FILES}
-            told[how].setdefault(story, []).append(values)
-        ordered = {how: {s: sorted(rows, key=str) for s, rows in by.items()} for how, by in told.items()}
+            reported[how].setdefault(story, []).append(values)
+        ordered = {how: {s: sorted(rows, key=str) for s, rows in by.items()} for how, by in reported.items()}
         assert ordered["whole"]
         assert ordered["small"] == ordered["whole"]

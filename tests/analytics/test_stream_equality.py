@@ -48,16 +48,16 @@ Found = dict[tuple[Any, ...], dict[str, Any]]
 
 def write_file(root: Path, name: str, rows: Iterable[dict[str, Any]]) -> None:
     """Place a file like an exporter, as new as its last event."""
-    told = [{key: value for key, value in row.items() if key != "told_us"} for row in rows]
+    reported = [{key: value for key, value in row.items() if key != "reported_us"} for row in rows]
     path = root / "all" / "v1" / "transitions" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{name}")
     if name.endswith(".parquet"):
-        every = [{column.name: row.get(column.name) for column in COLUMNS} for row in told]
+        every = [{column.name: row.get(column.name) for column in COLUMNS} for row in reported]
         pq.write_table(pa.Table.from_pylist(every, schema=SCHEMA), unfinished)
     else:
-        unfinished.write_text("".join(json.dumps(row) + "\n" for row in told))
-    newest = max(row["ts_wall_us"] for row in told) * 1_000
+        unfinished.write_text("".join(json.dumps(row) + "\n" for row in reported))
+    newest = max(row["ts_wall_us"] for row in reported) * 1_000
     os.utime(unfinished, ns=(newest, newest))
     unfinished.rename(path)
 
@@ -109,10 +109,10 @@ def test_final_rows_are_those_of_the_batch(spark: SparkSession, tmp_path: Path) 
     root = tmp_path / "export"
     rows = [row for n in range(HISTORIES) for row in random_history(n, cluster_id=f"c{n}", start_us=START_US)]
     end_us = max(row["ts_wall_us"] for row in rows)
-    write_file(root, "n1-i1-1-1.jsonl", [row for row in rows if row["told_us"] < CUT_US])
+    write_file(root, "n1-i1-1-1.jsonl", [row for row in rows if row["reported_us"] < CUT_US])
     run(spark, root)
     before = {row.window_start: row.final for row in live_rows(spark, f"{root}-out", LIVE["s10"]).collect()}
-    write_file(root, "n1-i1-2-2.parquet", [row for row in rows if row["told_us"] >= CUT_US])
+    write_file(root, "n1-i1-2-2.parquet", [row for row in rows if row["reported_us"] >= CUT_US])
     write_file(root, "n9-i1-1-1.jsonl", [heartbeat("c0", end_us + 400 * SECOND)])
     run(spark, root)
 

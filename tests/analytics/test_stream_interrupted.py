@@ -79,7 +79,7 @@ def test_a_second_interrupt_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         awaited(look)
 
 
-def test_an_interrupt_that_is_told_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_that_is_reported_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """`timeout` signals the process and its group; the micro-batch is still waited for."""
     monkeypatch.setattr(analytics_stream, "_SAME_S", 600.0)
 

@@ -130,7 +130,7 @@ def test_a_silent_controller_is_waited_for_no_longer_than_the_horizon() -> None:
     assert max(row["window_end"] for row in rows if row["final"]) == 10 * SECOND
 
 
-def test_a_state_that_is_not_told_again_is_known_to_the_end_of_its_hour() -> None:
+def test_a_state_that_is_not_reported_again_is_known_to_the_end_of_its_hour() -> None:
     """The next hour begins with a snapshot; where it is missing, nothing is known any more."""
     first = lines("w1_clipping.jsonl")[0]
     timing = Timing(step_us=1_800 * SECOND, horizon_us=4_500 * SECOND)
@@ -165,7 +165,7 @@ def test_a_checkpoint_of_another_format_is_refused() -> None:
 def test_any_cut_into_calls_is_the_same(seed: int, borders: list[int], dice: Any) -> None:
     """Final rows do not depend on when events arrive, in which order within a call, or on the number of restarts."""
     rows = random_history(seed)
-    end = rows[-1]["told_us"] + 600 * SECOND
+    end = rows[-1]["reported_us"] + 600 * SECOND
     calls = [(dice.sample(texts, len(texts)), watermark) for texts, watermark in cut(rows, borders, end)]
     whole = final(run(cut(rows, [], end)))
 
@@ -180,7 +180,7 @@ def test_what_is_kept_does_not_grow(seed: int) -> None:
     """After everything is closed no event is kept, and no stall that is over."""
     rows = random_history(seed)
     ((texts, _),) = cut(rows, [], 0)
-    done = settle(Carry(), texts, watermark_us=rows[-1]["told_us"] + 10_000 * SECOND, timing=TIMING)
+    done = settle(Carry(), texts, watermark_us=rows[-1]["reported_us"] + 10_000 * SECOND, timing=TIMING)
 
     assert done.rest == []
     assert done.carry.pending == []

@@ -37,19 +37,19 @@ def in_memory(*, provisional: bool) -> TwsTester:
 
 def drive(history: list[dict[str, Any]], *, provisional: bool) -> tuple[list[Row], TwsTester]:
     """Every row of a history given in steps of 7 s, each with the watermark that Spark would have."""
-    one, told, rows = in_memory(provisional=provisional), list[Row](), list(history)
+    one, reported, rows = in_memory(provisional=provisional), list[Row](), list(history)
     newest = 0
     while rows:
-        until = rows[0]["told_us"] + 7 * SECOND
-        part = [row for row in rows if row["told_us"] < until]
+        until = rows[0]["reported_us"] + 7 * SECOND
+        part = [row for row in rows if row["reported_us"] < until]
         rows = rows[len(part) :]
         inputs = [Row(at_ms=row["ts_wall_us"] // 1_000, story=story_text(row)) for row in part]
-        told += one.test(KEY, inputs)
+        reported += one.test(KEY, inputs)
         newest = max([newest, *(row["ts_wall_us"] for row in part)])
-        told += one.setWatermark((newest - 5 * SECOND) // 1_000)
+        reported += one.setWatermark((newest - 5 * SECOND) // 1_000)
     # Each timer that fires registers the next one for what the watermark has passed by then.
-    told += one.setWatermark((newest + 10_000 * SECOND) // 1_000)
-    return told, one
+    reported += one.setWatermark((newest + 10_000 * SECOND) // 1_000)
+    return reported, one
 
 
 def plain(rows: list[Any]) -> list[str]:
@@ -64,9 +64,9 @@ def test_final_rows_are_those_of_the_machine(seed: int, provisional: bool) -> No
     history = random_history(seed)
     rows, _ = drive(history, provisional=provisional)
     texts = [story_text(row) for row in history]
-    whole = settle(Carry(), texts, watermark_us=history[-1]["told_us"] + 10_000 * SECOND, timing=TIMING)
+    whole = settle(Carry(), texts, watermark_us=history[-1]["reported_us"] + 10_000 * SECOND, timing=TIMING)
     own = dict(zip(("cluster_id", "topic_id", "partition"), KEY, strict=True))
-    until = history[-1]["told_us"]
+    until = history[-1]["reported_us"]
 
     assert plain([row for row in rows if row.final and row.window_start < until]) == plain(
         [completed(row | own) for row in whole.rows if row["final"] and row["window_start"] < until]
@@ -95,7 +95,7 @@ def test_what_is_of_no_partition_keeps_nothing() -> None:
     assert one.peekValueState("carry", ("c", None, None)) is None
 
 
-def test_what_a_worker_found_is_told_without_its_traceback() -> None:
+def test_what_a_worker_found_is_reported_without_its_traceback() -> None:
     """Spark wraps it into pages; the sentence says what to do."""
     said = (
         "[STREAM_FAILED] Query [id = 1]\n  File x, line 3\nstrandline_analytics.silver.events.ConflictingEvents: event "

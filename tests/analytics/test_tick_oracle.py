@@ -15,10 +15,10 @@ def oracles() -> list[Buckets]:
     return [Oracle(h.control, h.looks, h.starts, WINDOW_TICKS).run(FIRST_TICK) for h in generated(GENERATED)]
 
 
-def _compare(histories: Any, oracles: list[Buckets], stat: str, expected: Any, told: Any) -> None:
+def _compare(histories: Any, oracles: list[Buckets], stat: str, expected: Any, reported: Any) -> None:
     """Both sides of every history at once, so that a failure shows which ones differ."""
     ours = {n: expected(buckets) for n, buckets in enumerate(oracles)}
-    theirs = {n: told(histories.rows(stat, f"generated:{n}")) for n in ours}
+    theirs = {n: reported(histories.rows(stat, f"generated:{n}")) for n in ours}
     assert theirs == ours
 
 
@@ -81,8 +81,8 @@ def test_s08(histories: Any, oracles: list[Buckets]) -> None:
     """Shrinks, expands, removals and adds agree; null where nothing at all was known."""
 
     def expected(b: Buckets) -> list[int | None]:
-        told = [b.changes[name] for name in ("shrinks", "expands", "removals", "adds")]
-        return [count if b.known or any(told) else None for count in told]
+        reported = [b.changes[name] for name in ("shrinks", "expands", "removals", "adds")]
+        return [count if b.known or any(reported) else None for count in reported]
 
     _compare(
         histories,

@@ -36,7 +36,7 @@ def test_an_end_may_be_given_by_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "streaming", "told"),
+    ("changed", "streaming", "reported"),
     [
         ({"topic": ""}, False, "option topic: it is missing; name the topic"),
         ({"bootstrap": " "}, False, "option bootstrap: it is missing; give the controller's address"),
@@ -58,9 +58,9 @@ def test_an_end_may_be_given_by_partition() -> None:
         ({"failOnDataLoss": "perhaps"}, False, "option failOnDataLoss: it is 'perhaps'; give true or false"),
     ],
 )
-def test_a_wrong_option_is_named_with_its_remedy(changed: dict[str, str], streaming: bool, told: str) -> None:
+def test_a_wrong_option_is_named_with_its_remedy(changed: dict[str, str], streaming: bool, reported: str) -> None:
     """The message begins with the option and ends with the remedy."""
     with pytest.raises(TopicReadFailed) as caught:
         read_options(NEEDED | changed, streaming=streaming)
 
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(reported)

@@ -27,7 +27,7 @@ def test_offsets_may_be_given_for_each_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("starting", "ending", "told"),
+    ("starting", "ending", "reported"),
     [
         ({0: 1}, "latest", r"startingOffsets: it names partitions \[0\], the topic has \[0, 1, 2\]; give an offset"),
         ({0: 1, 1: 4, 2: 3}, "latest", "startingOffsets: partition 1 begins at 5, and 4 was asked for: retention"),
@@ -35,9 +35,9 @@ def test_offsets_may_be_given_for_each_partition() -> None:
         ({0: 7, 1: 5, 2: 3}, {0: 6, 1: 8, 2: 3}, "startingOffsets: partition 0 would be read from 7 to before 6"),
     ],
 )
-def test_offsets_outside_of_the_log_are_refused(starting: object, ending: object, told: str) -> None:
+def test_offsets_outside_of_the_log_are_refused(starting: object, ending: object, reported: str) -> None:
     """Nothing is read that does not exist, and nothing is left out without an error."""
-    with pytest.raises(TopicReadFailed, match=told):
+    with pytest.raises(TopicReadFailed, match=reported):
         batch_ranges(starting, ending, LOGS, fail_on_data_loss=True)  # type: ignore[arg-type]
 
 

@@ -151,7 +151,7 @@ def test_a_leader_that_dies_during_a_read_is_followed(cluster: LocalCluster) -> 
     assert offsets == list(range(count))
 
 
-def test_what_is_wrong_is_told_by_option(spark: SparkSession, cluster: LocalCluster) -> None:
+def test_what_is_wrong_is_reported_by_option(spark: SparkSession, cluster: LocalCluster) -> None:
     """A wrong topic and a wrong address are reported with the option that sets it, and with the remedy."""
     register(spark)
 

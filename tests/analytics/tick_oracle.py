@@ -59,7 +59,7 @@ class Oracle:
         self.replicas: list[int] = []
         self.min_isr = 0
         self.known = False
-        self.isr_told = False
+        self.isr_reported = False
         self.started: set[int] = set()
         self.look: Any = None
         self.waits_for: int | None = None
@@ -103,8 +103,8 @@ class Oracle:
         self.hour_ends = (self.now // HOUR_TICKS + 1) * HOUR_TICKS
         self.replicas, self.min_isr = event.replicas, event.min_isr
         tells_isr = event.is_snapshot or event.old_isr is not None
-        self.isr_told = tells_isr or (self.isr_told and not event.lost_before)
-        self.known = self.isr_told and not (self.queue and self.queue[0].lost_before)
+        self.isr_reported = tells_isr or (self.isr_reported and not event.lost_before)
+        self.known = self.isr_reported and not (self.queue and self.queue[0].lost_before)
         self._place_replicas()
 
     def _started(self, epoch: int) -> None:

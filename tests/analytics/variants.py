@@ -68,21 +68,21 @@ def _with_a_measured_node(rows: Rows, skew_us: int) -> Rows:
     def is_measurement(row: dict[str, Any]) -> bool:
         return row["event_type"] == "CLOCK_SAMPLE" and row["subject_node_id"] == 1
 
-    told = [
+    reported = [
         row | {"offset_us": row["offset_us"] + skew_us} if is_measurement(row) else row
         for row in _with_a_skewed_node(rows, skew_us)
     ]
     if any(is_measurement(row) for row in rows):
-        return told
+        return reported
     shared = {name: rows[0][name] for name in ("schema_version", "cluster_id")} | {"node_id": -1, "incarnation": 78}
     measured = {"event_type": "CLOCK_SAMPLE", "subject_node_id": 1, "offset_us": skew_us, "err_us": MEASURED_ERR_US}
-    return [*told, shared | measured | {"seq": 1, "ts_wall_us": -1_000_000, "ts_mono_us": 0}]
+    return [*reported, shared | measured | {"seq": 1, "ts_wall_us": -1_000_000, "ts_mono_us": 0}]
 
 
 def with_a_copy(rows: Rows) -> Rows:
     """Node 1's clock is ahead by the largest measured skew, and its truncation event is there twice."""
-    told = _with_a_measured_node(rows, max(MEASURED_SKEWS_S) * 1_000_000)
-    return [*told, *(row for row in told if row["event_type"] == "TRUNCATION" and row["node_id"] == 1)]
+    reported = _with_a_measured_node(rows, max(MEASURED_SKEWS_S) * 1_000_000)
+    return [*reported, *(row for row in reported if row["event_type"] == "TRUNCATION" and row["node_id"] == 1)]
 
 
 def _later(rows: Rows) -> Rows:

@@ -54,8 +54,8 @@ class Emitter:
     def row(self, at_us: int, event_type: str, **columns: Any) -> Row:
         """The next event."""
         self._last += 1
-        told: Row = {"schema_version": SCHEMA_VERSION, "event_type": event_type, "seq": self._last}
-        return told | self._own | {"ts_wall_us": at_us, "ts_mono_us": at_us} | columns
+        reported: Row = {"schema_version": SCHEMA_VERSION, "event_type": event_type, "seq": self._last}
+        return reported | self._own | {"ts_wall_us": at_us, "ts_mono_us": at_us} | columns
 
     def of_partition(self, at_us: int, event_type: str, partition: int, **columns: Any) -> Row:
         """The next event, of a partition of topic t."""

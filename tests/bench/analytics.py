@@ -29,7 +29,7 @@ PAGE = HERE.parents[1] / "docs" / "BENCHMARKS.md"
 LIMIT_S = 900
 ROUNDS = 3
 _NO_CACHE = os.devnull
-"""Without an archive of classes that this user may have: whoever repeats the run may have none."""
+"""Without an archive of classes that this user may have: a user who repeats the run may have none."""
 _SEEN = ("read_samples_too", "in_python", "steps")
 
 

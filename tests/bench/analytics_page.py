@@ -101,8 +101,8 @@ def verdicts(results: Sequence[Measured]) -> list[str]:
         _verdict("10 million events in at most 5 times DuckDB's time", ratio, "times", MOST_TIMES),
         _verdict(f"1 million events in less than 60 s with the start of the JVM{of_runs}", wall_s, "s", MOST_S),
         _verdict("the time grows with the rows to a power of at most 1.15", power, "as the power", MOST_POWER),
-        _told("both engines give equal results", different, "they differ in"),
-        _told("no statistic of the ISR reads samples", trespassers, "these do:"),
+        _reported("both engines give equal results", different, "they differ in"),
+        _reported("no statistic of the ISR reads samples", trespassers, "these do:"),
     ]
 
 
@@ -112,7 +112,7 @@ def _verdict(target: str, found: float | None, unit: str, most: float) -> str:
     return f"- **{'met' if found <= most else 'missed'}**: {target}: {found:,.{2 if most < 100 else 0}f} {unit}"
 
 
-def _told(target: str, wrong: Sequence[str], how: str) -> str:
+def _reported(target: str, wrong: Sequence[str], how: str) -> str:
     return f"- **missed**: {target}; {how} {', '.join(wrong)}" if wrong else f"- **met**: {target}"
 
 

@@ -34,8 +34,8 @@ def steps_of(folder: Path) -> dict[str, dict[str, Any]]:
     tasks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for event in _events(folder):
         if event["Event"] == "SparkListenerStageSubmitted":
-            told = event.get("Properties") or {}
-            names[event["Stage Info"]["Stage ID"]] = told.get(DESCRIPTION, "")
+            reported = event.get("Properties") or {}
+            names[event["Stage Info"]["Stage ID"]] = reported.get(DESCRIPTION, "")
         elif event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):
             tasks[event["Stage ID"]].append(event["Task Metrics"])
     found: dict[str, dict[str, Any]] = {}

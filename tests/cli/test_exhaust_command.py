@@ -11,7 +11,7 @@ from strandline.cli.app import app
 RUN = CliRunner()
 
 
-def test_a_historic_rule_is_told_in_words() -> None:
+def test_a_historic_rule_is_reported_in_words() -> None:
     """The loss of truncating to the HW is printed step by step, and is not a failure: it is the published one."""
     result = RUN.invoke(app, ["sim", "exhaust", "--model", "high-watermark", "--records", "2", "--trace"])
 

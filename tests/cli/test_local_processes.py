@@ -45,7 +45,7 @@ async def test_serving_waits_for_the_endpoint_of_this_process(tmp_path: Path) ->
     assert address.client.startswith("127.0.0.1:")
 
 
-async def test_death_before_serving_is_told_with_its_last_words(tmp_path: Path) -> None:
+async def test_death_before_serving_is_reported_with_its_last_words(tmp_path: Path) -> None:
     """A process that ends before it serves is reported with its exit code and its last line."""
     service = dummy(tmp_path, "--misbehave", "die")
     service.start()

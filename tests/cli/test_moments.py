@@ -31,11 +31,13 @@ def test_a_moment_without_a_zone_is_utc(text: str, zone: str, capsys: pytest.Cap
     assert capsys.readouterr() == ("", "strandline: --timestamp is 2026-11-21T14:00:00Z\n"), zone
 
 
-@pytest.mark.parametrize(("text", "is_told"), [("1795269600", True), ("7000", False), ("1795269600000", False)])
-def test_a_number_that_looks_like_seconds_is_told(text: str, is_told: bool, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("text", "is_reported"), [("1795269600", True), ("7000", False), ("1795269600000", False)])
+def test_a_number_that_looks_like_seconds_is_reported(
+    text: str, is_reported: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A number that looks like seconds is still read as milliseconds; the message says how to write seconds."""
     assert read_moment_us(text, "--from") == int(text) * 1_000
-    assert ("if it is seconds, write 2026-11-21T14:00:00Z" in capsys.readouterr().err) == is_told
+    assert ("if it is seconds, write 2026-11-21T14:00:00Z" in capsys.readouterr().err) == is_reported
 
 
 def test_a_moment_may_be_a_length_before_now() -> None:

@@ -13,7 +13,7 @@ RUNNER = CliRunner()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--input", "absent"], "absent is no directory"),
         (["--input", ".", "--step", "often"], "'often' is no duration"),
@@ -21,8 +21,8 @@ RUNNER = CliRunner()
         (["--input", ".", "--trigger", "0s"], "0s is too short; give 1s or more"),
     ],
 )
-def test_a_wrong_option_is_told_at_once(
-    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_wrong_option_is_refused_at_once(
+    arguments: list[str], reported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong option ends with exit code 2 and a line that names it, without Spark."""
     monkeypatch.setattr("strandline.cli.analytics_stream.spark_session", _never)
@@ -30,7 +30,7 @@ def test_a_wrong_option_is_told_at_once(
     found = RUNNER.invoke(app, command, env={"COLUMNS": "400", "TERM": "dumb"})
 
     assert found.exit_code == 2
-    assert told in found.output
+    assert reported in found.output
 
 
 def _never(*_: object, **__: object) -> None:

@@ -42,7 +42,7 @@ def test_batches_stay_below_their_size() -> None:
     assert [(record.value or b"")[:3] for record in records] == [b"%03d" % number for number in range(100)]
 
 
-def test_place_in_the_batch_is_told() -> None:
+def test_place_in_the_batch_is_reported() -> None:
     """A record gets the batch that holds it and its position there, also when it opens a new one."""
     buffer, _, _ = a_buffer()
     first, first_place = buffer.append(None, b"x" * 500, 1, ())

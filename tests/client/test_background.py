@@ -28,13 +28,13 @@ async def _defect() -> None:
 
 async def test_defect_reaches_the_user() -> None:
     """An unexpected error is logged at once, raised at the next use, and again on closing."""
-    told: list[BaseException] = []
-    background = Background(told.append)
+    reported: list[BaseException] = []
+    background = Background(reported.append)
     background.start(_defect(), "defect")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
-    assert isinstance(told[0], ZeroDivisionError)
+    assert isinstance(reported[0], ZeroDivisionError)
     with pytest.raises(RuntimeError, match="background task"):
         background.check()
     with pytest.raises(RuntimeError, match="background task"):

@@ -76,11 +76,11 @@ def test_hint_counts_until_metadata_catches_up() -> None:
     hinted = view.leader_of(cluster.tp())
     cluster.leaders[cluster.tp()] = (1, 2)
     view.apply(image_of(cluster))
-    told = view.leader_of(cluster.tp())
+    reported = view.leader_of(cluster.tp())
 
     assert (older, newer, again) == (False, True, False)
     assert hinted == (1, 2, elsewhere)
-    assert told == (1, 2, cluster.nodes[1].endpoint)
+    assert reported == (1, 2, cluster.nodes[1].endpoint)
 
 
 def test_nobody_leads() -> None:

@@ -65,7 +65,7 @@ async def test_silence_opens_the_watch_anew() -> None:
             await client.close()
 
 
-async def test_the_age_of_what_is_known_can_be_told() -> None:
+async def test_the_age_of_what_is_known_can_be_reported() -> None:
     """Every message of the watch moves the time at which the controller was last heard; before the first it is None."""
     async with fake_cluster() as cluster:
         client = Cluster(cluster.bootstrap)

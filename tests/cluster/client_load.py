@@ -129,8 +129,10 @@ class Load:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            told = self._acked_since(began_s)
-            raise AssertionError(f"not within {timeout_s:g} s: {count} acks in each partition; got {told}") from None
+            reported = self._acked_since(began_s)
+            raise AssertionError(
+                f"not within {timeout_s:g} s: {count} acks in each partition; got {reported}"
+            ) from None
 
     def _acked_since(self, began_s: float) -> list[int]:
         counts = [0] * self.partitions

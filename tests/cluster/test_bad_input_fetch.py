@@ -211,7 +211,7 @@ async def test_a_node_that_is_not_assigned_is_refused(scene: Scene) -> None:
     assert [replica.replica_id for replica in described.replicas] == [narrow.leader_id, 3 - narrow.leader_id]
 
 
-async def test_a_replica_far_above_the_log_is_told_where_it_diverges(scene: Scene) -> None:
+async def test_a_replica_far_above_the_log_is_reported_where_it_diverges(scene: Scene) -> None:
     """At LEO + 1000 a replica gets the epoch's end, without error or records (T8), and is not counted (TR12)."""
     before = await scene.remote_leos()
     request = scene.replica_fetch(fetch_offset=RECORDS + 1_000)

@@ -68,7 +68,7 @@ async def test_after_an_unclean_election_logs_do_not_diverge(probe: Probe, topic
 
 
 @pytest.mark.timeout(120)
-async def test_without_unclean_election_it_stays_offline_until_told(probe: Probe, topic: str) -> None:
+async def test_without_unclean_election_it_stays_offline_until_requested(probe: Probe, topic: str) -> None:
     """T37, the second variant: no node leads, not even with all nodes back, until an operator accepts the loss."""
     await probe.create_topic(topic, assignment=[1, 2])
     await a_lost_tail(probe, topic)

@@ -33,7 +33,7 @@ async def test_a_cluster_that_cannot_be_reached_yet_is_asked_again() -> None:
     assert asked == 2
 
 
-async def test_a_wait_ends_with_what_was_told_last() -> None:
+async def test_a_wait_ends_with_what_was_reported_last() -> None:
     """Without any answer the failure names what was waited for, and the address that did not answer."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

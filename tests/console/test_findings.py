@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from told_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
+from reported_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
 
 from strandline.console.findings import Finding, Tone, verdict, what_is_wrong
 from strandline.console.overview import partition_rows
@@ -101,7 +101,7 @@ def test_a_failed_replica_tells_its_reason() -> None:
         ControllerLook(heard_ms=NOW_MS - 12_000),
     ],
 )
-def test_a_silent_controller_is_told_with_the_age_of_what_is_known(controller: ControllerLook) -> None:
+def test_a_silent_controller_is_reported_with_the_age_of_what_is_known(controller: ControllerLook) -> None:
     """The page is as old as the controller's last message, and it shows how old."""
     shown = picture(topic_of(partition(0)), controller=controller)
 

@@ -198,7 +198,7 @@ async def test_a_topic_is_created_by_the_form(probe: Probe, shown: tuple[Console
     assert len((await probe.topic("by-form")).partitions) == 2
 
 
-async def test_a_controller_that_is_gone_is_told_with_the_age_of_what_is_known(
+async def test_a_controller_that_is_gone_is_reported_with_the_age_of_what_is_known(
     cluster: LocalCluster, probe: Probe, tmp_path: Path
 ) -> None:
     """While the controller is paused the page keeps its last state and shows how old that is; then it recovers."""

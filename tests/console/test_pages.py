@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
+from reported_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
 
 import strandline.console
 from strandline.console.pages import Page, write_page, write_part

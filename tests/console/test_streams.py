@@ -59,7 +59,7 @@ def _page(version: int) -> Page:
     )  # fmt: skip
 
 
-async def test_only_what_changed_is_told() -> None:
+async def test_only_what_changed_is_reported() -> None:
     """First every live part, then those that differ; parts that are not live never."""
     pulse, browser = Pulse(0), Browser()
     beat = asyncio.create_task(pulse.run())

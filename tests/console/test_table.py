@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from told_cluster import NOW_MS, led, partition, picture, topic_of, tp
+from reported_cluster import NOW_MS, led, partition, picture, topic_of, tp
 
 from strandline.console.overview import partition_rows
 from strandline.console.picture import NodeLook

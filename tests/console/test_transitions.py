@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from told_cluster import NOW_MS, image, led, node, partition, picture, topic_of, tp
+from reported_cluster import NOW_MS, image, led, node, partition, picture, topic_of, tp
 
 from strandline.console.courses import Courses
 from strandline.console.lanes import draw_lanes
@@ -30,7 +30,7 @@ def test_a_shrink_tells_what_was_seen_of_who_left() -> None:
     assert found[0].seen == "node 3: it was 800 records behind, its last fetch was 0.6 s old"
 
 
-def test_a_new_leader_is_told_with_its_epoch() -> None:
+def test_a_new_leader_is_reported_with_its_epoch() -> None:
     """A leader change and the shrink of the same state are two transitions; the old leader is named as such."""
     after = image(topic_of(partition(0, leader=2, leader_epoch=5, isr=(2, 3), partition_epoch=8)))
     found = _found(picture(topic_of(partition(0))), after)
@@ -40,7 +40,7 @@ def test_a_new_leader_is_told_with_its_epoch() -> None:
     assert found[1].seen == "node 1 led until then"
 
 
-def test_states_that_were_skipped_are_told_as_not_seen() -> None:
+def test_states_that_were_skipped_are_reported_as_not_seen() -> None:
     """After a gap in the watch the number of missed states is known from the partition epoch."""
     after = image(topic_of(partition(0, isr=(1, 2), partition_epoch=11)))
 

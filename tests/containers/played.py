@@ -34,7 +34,7 @@ class Played:
     failovers: dict[int, float]
     """By partition that lost its leader: seconds from the fault to the first acknowledgement by the new one."""
     elected: dict[int, float]
-    """Likewise: seconds from the fault until the controller told that somebody else leads."""
+    """Likewise: seconds from the fault until the controller reported that somebody else leads."""
     truncated: int
     """Records that replicas cut off, by the events in their data directories."""
     changes: Counter[Removal]
@@ -62,7 +62,7 @@ async def killed_leader(cluster: ContainerCluster, directory: Path) -> Played:
         failovers = {index: run.load.acks_since(killed_s)[index][0] - killed_s for index in lost}
         await run.do(cluster.start_again, leader)
         await run.settle()
-        return await _told(
+        return await _reported(
             run,
             removals=Counter({(each.partition_index, leader, "node_fenced"): 1 for each in before}),
             failovers=failovers,
@@ -111,7 +111,7 @@ async def lagging_follower(cluster: ContainerCluster, directory: Path) -> Played
         await run.settle()
         removals = Counter({(index, node, "lag"): 1 for index, node in parted.items()})
         removals.update({(index, follower, "node_fenced"): 1 for index in leaders})
-        return await _told(run, removals=removals, failovers=failovers, elected=elected)
+        return await _reported(run, removals=removals, failovers=failovers, elected=elected)
 
 
 async def _elected(run: Case, index: int, before: int, since_s: float) -> float:
@@ -127,7 +127,7 @@ async def _until_out(run: Case, index: int, node: int) -> None:
     await until(look, f"node {node} is out of the ISR of partition {index}", timeout_s=3 * LAG_S)
 
 
-async def _told(
+async def _reported(
     run: Case, *, removals: Counter[Removal], failovers: dict[int, float], elected: dict[int, float]
 ) -> Played:
     """The case with the events of the data directories, once the last expand is written."""

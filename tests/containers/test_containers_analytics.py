@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def told(analytics_image: str, cluster: ContainerCluster, killed_leader: Played, lagging_follower: Played) -> Rows:
+def reported(analytics_image: str, cluster: ContainerCluster, killed_leader: Played, lagging_follower: Played) -> Rows:
     """Statistics 8, 9 and 19 of all exports; computed without network, root or a writable system."""
     for case in (killed_leader, lagging_follower):
         asyncio.run(_exported(cluster.export, case))
@@ -73,17 +73,17 @@ def _reached(root: Path) -> dict[tuple[int, int], int]:
     return reached
 
 
-def _rows(told: Rows, case: Played, statistic: str) -> Rows:
-    return [row for row in told if row["stat"] == statistic and row["topic_id"] == case.topic_id]
+def _rows(reported: Rows, case: Played, statistic: str) -> Rows:
+    return [row for row in reported if row["stat"] == statistic and row["topic_id"] == case.topic_id]
 
 
 @pytest.mark.parametrize("name", ["killed_leader", "lagging_follower"])
-def test_the_job_counts_what_was_done(told: Rows, name: str, request: pytest.FixtureRequest) -> None:
+def test_the_job_counts_what_was_done(reported: Rows, name: str, request: pytest.FixtureRequest) -> None:
     """Shrinks and expands of each partition, and the replica and cause of each removal, as the test caused them."""
     case: Played = request.getfixturevalue(name)
-    changes = {row["partition"]: (row["shrinks"], row["expands"]) for row in _rows(told, case, "s08")}
+    changes = {row["partition"]: (row["shrinks"], row["expands"]) for row in _rows(reported, case, "s08")}
     removed = Counter[tuple[int, int, str]]()
-    for row in _rows(told, case, "s09"):
+    for row in _rows(reported, case, "s09"):
         cause = "lag" if row["removal_cause"].startswith("lag") else row["removal_cause"]
         removed[row["partition"], row["replica_id"], cause] += row["removals"]
 
@@ -93,10 +93,10 @@ def test_the_job_counts_what_was_done(told: Rows, name: str, request: pytest.Fix
 
 
 @pytest.mark.parametrize("name", ["killed_leader", "lagging_follower"])
-def test_the_job_times_the_failovers_that_were_seen(told: Rows, name: str, request: pytest.FixtureRequest) -> None:
+def test_the_job_times_the_failovers_that_were_seen(reported: Rows, name: str, request: pytest.FixtureRequest) -> None:
     """One failover for each partition that lost its leader; its length is the time that the test waited for another."""
     case: Played = request.getfixturevalue(name)
-    rows = {row["partition"]: row for row in _rows(told, case, "s19") if row["failovers"]}
+    rows = {row["partition"]: row for row in _rows(reported, case, "s19") if row["failovers"]}
 
     assert {partition: row["failovers"] for partition, row in rows.items()} == dict.fromkeys(case.elected, 1)
     for partition, waited_s in case.elected.items():

@@ -44,9 +44,9 @@ async def test_a_leader_off_the_network_of_nodes_acknowledges_nothing(
         await run.settle()
         cuts = [row for row in run.events("TRUNCATION") if row["node_id"] == leader and row["partition"] == 0]
 
-    told = [each for each in asked if each.outcome == "ok" and (each.completed_s or 0.0) < healed_s]
+    reported = [each for each in asked if each.outcome == "ok" and (each.completed_s or 0.0) < healed_s]
     assert asked, "the client went on to ask the old leader"
-    assert told == []
+    assert reported == []
     assert deposed_s - cut_s <= SESSION_S + 2.0
     assert tail.leo > begun[1], "the old leader held a tail of its own"
     assert sum(row["from_leo"] - row["to_leo"] for row in cuts) >= tail.leo - begun[1]

@@ -35,10 +35,10 @@ async def _command(cluster: ContainerCluster, *words: str) -> bytes:
 async def test_three_replicas_come_up_and_replicate(cluster: ContainerCluster, tmp_path: Path) -> None:
     """Records produced with acks=all are read by every consumer, and describe shows three replicas in sync."""
     async with case(cluster, "come-up", tmp_path) as run:
-        told = json.loads(await _command(cluster, "topic", "describe", run.load.strict, "-o", "json"))
+        reported = json.loads(await _command(cluster, "topic", "describe", run.load.strict, "-o", "json"))
         records = await run.settle()
 
-    in_sync = [sorted(partition["isr"]) for partition in told]
+    in_sync = [sorted(partition["isr"]) for partition in reported]
     assert in_sync == [list(NODES)] * 3
     assert records >= 30
 

@@ -37,7 +37,7 @@ from strandline.core.controller_events import ConnectionRefused
 from strandline.core.controller_messages import (
     CreateTopics,
     GetMetadata,
-    MetadataTold,
+    MetadataListed,
     NewTopic,
     TopicsCreated,
     WatchMetadata,
@@ -103,14 +103,14 @@ async def test_nodes_join_and_topics_get_leaders(tmp_path: Path) -> None:
         epochs = [(await join(stub, node_id)).node_epoch for node_id in (1, 2)]
         created = await create(stub, "t", "../../x")
         described = await stub.DescribeTopics(pb.DescribeTopicsRequest(), timeout=DEADLINE_S)
-        told = await stub.GetMetadata(pb.GetMetadataRequest(), timeout=DEADLINE_S)
+        reported = await stub.GetMetadata(pb.GetMetadataRequest(), timeout=DEADLINE_S)
         listed = await stub.ListNodes(pb.ListNodesRequest(), timeout=DEADLINE_S)
 
     assert epochs == [1, 2]
     assert [topic.error_code for topic in created.topics] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
     partition = described.topics[0].topic.partitions[0]
     assert (partition.leader_id, list(partition.isr), partition.min_insync_replicas) == (1, [1, 2], 1)
-    assert told.metadata.topics[0] == described.topics[0].topic
+    assert reported.metadata.topics[0] == described.topics[0].topic
     assert [node.node.node_id for node in listed.nodes] == [1, 2]
     assert all(node.HasField("last_heartbeat_age_ms") for node in listed.nodes)
 
@@ -567,7 +567,7 @@ class GatedStore:
         """Nothing to release."""
 
 
-async def test_nothing_is_answered_or_told_before_it_is_durable(tmp_path: Path) -> None:
+async def test_nothing_is_answered_or_reported_before_it_is_durable(tmp_path: Path) -> None:
     """While a commit is running its answer and even a read behind it wait; one later commit takes the rest."""
     store = GatedStore()
     async with controller(tmp_path, store=store) as process, stub_of(process) as stub:
@@ -578,7 +578,7 @@ async def test_nothing_is_answered_or_told_before_it_is_durable(tmp_path: Path) 
         first = ask_for_topic(process, "a")
         await asyncio.wait_for(store.waiting.wait(), DEADLINE_S)
         rest = [ask_for_topic(process, name) for name in "bcd"]
-        question = asyncio.ensure_future(process.driver.request(GetMetadata(), MetadataTold))
+        question = asyncio.ensure_future(process.driver.request(GetMetadata(), MetadataListed))
         # One turn of the loop lets each of them step the core.
         await asyncio.sleep(0)
 
@@ -587,10 +587,10 @@ async def test_nothing_is_answered_or_told_before_it_is_durable(tmp_path: Path) 
 
         store.gate.set()
         await asyncio.gather(first, *rest)
-        told = (await question).image
+        reported = (await question).image
 
     assert store.commits[before:] == [1, 3]
-    assert len(told.topics) == 4
+    assert len(reported.topics) == 4
 
 
 def ask_for_topic(process: ControllerProcess, name: str) -> asyncio.Future[TopicsCreated]:

@@ -66,7 +66,7 @@ def test_fences_come_before_the_shape(controller: Controller) -> None:
     assert outcome(controller.ask(wrong)) is ErrorCode.NOT_CONTROLLER
 
 
-def test_stale_epochs_are_told_apart(controller: Controller) -> None:
+def test_stale_epochs_are_distinguished(controller: Controller) -> None:
     """A lower leader epoch is fenced; a lower partition epoch of the current leader epoch is INVALID_UPDATE_VERSION."""
     controller.fence(0)
     before = controller.partition()

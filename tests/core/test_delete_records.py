@@ -219,7 +219,7 @@ def test_a_deletion_is_repeatable() -> None:
     assert len(cluster.wished(1, AdvanceLogStart)) == 1
 
 
-def test_a_change_of_leader_is_told_at_once() -> None:
+def test_a_change_of_leader_is_reported_at_once() -> None:
     """T15: a leader that resigns cannot know whether the next one deleted, and returns the new leader."""
     cluster = leading()
     request = cluster.delete_records(4)

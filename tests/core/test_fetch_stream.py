@@ -95,17 +95,17 @@ def test_naming_again_replaces() -> None:
 def test_silence_when_there_is_no_news() -> None:
     """At max_wait a partition is answered only if its HW or log start differs from the last one sent on the stream."""
     cluster = leading()
-    never_told = name(cluster, TP)
+    never_reported = name(cluster, TP)
     cluster.advance(600)
-    told = name(cluster, TP)
+    reported = name(cluster, TP)
     cluster.advance(10_000)
 
-    assert answers(cluster, never_told) == [([TP], True)]
-    assert answers(cluster, told) == []
+    assert answers(cluster, never_reported) == [([TP], True)]
+    assert answers(cluster, reported) == []
     assert cluster.cores[1].parked == (0, 1)
 
 
-def test_a_new_high_watermark_is_told_at_max_wait() -> None:
+def test_a_new_high_watermark_is_reported_at_max_wait() -> None:
     """A HW that rose while the fetch was parked is sent at the end of the wait, and not before (M22)."""
     cluster = leading(isr=(1, 3))
     cluster.produce(batch())
@@ -125,7 +125,7 @@ def test_a_new_high_watermark_is_told_at_max_wait() -> None:
     assert result is not None and result.high_watermark == 1
 
 
-def test_a_new_log_start_is_told_at_max_wait() -> None:
+def test_a_new_log_start_is_reported_at_max_wait() -> None:
     """A log start that moved is sent at max_wait as well."""
     cluster = leading(isr=(1,))
     cluster.produce(batch(), batch())
@@ -167,7 +167,7 @@ def test_the_end_of_a_stream_ends_its_fetches() -> None:
     assert answers(cluster, other) == [([TP], True)]
 
 
-def test_a_new_stream_was_told_nothing() -> None:
+def test_a_new_stream_was_sent_nothing() -> None:
     """A HW sent on one stream does not suppress the answer on the next stream of the same node."""
     cluster = leading()
     name(cluster, TP)

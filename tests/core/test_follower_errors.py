@@ -403,7 +403,7 @@ def test_a_cut_takes_producers_with_it() -> None:
     cluster.links.clear()
     cluster.push(2, partition_image(leader=2, epoch=1, version=2, isr=(2,)))
     elsewhere = cluster.outcome(cluster.produce(batch(3), node=2))
-    anew = cluster.outcome(cluster.produce(batch(producer=7, sequence=1), node=2))
+    again = cluster.outcome(cluster.produce(batch(producer=7, sequence=1), node=2))
     cluster.push(1, partition_image(leader=2, epoch=1, version=2, isr=(2,)))
     cluster.settle()
     cluster.push_all(partition_image(leader=1, epoch=2, version=3, isr=(1,)))
@@ -411,7 +411,7 @@ def test_a_cut_takes_producers_with_it() -> None:
 
     assert waited == [None, None]
     assert elsewhere is not None and elsewhere.base_offset == 1
-    assert anew is not None and anew.base_offset == 4
+    assert again is not None and again.base_offset == 4
     assert cluster.cuts(1) == [1]
     assert found is not None and found.base_offset == 4
 
@@ -427,7 +427,7 @@ def test_without_a_leader_nobody_is_asked() -> None:
     assert len(fetches(cluster)) == before
 
 
-def test_another_leader_is_asked_and_the_old_one_told() -> None:
+def test_another_leader_is_asked_and_the_old_one_reported() -> None:
     """A follower that switches to another leader ends the fetch that is parked at the old one."""
     cluster = following()
     cluster.push(2, partition_image(leader=3, epoch=2, version=2, replicas=(1, 2, 3), isr=(1, 2, 3)))

@@ -335,7 +335,7 @@ def test_a_cut_right_after_a_start_does_not_say_that_nothing_was_committed() -> 
     assert (cut.event.to_leo, cut.event.hw_before, cut.event.committed_cut) == (6, 3, None)
 
 
-def test_a_cut_of_a_replica_that_was_told_the_high_watermark_is_counted() -> None:
+def test_a_cut_of_a_replica_that_had_received_the_high_watermark_is_counted() -> None:
     """F4: once a leader sent the HW in this process, a truncation above it removed nothing known as committed here."""
     cluster = following(*history((5, 10, 0)), hw=3, epoch=5, rules=FETCH)
     fetched(cluster, high_watermark=Offset(4))

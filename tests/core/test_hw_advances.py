@@ -12,42 +12,42 @@ from strandline.observe.hw_advances import BUCKET_MS, EXACT_PER_S, Advance, HwAd
 def _play(gaps_ms: list[int]) -> tuple[list[Advance], list[int]]:
     """The events when the HW rises by one after each gap, with ticks every 50 ms between; and the true times."""
     advances, now_ms, times = HwAdvances(), 0, []
-    told: list[Advance | None] = []
+    reported: list[Advance | None] = []
     for number, gap_ms in enumerate(gaps_ms):
         if number % 2:  # the clock may tick late
-            told += [advances.due(at_ms) for at_ms in range(now_ms, now_ms + gap_ms, 50)]
+            reported += [advances.due(at_ms) for at_ms in range(now_ms, now_ms + gap_ms, 50)]
         now_ms += gap_ms
         times.append(now_ms)
-        told += advances.rose(Offset(number), Offset(number + 1), "fetch", (NodeId(2),), now_ms)
-    told.append(advances.rest())
-    return [one for one in told if one is not None], times
+        reported += advances.rose(Offset(number), Offset(number + 1), "fetch", (NodeId(2),), now_ms)
+    reported.append(advances.rest())
+    return [one for one in reported if one is not None], times
 
 
-def test_a_slow_hw_is_told_exactly() -> None:
+def test_a_slow_hw_is_reported_exactly() -> None:
     """Ten advances in a second are ten events, each with its own time."""
-    told, times = _play([100] * EXACT_PER_S)
+    reported, times = _play([100] * EXACT_PER_S)
 
-    assert [(one.first_ms, one.last_ms, one.n_coalesced) for one in told] == [(t, t, 1) for t in times]
+    assert [(one.first_ms, one.last_ms, one.n_coalesced) for one in reported] == [(t, t, 1) for t in times]
 
 
-def test_a_fast_hw_is_told_in_buckets() -> None:
+def test_a_fast_hw_is_reported_in_buckets() -> None:
     """A thousand advances in a second become ten exact events and as many buckets as fit."""
-    told, _ = _play([1] * 1_000)
+    reported, _ = _play([1] * 1_000)
 
-    assert len(told) <= EXACT_PER_S + 1_000 // BUCKET_MS + 1
-    assert sum(one.n_coalesced for one in told) == 1_000
+    assert len(reported) <= EXACT_PER_S + 1_000 // BUCKET_MS + 1
+    assert sum(one.n_coalesced for one in reported) == 1_000
 
 
 @given(st.lists(st.integers(0, 400), max_size=200))
 def test_nothing_is_lost_or_blurred(gaps_ms: list[int]) -> None:
     """The chain of HWs has no hole, the count is right, and a bucket is never longer than 100 ms."""
-    told, times = _play(gaps_ms)
+    reported, times = _play(gaps_ms)
 
-    chain = [(one.old_hw, one.new_hw) for one in told]
+    chain = [(one.old_hw, one.new_hw) for one in reported]
     assert [old for old, _ in chain] == [0, *(new for _, new in chain)][: len(chain)]
     assert (chain[-1][1] if chain else 0) == len(times)
-    assert sum(one.n_coalesced for one in told) == len(times)
-    for one in told:
+    assert sum(one.n_coalesced for one in reported) == len(times)
+    for one in reported:
         assert times[one.old_hw] == one.first_ms
         assert one.last_ms == times[one.new_hw - 1]
         assert one.last_ms - one.first_ms <= BUCKET_MS

@@ -634,7 +634,7 @@ def test_a_caller_of_a_parked_fetch_goes_away() -> None:
     assert cluster.cores[1].parked == (0, 0)
 
 
-def test_a_replica_that_is_taken_away_is_told() -> None:
+def test_a_replica_that_is_taken_away_is_reported() -> None:
     """M23: a parked fetch of a node that is no longer a replica completes with an error."""
     cluster = leading(replicas=(1, 2, 3), isr=(1, 2))
     parked = cluster.fetch(0, by=3, wait=10_000)

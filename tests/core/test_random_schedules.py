@@ -66,7 +66,7 @@ class World:
         )
         self.controller = NaiveController()
         # The version of the controller's history that was last sent to each node.
-        self.told = dict.fromkeys(NODES, -1)
+        self.reported = dict.fromkeys(NODES, -1)
         self.late: list[tuple[int, int, AlterPartitionRequest]] = []
         self.committed: list[tuple[int, object]] = []
         # Unanswered produces: what was sent, and to which process.
@@ -169,17 +169,17 @@ class World:
 
     def learn(self) -> bool:
         """A node receives newer metadata, not necessarily the newest."""
-        behind = [n for n in self.running() if self.told[n] < len(self.controller.history) - 1]
+        behind = [n for n in self.running() if self.reported[n] < len(self.controller.history) - 1]
         if not behind:
             return False
         node = self.random.choice(behind)
-        self.told[node] = self.random.randint(self.told[node] + 1, len(self.controller.history) - 1)
+        self.reported[node] = self.random.randint(self.reported[node] + 1, len(self.controller.history) - 1)
         self.tell(node)
         return True
 
     def tell(self, node: int) -> None:
-        self.told[node] = max(0, self.told[node])
-        image, nodes = self.controller.history[self.told[node]]
+        self.reported[node] = max(0, self.reported[node])
+        image, nodes = self.controller.history[self.reported[node]]
         self.cluster.push(node, image, nodes=nodes, snapshot=True)
 
     def alter(self) -> bool:
@@ -233,7 +233,7 @@ class World:
         node = self.random.choice(down)
         self.cluster.start(node)
         self.controller.register(node, self.cluster.lives[node])
-        self.told[node] = len(self.controller.history) - 1
+        self.reported[node] = len(self.controller.history) - 1
         self.tell(node)
         return True
 
@@ -338,8 +338,8 @@ class World:
                 came = events.AlterPartitionAnswered(self.cluster.now, request.request_sequence, answer)
                 self.cluster.step(node, came)
         for node in NODES:
-            if self.told[node] < len(self.controller.history) - 1:
-                self.told[node] = len(self.controller.history) - 1
+            if self.reported[node] < len(self.controller.history) - 1:
+                self.reported[node] = len(self.controller.history) - 1
                 self.tell(node)
 
     def _is_healed(self) -> bool:

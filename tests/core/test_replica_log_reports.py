@@ -86,7 +86,7 @@ def test_a_report_that_was_refused_is_sent_again_after_a_while() -> None:
     assert (before, len(reports(cluster))) == (1, 2)
 
 
-def test_another_controller_is_told_again() -> None:
+def test_another_controller_is_reported_again() -> None:
     """M65: reports live in the memory of one controller epoch."""
     cluster = leaderless()
     answer(cluster)

@@ -29,7 +29,7 @@ def rows(cluster: Cluster, event_type: str, node: int = 1) -> list[dict[str, Any
     return [emit.event._asdict() for emit in cluster.emitted(node, event_type)]
 
 
-def test_without_sampling_only_transitions_are_told() -> None:
+def test_without_sampling_only_transitions_are_reported() -> None:
     """A node without an export makes no samples, no advances, no counts."""
     cluster = leading(NodeTimings())
     cluster.produce()
@@ -130,7 +130,7 @@ def test_a_removal_carries_the_progress_of_the_removed() -> None:
     assert samples[-1]["expected_state"] == "down"
 
 
-def test_a_proposal_is_told_with_its_attempt_and_its_latency() -> None:
+def test_a_proposal_is_reported_with_its_attempt_and_its_latency() -> None:
     """The proposal, then its result, with the same number."""
     cluster = leading(NodeTimings(), isr=(1,))
     cluster.fetch(0, by=2)
@@ -149,7 +149,7 @@ def test_a_proposal_is_told_with_its_attempt_and_its_latency() -> None:
     assert change["added"] == (Member(NodeId(2), Offset(0), Moment(0), Moment(0)),)
 
 
-def test_an_attempt_without_an_answer_is_told() -> None:
+def test_an_attempt_without_an_answer_is_reported() -> None:
     """A time-out names the attempt; the next one has its own number."""
     cluster = leading(NodeTimings(), isr=(1,))
     cluster.fetch(0, by=2)
@@ -163,7 +163,7 @@ def test_an_attempt_without_an_answer_is_told() -> None:
     ]
 
 
-def test_the_acknowledged_offset_is_what_clients_were_told() -> None:
+def test_the_acknowledged_offset_is_what_clients_received() -> None:
     """acks=1 with page-cache is acknowledged at once, above the HW; acks=all never is."""
     cluster = leading(rules=Rules(durability=Durability.PAGE_CACHE))
     cluster.produce(acks=Acks.ALL)

@@ -213,7 +213,7 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         assert isinstance(restored.watch(WatchMetadata()), Refusal)
 
 
-def test_later_incarnation_than_the_stored_one_is_not_told_to_end() -> None:
+def test_later_incarnation_than_the_stored_one_is_not_asked_to_end() -> None:
     """The node registered after the backup was made: the store is behind, whatever the first request."""
     controller = running(1, 2)
     backup = stored(controller)
@@ -332,7 +332,7 @@ def test_registration_that_the_store_has_lost_gives_it_away() -> None:
     assert not restored.core.serves
 
 
-def test_process_that_registered_at_a_lost_reign_is_told_to_register_anew() -> None:
+def test_process_that_registered_at_a_lost_reign_must_register_again() -> None:
     """No given image and no older store contains its registration: waiting for a newer store would never end."""
     controller = running(1, 2)
     backup, image = stored(controller), controller.core.state.snapshot()

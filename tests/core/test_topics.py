@@ -289,10 +289,10 @@ def test_metadata_for_named_topics_leaves_unknown_ones_out(controller: Controlle
     create(controller)
     create(controller, name="u", topic_id="u-id")
 
-    told = controller.ask(GetMetadata(topics=(T, T, TopicRef("nobody")))).image
+    reported = controller.ask(GetMetadata(topics=(T, T, TopicRef("nobody")))).image
 
-    assert [topic.name for topic in told.topics] == ["t"]
-    assert [node.node_id for node in told.nodes] == [1, 2, 3]
+    assert [topic.name for topic in reported.topics] == ["t"]
+    assert [node.node_id for node in reported.nodes] == [1, 2, 3]
     assert len(controller.ask(GetMetadata()).image.topics) == 2
 
 

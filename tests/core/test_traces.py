@@ -189,12 +189,12 @@ def test_a_duplicate_of_a_record_that_is_cut_is_never_acknowledged_twice() -> No
     elsewhere = cluster.produce(batch(producer=7, sequence=5), node=B, payload=5)
     cluster.settle()
     cluster.push(A, image(B, 1, isr=(B, C)))
-    told = cluster.outcome(first), cluster.outcome(again)
+    reported = cluster.outcome(first), cluster.outcome(again)
     cluster.advance(2000, settle=True)
     answered = cluster.outcome(elsewhere)
 
     assert waiting == (None, None)
-    assert [r.outcome for r in told if r] == [Outcome.MAY_APPEAR] * 2
+    assert [r.outcome for r in reported if r] == [Outcome.MAY_APPEAR] * 2
     assert answered is not None and answered.refusal is None and answered.base_offset == 5
     assert cluster.cuts(A) == [5]
     assert [p for _, p in records(cluster, A)] == [0, 1, 2, 3, 4, 5]

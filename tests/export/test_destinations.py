@@ -60,7 +60,7 @@ def test_an_object_store_holds_the_same_export(store: ObjectStore) -> None:
     assert (after.is_sound, after.rows, after.files) == (True, 60, 2)
 
 
-def test_a_store_that_dies_costs_samples_first_and_the_loss_is_told(store: ObjectStore) -> None:
+def test_a_store_that_dies_costs_samples_first_and_the_loss_is_reported(store: ObjectStore) -> None:
     """Nothing blocks or fails meanwhile; once it is back, the gap lists what is missing, and nothing else is."""
     fails, works = threading.Event(), threading.Event()
     limits = FileLimits(roll_us=1, waiting_bytes=200_000)
@@ -86,8 +86,8 @@ def test_a_store_that_dies_costs_samples_first_and_the_loss_is_told(store: Objec
 
     assert slowest_s < 1.0
     assert outlet.stats.lost_rows > 0
-    assert found.completeness is Completeness.GAPS_TOLD
-    assert found.missing_count == found.told == outlet.stats.lost_rows
+    assert found.completeness is Completeness.GAPS_REPORTED
+    assert found.missing_count == found.reported == outlet.stats.lost_rows
 
 
 def test_a_full_disk_is_waited_out(small_disk: Path) -> None:

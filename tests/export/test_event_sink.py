@@ -105,7 +105,7 @@ def test_numbers_begin_with_the_incarnation_and_keep_the_order(tmp_path: Path) -
     assert [row["seq"] for row in kept.rows] == list(range(1, len(kept.rows) + 1))
 
 
-def test_samples_are_dropped_first_and_their_numbers_told(tmp_path: Path) -> None:
+def test_samples_are_dropped_first_and_their_numbers_reported(tmp_path: Path) -> None:
     """Behind a stuck writer samples find no room, transitions do; the gap covers exactly the missing numbers."""
     kept = Kept(open_=False)
     sink = EventSink(None, {"node_id": 7}, outlets=[kept], ring_events=10, begun=False)

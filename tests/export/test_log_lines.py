@@ -51,7 +51,7 @@ def _line(kind: str, fields: dict[str, Any]) -> Any:
         ("NODE_SESSION", {"phase": "fence", "cause": "timeout", "subject_node_id": 2}, "node session", True),
     ],
 )  # fmt: skip
-def test_what_is_told(kind: str, fields: dict[str, Any], sentence: str, is_warning: bool) -> None:
+def test_what_is_reported(kind: str, fields: dict[str, Any], sentence: str, is_warning: bool) -> None:
     """The sentence, whether it is a warning, and the location with its epochs."""
     line = _line(kind, fields)
 
@@ -75,6 +75,6 @@ def test_a_sample_is_no_line(kind: str) -> None:
 
 
 @pytest.mark.parametrize("phase", ["proposed", "result"])
-def test_an_isr_update_that_goes_well_is_told_by_its_change_alone(phase: str) -> None:
+def test_an_isr_update_that_goes_well_is_reported_by_its_change_alone(phase: str) -> None:
     """Neither the proposal nor its confirmation is a second line."""
     assert _line("ALTER_PARTITION", {"phase": phase, "error_code": 0}) is None

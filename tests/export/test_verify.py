@@ -54,7 +54,7 @@ def test_the_times_of_an_incarnation_are_its_first_and_last_rows(tmp_path: Path,
 
 
 @pytest.mark.parametrize("kind", list(ExportFormat))
-def test_missing_numbers_that_nobody_told_make_it_incomplete(tmp_path: Path, kind: ExportFormat) -> None:
+def test_missing_numbers_that_nobody_reported_make_it_incomplete(tmp_path: Path, kind: ExportFormat) -> None:
     """An export with unreported missing numbers is incomplete, and the ranges are named."""
     rows = [r for r in every_type(50) if r["seq"] not in (7, 8, 30)]
     export(tmp_path, rows, kind=kind)
@@ -73,15 +73,15 @@ def test_a_heartbeat_proves_what_stood_before_it(tmp_path: Path) -> None:
     assert _verify(tmp_path).incarnations[0].missing == ((2, 8),)
 
 
-def test_gaps_that_were_told_are_no_surprise(tmp_path: Path) -> None:
+def test_gaps_that_were_reported_are_no_surprise(tmp_path: Path) -> None:
     """Missing numbers inside a reported gap, as many as it counts, leave the export valid."""
     rows = [r for r in every_type(50) if r["seq"] not in (7, 9)]
     export(tmp_path, [*rows, gap(51, 7, 9, {"HW_ADVANCE": 2}), heartbeat(52, final=True)])
     found = _verify(tmp_path)
 
     assert found.is_sound
-    assert found.incarnations[0].completeness is Completeness.GAPS_TOLD
-    assert (found.incarnations[0].missing_count, found.incarnations[0].told) == (2, 2)
+    assert found.incarnations[0].completeness is Completeness.GAPS_REPORTED
+    assert (found.incarnations[0].missing_count, found.incarnations[0].reported) == (2, 2)
 
 
 def test_a_gap_explains_no_more_than_it_counts(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_deleted_file_is_found(tmp_path: Path) -> None:
     assert "is missing" in _verify(tmp_path).wrong[0]
 
 
-def test_a_file_without_manifest_is_told_and_believed(tmp_path: Path) -> None:
+def test_a_file_without_manifest_is_reported_and_believed(tmp_path: Path) -> None:
     """The file is whole; only its manifest is missing."""
     export(tmp_path, every_type(20))
     for manifest in (tmp_path / CLUSTER / "v1" / "_manifest").rglob("*.json"):

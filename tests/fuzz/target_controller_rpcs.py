@@ -78,7 +78,7 @@ async def _check(draws: Draws) -> None:
             await _still_serves(process, stub)
             state = process.driver.core.state
         store = SqliteStore(Path(directory))
-        assert await store.open() == state, "the store holds another state than the controller told"
+        assert await store.open() == state, "the store holds another state than the controller reported"
         await store.close()
 
 

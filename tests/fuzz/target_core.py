@@ -79,7 +79,7 @@ class Liars:
         # What each follower can hold, by leader in its epoch: its first counted claim, then what it was sent.
         self.could_hold: dict[int, dict[NodeId, Offset]] = {}
         self.leaders: dict[TopicPartition, Any] = {}
-        self.told: dict[TopicPartition, int] = {}
+        self.reported: dict[TopicPartition, int] = {}
 
     def run(self) -> None:
         """This many false messages, each followed by every check."""
@@ -174,7 +174,7 @@ class Liars:
             batches.append(batch(count, base=base, epoch=self.draws.choice((5, 5, 6, 4, 7, 2, -1))))
             base += count
         hw, start = self.maybe_offset(), self.maybe_offset()
-        self.told[tp] = max(self.told.get(tp, 0), hw or 0, start or 0)
+        self.reported[tp] = max(self.reported.get(tp, 0), hw or 0, start or 0)
         diverging = self.end() if self.draws.one_in(4) else None
         corrupt = "damaged" if self.draws.one_in(16) else None
         return FetchedPartition(tp, self.refusal(), hw, start, diverging, tuple(batches), corrupt=corrupt)
@@ -301,7 +301,7 @@ class Liars:
                 # within one.
                 asked = [effect.offset for effect in effects if isinstance(effect, want.Truncate) and effect.tp == tp]
                 assert min(asked, default=hw) >= min(hw, leo), f"{tp} was cut from {leo} to {asked}, below its HW {hw}"
-                assert log.hw <= max(hw, self.told.get(tp, 0)), f"HW {log.hw} was never told"
+                assert log.hw <= max(hw, self.reported.get(tp, 0)), f"HW {log.hw} was never reported"
 
     def check_leader(self, tp: TopicPartition, leader: Any, hw_before: int | None) -> None:
         log = leader.log

@@ -104,8 +104,8 @@ def _show_error(text: str) -> None:
     error = json.loads(text[text.index("{") :])
     print(f"ERROR:\n  Code: {_CODES.get(error['code'], error['code'])}\n  Message: {error['message']}", file=sys.stderr)
     for number, detail in enumerate(error.get("details", []), 1):
-        told = {"@type": f"type.googleapis.com/{detail['type']}"} | _error_info(detail["value"])
-        shown = json.dumps(told, indent=2).replace("\n", "\n    \t")
+        reported = {"@type": f"type.googleapis.com/{detail['type']}"} | _error_info(detail["value"])
+        shown = json.dumps(reported, indent=2).replace("\n", "\n    \t")
         print(f"  Details:\n  {number})\t{shown}" if number == 1 else f"  {number})\t{shown}", file=sys.stderr)
 
 

@@ -64,7 +64,7 @@ def test_every_package_has_a_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reported"),
     [
         ("import time", "imports time (line 1): in never"),
         ("import os.path", "imports os (line 1): in never"),
@@ -72,14 +72,14 @@ def test_every_package_has_a_rule() -> None:
         ("from planted import rpc", "imports planted.rpc (line 1): not in may_import"),
     ],
 )
-def test_a_forbidden_import_is_caught(tmp_path: Path, source: str, told: str) -> None:
+def test_a_forbidden_import_is_caught(tmp_path: Path, source: str, reported: str) -> None:
     """The rule names the module, the line and the reason."""
     rules = _plant(tmp_path, source)
 
     ran = _lint_imports("--config", str(rules), python_path=tmp_path)
 
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert told in ran.stdout.replace("\n", " ")
+    assert reported in ran.stdout.replace("\n", " ")
 
 
 def test_an_allowed_import_passes(tmp_path: Path) -> None:

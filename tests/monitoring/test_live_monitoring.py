@@ -71,24 +71,24 @@ async def _load(cluster: LocalCluster) -> None:
 @pytest.fixture(scope="module")
 def prometheus(watched: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
     """A server that scrapes every process, once each of them has answered it."""
-    targets = {service.name: _told(service.directory)["metrics"] for service in watched.services}
+    targets = {service.name: _reported(service.directory)["metrics"] for service in watched.services}
     with PrometheusServer(tmp_path_factory.mktemp("prometheus") / "server", targets) as server:
         server.until_scraped(len(targets), timeout_s=SETTLE_S)
         yield server
 
 
-def _told(directory: Path) -> dict[str, str]:
-    told: dict[str, str] = json.loads((directory / "endpoint.json").read_text())
-    return told
+def _reported(directory: Path) -> dict[str, str]:
+    reported: dict[str, str] = json.loads((directory / "endpoint.json").read_text())
+    return reported
 
 
 def test_every_metric_of_rules_and_dashboard_is_scraped(prometheus: PrometheusServer) -> None:
     """No alert and no panel uses a name that a live cluster does not expose."""
     expressions = [rule["expr"] for rule in rules()] + [query for _, query in queries()]
     wanted = set().union(*map(metrics_in, expressions))
-    told = {name.removesuffix("_bucket") for name in prometheus.names()}
+    reported = {name.removesuffix("_bucket") for name in prometheus.names()}
 
-    assert wanted - told == set()
+    assert wanted - reported == set()
 
 
 def test_every_query_of_the_dashboard_has_an_answer(watched: LocalCluster, prometheus: PrometheusServer) -> None:
@@ -116,9 +116,9 @@ def test_a_paused_follower_is_an_alert_until_it_goes_on(watched: LocalCluster, p
         follower.resume()
     prometheus.until("a follower that goes on", set(), PAUSED | WORSE, timeout_s=2 * SETTLE_S)
 
-    told = [line for line in _lines(watched.controller) if line["event"] == "ISR shrank"]
+    reported = [line for line in _lines(watched.controller) if line["event"] == "ISR shrank"]
     assert float(shrinks[0]["value"][1]) == 1
-    assert [(line["topic"], line["partition"], line["cause"], line["level"]) for line in told] == [
+    assert [(line["topic"], line["partition"], line["cause"], line["level"]) for line in reported] == [
         (TOPIC, 0, "node_fenced", "warning")
     ]
 

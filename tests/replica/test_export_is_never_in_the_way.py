@@ -128,8 +128,8 @@ async def test_a_destination_that_blocks_for_ever(tmp_path: Path, reef: type[Ree
 
     assert (stuck.rows_total, stuck.lag_seconds > 0) == (0, True)
     assert load.most_waiting <= RING * TRANSITIONS_BEYOND
-    assert found.completeness is Completeness.GAPS_TOLD
-    assert found.missing_count == found.told == counters.dropped_total
+    assert found.completeness is Completeness.GAPS_REPORTED
+    assert found.missing_count == found.reported == counters.dropped_total
     assert found.rows == counters.rows_total
 
 
@@ -152,5 +152,5 @@ async def test_a_destination_that_fails(tmp_path: Path, reef: type[Reef], failur
 
     assert (failing.rows_total, failing.failures_total > 0, failing.waiting_bytes <= 2 * bound) == (0, True, True)
     assert (counters.dropped_total, counters.waiting_files, counters.lag_seconds) == (0, 0, 0.0)
-    assert found.completeness is Completeness.GAPS_TOLD
-    assert found.missing_count == found.told == counters.lost_total
+    assert found.completeness is Completeness.GAPS_REPORTED
+    assert found.missing_count == found.reported == counters.lost_total

@@ -46,12 +46,12 @@ def test_a_new_leader_is_named_with_its_epoch() -> None:
     ]
 
 
-def test_the_same_epoch_is_told_once() -> None:
+def test_the_same_epoch_is_reported_once() -> None:
     """A change of the ISR, or a repeated image, is not a new role."""
     assert list(following(ME, {TP: _partition(1, 4)}.get, _image(_partition(1, 4, isr=(1,))))) == []
 
 
-def test_an_older_image_is_not_told() -> None:
+def test_an_older_image_is_not_reported() -> None:
     """Metadata that the node does not accept is not logged."""
     assert list(following(ME, {TP: _partition(1, 4)}.get, _image(_partition(1, 3)))) == []
 

@@ -107,7 +107,7 @@ async def test_a_message_that_is_no_protobuf_ends_only_its_call() -> None:
     assert answer.responses[0].name == "x"
 
 
-async def test_health_is_told_per_service_and_for_all() -> None:
+async def test_health_is_reported_per_service_and_for_all() -> None:
     """Health answers under the empty name and under each service's own."""
     server = build_server(ServerSettings(name="health"))
     health = RoleHealth([SERVICE])

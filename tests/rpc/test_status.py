@@ -31,7 +31,7 @@ def test_rule_and_remedy_of_a_refusal_reach_programs() -> None:
     assert refusal_of(_failed(refusal)) == refusal
 
 
-def test_what_does_not_exist_is_told_as_not_found() -> None:
+def test_what_does_not_exist_is_reported_as_not_found() -> None:
     """An unknown name is NOT_FOUND, so that a client does not try to correct its request."""
     assert status_code(Refusal(ErrorCode.RESOURCE_NOT_FOUND)) is grpc.StatusCode.NOT_FOUND
 

@@ -26,12 +26,12 @@ def test_a_flood_is_one_line_and_then_a_count() -> None:
     for _ in range(1_000):
         refusals.note("Produce", REFUSAL, topic="tides", partition=1)
     refusals.tell_rest()
-    told_at_once = list(lines)
+    reported_at_once = list(lines)
     clock.now_ms += TELL_EVERY_MS
     refusals.tell_rest()
     refusals.tell_rest()
 
-    assert told_at_once == [
+    assert reported_at_once == [
         {
             "event": "refused",
             "call": "Produce",

@@ -15,7 +15,7 @@ FILES = shipped()
 TRACES = {f"tr{number:02}" for number in range(1, 22)} | {"tr02b", "tr03b", "tr04b", "tr34"}
 """The traces of docs/PROTOCOL.md."""
 WHOLE_CLUSTER = {"t36": "e_t36", "t37": "tr02b", "t40": "e_t40", "t41": "tr01 tr02", "t42": "e_t42"}
-"""Where the edge cases of a whole cluster are told: T37 is TR2b, T41 is TR1 and TR2."""
+"""Where the edge cases of a whole cluster are reported: T37 is TR2b, T41 is TR1 and TR2."""
 REPRODUCED = {
     "tr01": "high_watermark", "tr02": "high_watermark", "tr02b": "high_watermark", "tr03": "kip_101",
     "tr03b": "kip_101", "tr04": "kip_279", "tr07": "kip_279", "tr08": "kip_279", "tr11": "unclean_unnoticed",
@@ -41,12 +41,12 @@ def test_the_scenario_opens_with_a_drawing(path: Path) -> None:
     assert any("|" in line or "[" in line for line in opening)
 
 
-def test_every_trace_and_edge_case_is_told() -> None:
+def test_every_trace_and_edge_case_is_reported() -> None:
     """Each trace has a file, each edge case of a whole cluster has one, and so has each table."""
-    told = {path.stem.split("_")[0] for path in FILES}
+    reported = {path.stem.split("_")[0] for path in FILES}
     begins = [path.stem for path in FILES]
 
-    assert told >= TRACES
+    assert reported >= TRACES
     for files in WHOLE_CLUSTER.values():
         assert all(any(stem.startswith(prefix) for stem in begins) for prefix in files.split())
     assert sum(stem.startswith("table_") for stem in begins) >= 5

@@ -67,7 +67,7 @@ def test_the_names_of_replicas_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert merged.states > 500
 
 
-def test_a_trace_is_told_with_names_that_stay() -> None:
+def test_a_trace_is_reported_with_names_that_stay() -> None:
     """Merging by names does not mix them in the trace: the steps lead from the start to what is broken."""
     model = BY_NAME["high-watermark"]
     result = search(VARIANTS[model.variant], model.bounds, [Property.STRONG_ISR])

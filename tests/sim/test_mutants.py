@@ -47,10 +47,10 @@ def _mutant(*swaps: Swap, number: str = "99") -> Mutant:
     return Mutant(number=number, name="made up", broken="A rule of this test.", source="here", swaps=swaps)
 
 
-def _told(claim: str = "") -> Story:
+def _reported(claim: str = "") -> Story:
     """A scenario whose output is right under the real rules, and its form without claims."""
-    text = scenario_layer.run_text(STORY.format(claim=claim), "told", compare=False).text()
-    return Story("told", text, "\n".join("#" if line.startswith("expect-") else line for line in text.split("\n")))
+    text = scenario_layer.run_text(STORY.format(claim=claim), "reported", compare=False).text()
+    return Story("reported", text, "\n".join("#" if line.startswith("expect-") else line for line in text.split("\n")))
 
 
 def _seams() -> dict[tuple[str, str], Any]:
@@ -173,9 +173,9 @@ def test_a_rule_that_is_never_asked_is_a_complaint() -> None:
 def test_other_output_is_no_kill() -> None:
     """A rule that only changes what is printed does not break the scenario, and the difference is detected."""
     with _mutant(Swap(ReplicaLog, "expose_hw", lambda real, log: real(log), pure=False)).applied():
-        same = play(_told())
-    told = _told()
-    reworded = Story(told.name, told.text, told.commands.replace("leo 0->1", "leo 0->7"))
+        same = play(_reported())
+    reported = _reported()
+    reworded = Story(reported.name, reported.text, reported.commands.replace("leo 0->1", "leo 0->7"))
 
     assert not same.differs
     assert play(reworded).differs
@@ -184,7 +184,7 @@ def test_other_output_is_no_kill() -> None:
 
 def test_a_broken_property_kills_though_no_claim_is_made() -> None:
     """The property is named, with the line of the command that broke it."""
-    story = _told()
+    story = _reported()
     with _mutant(Swap(high_watermark, "candidate", lambda real, vote, *_, **__: vote)).applied():
         played = play(story)
 
@@ -194,7 +194,7 @@ def test_a_broken_property_kills_though_no_claim_is_made() -> None:
 
 def test_a_wrong_claim_kills() -> None:
     """A claim that holds under the real rules and not under the mutant is named with its line."""
-    story = _told("expect-acks m0=waiting")
+    story = _reported("expect-acks m0=waiting")
     with _mutant(Swap(high_watermark, "candidate", lambda *_, **__: None)).applied():
         played = play(story)
 

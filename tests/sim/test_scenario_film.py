@@ -33,14 +33,17 @@ def test_a_film_tells_what_the_transcript_tells(path: Path) -> None:
     story, transcript = film(text, path.name), run_text(text, path.name)
     silent = ("show", "messages", "expect-")
     commands = {c.line: c.text for c in transcript.script.commands}
-    told = {line: [line_told for f in story.frames if f.line == line for line_told in f.told] for line in commands}
+    reported = {
+        line: [line_reported for f in story.frames if f.line == line for line_reported in f.reported]
+        for line in commands
+    }
 
     claims = [claim for frame in story.frames for claim in frame.claims]
 
     assert story.failure == ""
     for line, printed in transcript.outputs.items():
         if printed and not commands[line].startswith(silent):
-            assert told[line] == printed
+            assert reported[line] == printed
     assert [c.text for c in claims] == [line.rstrip() for line in text.splitlines() if line.startswith("expect-")]
     assert all(claim.holds for claim in claims)
 
@@ -61,7 +64,7 @@ def test_stabilize_shows_only_what_changes_something() -> None:
     busy = of(filmed("produce A m0", "stabilize 1s"), "stabilize 1s")
     idle = of(filmed("stabilize 1s", "stabilize 20s"), "stabilize 20s")
 
-    assert [frame.told for frame in busy if frame.told] == [
+    assert [frame.reported for frame in busy if frame.reported] == [
         ("A: remote B none->0",),
         ("B: leo 0->1",),
         ("A: remote B 0->1, hw 0->1", "m0: acked at 0"),
@@ -74,7 +77,7 @@ def test_cut_records_are_seen_once_more() -> None:
     """The frame on which records are removed names them; the next one no longer does."""
     (text,) = (p.read_text(encoding="utf-8") for p in FILES if p.stem == "tr01_high_watermark")
     story = film(text, "tr01")
-    at = next(i for i, f in enumerate(story.frames) if any("truncates 2->1" in line for line in f.told))
+    at = next(i for i, f in enumerate(story.frames) if any("truncates 2->1" in line for line in f.reported))
     cut = {lane.name: lane.cut for lane in story.frames[at].lanes}
 
     assert cut == {"A": (Cell(1, 0, "m1"),), "B": ()}
@@ -124,7 +127,7 @@ def test_expected_output_is_not_compared() -> None:
     story = filmed("append A m0", "  A: leo 7->8")
 
     assert story.failure == ""
-    assert story.frames[-1].told == ("A: leo 0->1",)
+    assert story.frames[-1].reported == ("A: leo 0->1",)
     with pytest.raises(ScenarioFailed):
         film("nodes A\n", "f")
 

@@ -249,19 +249,19 @@ def test_what_a_consumer_read_is_claimed_from_its_offset_on() -> None:
     assert waiting.actual == "what was read from late is waiting"
 
 
-def test_a_loss_that_an_unclean_election_explains_is_told_and_one_that_acks_1_promised_is_not() -> None:
+def test_a_loss_that_an_unclean_election_explains_is_reported_and_one_that_acks_1_promised_is_not() -> None:
     """I11 and I16 report what was lost without the cause; they do not count records sent with acks=1."""
     story = (
         HEAD + "nodes A B\ntopic lines replicas=A,B{isr} unclean=on\nhold B->A\nproduce A m0 acks={acks}\ncrash A\n"
         "elect B unclean\nmetadata-to B\nproduce B x\nrelease *\nrestart A\nstabilize 3s\nexpect-log A x@1\n"
     )
-    told = run_text(story.format(isr=" isr=A", acks="all"), "f", compare=False).text()
-    untold = run_text(story.format(isr="", acks="1"), "f", compare=False).text()
+    reported = run_text(story.format(isr=" isr=A", acks="all"), "f", compare=False).text()
+    unreported = run_text(story.format(isr="", acks="1"), "f", compare=False).text()
 
-    assert "!! I11 is broken: A truncates m0@0" in told
-    assert "!! I16 is broken: m0, acked at offset 0, is in no log" in told
-    assert "m0: acked at 0" in untold
-    assert "!!" not in untold
+    assert "!! I11 is broken: A truncates m0@0" in reported
+    assert "!! I16 is broken: m0, acked at offset 0, is in no log" in reported
+    assert "m0: acked at 0" in unreported
+    assert "!!" not in unreported
 
 
 def test_no_batch_is_left_half() -> None:

@@ -23,7 +23,7 @@ def struck(seed: int, *others: int) -> Outcome:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("other", "how"), [(0, "killed"), (1, "told to stop")])
+@pytest.mark.parametrize(("other", "how"), [(0, "killed"), (1, "asked to stop")])
 def test_who_is_struck_while_it_joins_is_refused(other: int, how: str) -> None:
     """The controller rejects a member that was killed or is shutting down, and the run ends with all replicas whole."""
     outcomes = [struck(seed, other, other + 2) for seed in range(4)]

@@ -46,7 +46,7 @@ def test_epoch_file_is_kafkas(tmp_path) -> None:
         "0\n1\n0 99999999999999999999999\n",
     ],
 )
-def test_damaged_epoch_file_is_told_apart_from_a_missing_one(tmp_path, text) -> None:
+def test_damaged_epoch_file_is_distinguished_from_a_missing_one(tmp_path, text) -> None:
     """A file of another format, or whose offsets do not increase, is damaged."""
     (tmp_path / "leader-epoch-checkpoint").write_text(text)
 
@@ -115,7 +115,7 @@ def test_topic_id_file_is_kafkas(tmp_path) -> None:
     assert read_topic_id(tmp_path) == "0b4f-1"
 
 
-def test_damaged_topic_id_is_told(tmp_path) -> None:
+def test_damaged_topic_id_is_reported(tmp_path) -> None:
     """A partition.metadata without an id names no topic."""
     (tmp_path / "partition.metadata").write_text("version: 0\n")
 

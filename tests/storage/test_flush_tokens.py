@@ -279,7 +279,7 @@ def test_removed_segments_are_closed_by_the_worker(build, fill) -> None:
     assert (held, _open_files(log.directory)) == (before, before - count + 1)
 
 
-def test_failed_sync_is_told_and_not_retried(build, fill, monkeypatch) -> None:
+def test_failed_sync_is_reported_and_not_retried(build, fill, monkeypatch) -> None:
     """EIO from fdatasync becomes StorageFailed with operation, path and errno; the token is not done."""
     log = build.log()
     fill(log, 1)
@@ -299,7 +299,7 @@ def test_failed_sync_is_told_and_not_retried(build, fill, monkeypatch) -> None:
     assert (failed.value.errno, len(calls), token.done) == (errno.EIO, 1, False)
 
 
-def test_failed_write_is_told(build, fill, monkeypatch) -> None:
+def test_failed_write_is_reported(build, fill, monkeypatch) -> None:
     """ENOSPC from an append becomes StorageFailed."""
     log = build.log()
 

@@ -72,7 +72,7 @@ def test_torn_tail_is_cut_and_counted(build, fill, content) -> None:
     assert not recovery.lost_durable_records
 
 
-def test_loss_below_the_durable_point_is_told(build, fill) -> None:
+def test_loss_below_the_durable_point_is_reported(build, fill) -> None:
     """A log that ends below its durable point, or below its HW, makes the node unclean (M58); also on a second open."""
     checkpoints = DirectoryCheckpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]

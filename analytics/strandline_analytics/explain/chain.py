@@ -17,9 +17,9 @@ from strandline_analytics.explain.cost import (
     had_leader,
     leader_lost,
     moves_around,
-    told_cuts,
-    told_leaderless,
-    told_waiting,
+    reported_cuts,
+    reported_leaderless,
+    reported_waiting,
 )
 from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
@@ -56,19 +56,19 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
         links += found
         missing += lacked
     _add_hw_move(first, own, links, missing)
-    cost, unknown = told_waiting(first, own)
+    cost, unknown = reported_waiting(first, own)
     for change in decided:
         if change.event_type == "LEADER_CHANGE":
             lost = leader_lost(change, own)
-            cost += [] if lost is None else [told_leaderless(lost, change)]
-            said, lacked = told_cuts(change, own)
+            cost += [] if lost is None else [reported_leaderless(lost, change)]
+            said, lacked = reported_cuts(change, own)
             cost += said
             unknown += lacked
     return Chain(
         topic=first.topic,
         partition=first.partition,
         partition_epoch=partition_epoch,
-        told="; ".join(sentence(event) for event in decided),
+        reported="; ".join(sentence(event) for event in decided),
         links=in_order(links),
         missing=tuple(missing + unknown),
         cost=tuple(cost),
@@ -95,12 +95,12 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
         for e in own
         if e.event_type == "ISR_CHANGE" and not e.is_control and e.partition_epoch == change.partition_epoch
     ]
-    told = {member["replica_id"]: (echo, member) for echo in echoes for member in echo.get("removed") or ()}
+    reported = {member["replica_id"]: (echo, member) for echo in echoes for member in echo.get("removed") or ()}
     for replica in sorted(gone):
-        if replica not in told:
-            missing.append(f"how far node {replica} had come: no leader told it")
+        if replica not in reported:
+            missing.append(f"how far node {replica} had come: no leader reported it")
             continue
-        echo, member = told[replica]
+        echo, member = reported[replica]
         shift = echo.t_us - echo.raw_us
         for name, field in (("last fetch", "last_fetch_us"), ("last caught up", "last_caught_up_us")):
             if member.get(field) is None:
@@ -109,7 +109,7 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
                 where = (
                     f"node {replica} at LEO {member['leo']:,}" if member.get("leo") is not None else f"node {replica}"
                 )
-                links.append(Link(name=name, t_us=member[field] + shift, who=writer(echo.node_id), told=where))
+                links.append(Link(name=name, t_us=member[field] + shift, who=writer(echo.node_id), reported=where))
     return links, missing
 
 
@@ -124,7 +124,9 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
         links.append(link_of("fence", fence))
         if fence.get("last_heartbeat_us") is not None:
             heard = f"node {left.get('old_leader')} was heard"
-            links.append(Link(name="last heartbeat", t_us=fence.get("last_heartbeat_us"), who="controller", told=heard))
+            links.append(
+                Link(name="last heartbeat", t_us=fence.get("last_heartbeat_us"), who="controller", reported=heard)
+            )
     if lost is not None:
         links.append(link_of("leader lost", lost))
     epoch = change.get("new_leader_epoch")

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from strandline_analytics.scope import FOREVER_US
 from strandline_analytics.timeline.event import Event
 
-Told = tuple[list[str], list[str]]
+Reported = tuple[list[str], list[str]]
 """What is known, and what is missing."""
 
 
-def told_waiting(decided: Event, own: Sequence[Event]) -> Told:
+def reported_waiting(decided: Event, own: Sequence[Event]) -> Reported:
     """How long the high watermark stood around a decision, and how many records were seen waiting above it."""
     last, first = moves_around(decided, own)
     if last is None or first is None:
@@ -26,15 +26,15 @@ def told_waiting(decided: Event, own: Sequence[Event]) -> Told:
     waiting = [e for e in leader_looks(own) if last.t_us <= e.t_us <= first.t_us and e.get("leader_leo") > e.get("hw")]
     reached = _reached(last, first, own)
     if reached > last.get("new_hw"):
-        told = (
+        reported = (
             f"the last known move of the HW is to {last.get('new_hw'):,}, {_ms(first.t_us - last.t_us)} before the next"
         )
         unknown = f"how long the high watermark stood: it had reached {reached:,} by a move that is not in the export"
-        return [f"{told}; {told_above_hw(waiting)}" if waiting else told], [unknown]
+        return [f"{reported}; {reported_above_hw(waiting)}" if waiting else reported], [unknown]
     stood = f"the HW stood at {last.get('new_hw'):,} for {_ms(first.t_us - last.t_us)}"
     if not waiting:
         return [f"{stood}; no look in that time shows a record that waited"], []
-    return [f"{stood}; {told_above_hw(waiting)}"], []
+    return [f"{stood}; {reported_above_hw(waiting)}"], []
 
 
 def _reached(last: Event, first: Event, own: Sequence[Event]) -> int:
@@ -43,14 +43,14 @@ def _reached(last: Event, first: Event, own: Sequence[Event]) -> int:
     if first.node_id == last.node_id and first.get("old_hw") == last.get("new_hw"):
         return int(last.get("new_hw"))
     kinds = ("EPOCH_START", "LOCAL_SAMPLE", "REPLICA_SAMPLE")
-    told = [
+    reported = [
         e.get("hw")
         for e in own
         if e.event_type in kinds and last.t_us < e.t_us <= first.t_us and e.get("hw") is not None
     ]
     # What the next move began at was reached before it.
     begun = first.get("old_hw")
-    return int(max([last.get("new_hw"), *told, *([] if begun is None else [begun])]))
+    return int(max([last.get("new_hw"), *reported, *([] if begun is None else [begun])]))
 
 
 def had_leader(change: Event) -> bool:
@@ -75,7 +75,7 @@ def leader_lost(change: Event, own: Sequence[Event]) -> Event | None:
     return max(losses, key=lambda e: e.partition_epoch or 0, default=None)
 
 
-def told_leaderless(lost: Event, change: Event) -> str:
+def reported_leaderless(lost: Event, change: Event) -> str:
     """For how long nobody led."""
     return f"nobody led for {_ms(change.t_us - lost.t_us)}"
 
@@ -91,33 +91,33 @@ def moves_around(decided: Event, own: Sequence[Event]) -> tuple[Event | None, Ev
     return max(before, key=lambda e: e.t_us, default=None), min(after, key=lambda e: e.t_us, default=None)
 
 
-def told_above_hw(looks: Sequence[Event]) -> str:
+def reported_above_hw(looks: Sequence[Event]) -> str:
     """How many records waited, by looks of which each shows some: ``up to 12 records waited``."""
     most = max(e.get("leader_leo") - e.get("hw") for e in looks)
     acked = max((e.get("acked_offset") - e.get("hw") for e in looks if e.get("acked_offset") is not None), default=0)
-    told = f"up to {most:,} records waited for their commit"
-    return told + (f", up to {acked:,} of them acknowledged already (acks=1)" if acked > 0 else "")
+    reported = f"up to {most:,} records waited for their commit"
+    return reported + (f", up to {acked:,} of them acknowledged already (acks=1)" if acked > 0 else "")
 
 
-def told_cuts(change: Event, own: Sequence[Event]) -> Told:
+def reported_cuts(change: Event, own: Sequence[Event]) -> Reported:
     """What was cut after a change of leader, and whether any of it was committed or acknowledged."""
     known, missing = [], []
     acked = _acknowledged(change, own)
     for cut in cuts_after(change, own):
         begin, end = cut.get("to_leo"), cut.get("from_leo")
         committed = cut.get("committed_cut")
-        told = f"node {cut.node_id} cut offsets [{begin:,}, {end:,})"
+        reported = f"node {cut.node_id} cut offsets [{begin:,}, {end:,})"
         if committed is None:
             missing.append(f"whether what node {cut.node_id} cut had been committed: own HW not known")
         else:
-            told += f": {f'{committed:,}' if committed else 'none'} of them committed"
+            reported += f": {f'{committed:,}' if committed else 'none'} of them committed"
         if acked is None:
             missing.append(f"whether what node {cut.node_id} cut had been acknowledged: no look at the old leader")
         else:
             lost = max(0, min(acked.get("acked_offset"), end) - begin)
             age = _ms(change.t_us - acked.t_us)
-            told += f", {f'{lost:,}' if lost else 'none'} acknowledged as of the last look, {age} before the change"
-        known.append(told)
+            reported += f", {f'{lost:,}' if lost else 'none'} acknowledged as of the last look, {age} before the change"
+        known.append(reported)
     return known, missing
 
 

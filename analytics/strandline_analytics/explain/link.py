@@ -19,7 +19,7 @@ class Link:
     name: str
     t_us: int
     who: str
-    told: str
+    reported: str
     cause: str = ""
 
 
@@ -30,7 +30,7 @@ class Chain:
     topic: str | None
     partition: int | None
     partition_epoch: int | None
-    told: str
+    reported: str
     links: tuple[Link, ...]
     missing: tuple[str, ...]
     cost: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Chain:
 
 def link_of(name: str, event: Event) -> Link:
     """The link that an event is, under this name."""
-    return Link(name=name, t_us=event.t_us, who=writer(event.node_id), told=sentence(event), cause=event.cause)
+    return Link(name=name, t_us=event.t_us, who=writer(event.node_id), reported=sentence(event), cause=event.cause)
 
 
 def in_order(links: Iterable[Link]) -> tuple[Link, ...]:

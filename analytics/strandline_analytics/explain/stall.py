@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline_analytics.explain.cost import leader_looks, told_above_hw
+from strandline_analytics.explain.cost import leader_looks, reported_above_hw
 from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import writer
@@ -39,11 +39,11 @@ def explain_stall(stall: Stall, events: Sequence[Event]) -> Chain:
         topic=stall.topic,
         partition=stall.partition,
         partition_epoch=None,
-        told=f"HW stood at {stall.hw:,} for {(stall.t1 - stall.t0) / 1000:,.0f} ms, {_why(stall)}; "
+        reported=f"HW stood at {stall.hw:,} for {(stall.t1 - stall.t0) / 1000:,.0f} ms, {_why(stall)}; "
         f"{_ENDS.get(stall.ended_by, stall.ended_by)}",
         links=in_order(links),
         missing=tuple(missing + lacked),
-        cost=(told_above_hw(waiting),) if waiting else (),
+        cost=(reported_above_hw(waiting),) if waiting else (),
     )
 
 
@@ -58,7 +58,7 @@ def _why(stall: Stall) -> str:
 def _moves(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]]:
     into = [e for e in own if e.event_type == "HW_ADVANCE" and e.get("new_hw") == stall.hw and e.t_us <= stall.t1]
     outof = [e for e in own if e.event_type == "HW_ADVANCE" and e.get("old_hw") == stall.hw and e.t_us >= stall.t0]
-    first = Link(name="first wait", t_us=stall.t0, who="looks", told=f"records stand above HW {stall.hw:,}")
+    first = Link(name="first wait", t_us=stall.t0, who="looks", reported=f"records stand above HW {stall.hw:,}")
     links = [*(link_of("last HW move", e) for e in into[-1:]), first, *(link_of("HW move", e) for e in outof[:1])]
     missing = [] if into else [f"the move that brought the HW to {stall.hw:,}"]
     return links, missing if outof else [*missing, "a move of the high watermark afterwards"]
@@ -81,12 +81,12 @@ def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]
             continue
         look = looks[-1]
         at = f"node {node} durable to {_offset(look)} of {look.get('leader_leo'):,}"
-        links.append(Link(name="last look", t_us=look.t_us, who=writer(look.node_id), told=at))
+        links.append(Link(name="last look", t_us=look.t_us, who=writer(look.node_id), reported=at))
         shift = look.t_us - look.raw_us
         for name, field in (("last fetch", "last_fetch_us"), ("last caught up", "last_caught_up_us")):
             if look.get(field) is not None and node != look.node_id:
-                told = f"node {node}"
-                links.append(Link(name=name, t_us=look.get(field) + shift, who=writer(look.node_id), told=told))
+                reported = f"node {node}"
+                links.append(Link(name=name, t_us=look.get(field) + shift, who=writer(look.node_id), reported=reported))
     return links, missing
 
 

@@ -108,8 +108,8 @@ def _spans(spark: SparkSession, files: Sequence[ExportedFile], *, is_open: bool)
         return spans
     if spans and not is_open:
         return spans + [file.span_us for file in unproven]
-    told = span_of_rows(spark, unproven)
-    return spans if told is None else [*spans, told]
+    reported = span_of_rows(spark, unproven)
+    return spans if reported is None else [*spans, reported]
 
 
 def answers(

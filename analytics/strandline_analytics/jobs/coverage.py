@@ -183,9 +183,9 @@ def _holes(emitter: _Emitter, is_whole: bool) -> Iterable[tuple[Iterable[int], i
         yield in_hours, max(0, end - begin + 1 - sum(each.events for each in group))
         reached, reached_hour = end, in_hours[-1]
         group = [part] if part is not None else []
-    told = max(each.told_last_seq for each in parts)
-    if told > reached:
-        yield [reached_hour], told - reached
+    reported = max(each.reported_last_seq for each in parts)
+    if reported > reached:
+        yield [reached_hour], reported - reached
 
 
 def require(hours: Sequence[HourCoverage], least: float) -> None:
@@ -201,7 +201,7 @@ def require(hours: Sequence[HourCoverage], least: float) -> None:
         raise Incomplete(
             f"hour {hour_text(worst.hour)} of cluster {worst.cluster_id} is {worst.state.value} with coverage "
             f"{worst.coverage:.4f}, required is {least}: {worst.missing} events are missing, {worst.told_lost} of "
-            "them told as dropped. Wait for the files that are late, or see: strandline analytics coverage"
+            "them reported as dropped. Wait for the files that are late, or see: strandline analytics coverage"
         )
 
 

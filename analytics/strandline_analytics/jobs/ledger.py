@@ -38,21 +38,21 @@ def read_ledger(spark: SparkSession, root: str, hour: HourCoverage) -> dict[str,
     if text is None:
         return {}
     try:
-        told: dict[str, Any] = json.loads(text)
-        return {stat: Entry(**entry) for stat, entry in told["statistics"].items()}
+        reported: dict[str, Any] = json.loads(text)
+        return {stat: Entry(**entry) for stat, entry in reported["statistics"].items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
 def write_ledger(spark: SparkSession, root: str, hour: HourCoverage, entries: dict[str, Entry]) -> None:
     """Say what is written of an hour."""
-    told = {
+    reported = {
         "cluster_id": hour.cluster_id,
         "state": hour.state.value,
         "coverage": hour.coverage,
         "statistics": {stat: asdict(entry) for stat, entry in sorted(entries.items())},
     }
-    write_text(spark, _name(root, hour), json.dumps(told, indent=1) + "\n")
+    write_text(spark, _name(root, hour), json.dumps(reported, indent=1) + "\n")
 
 
 def _name(root: str, hour: HourCoverage) -> str:

@@ -98,7 +98,7 @@ def run(
     output: str,
     *,
     noticed: Callable[[Sequence[str]], None] = lambda _: None,
-    anew: bool = False,
+    recompute: bool = False,
 ) -> Written:
     """Compute the closed ones among ``hours`` that changed, and write them.
 
@@ -109,7 +109,7 @@ def run(
         hours: of `hours_for`.
         output: a directory or URI.
         noticed: gets what has to be known of the input.
-        anew: compute also hours that did not change.
+        recompute: compute also hours that did not change.
     """
     root = f"{output.rstrip('/')}/{_FOLDERS[question.grouping]}"
     closed = [hour for hour in hours if hour.state in _WRITTEN]
@@ -128,7 +128,9 @@ def run(
         clear_unfinished(spark, root)
         for number in sorted({hour.hour for hour in closed}):
             same_hour = [hour for hour in closed if hour.hour == number]
-            kept = {} if anew else {hour.cluster_id: _kept(spark, root, hour, question, files) for hour in same_hour}
+            kept = (
+                {} if recompute else {hour.cluster_id: _kept(spark, root, hour, question, files) for hour in same_hour}
+            )
             stale = [hour for hour in same_hour if kept.get(hour.cluster_id) is None]
             unchanged += [hour for hour in same_hour if hour not in stale]
             counts = [entries for entries in kept.values() if entries is not None]
@@ -146,16 +148,16 @@ def _kept(
     spark: SparkSession, root: str, hour: HourCoverage, question: Question, files: Sequence[ExportedFile]
 ) -> Mapping[str, Entry] | None:
     """What was written of an hour, if nothing of it has to be written again; else None."""
-    told, hashes = read_ledger(spark, root, hour), _hashes(question, files, hour)
+    reported, hashes = read_ledger(spark, root, hour), _hashes(question, files, hour)
     for statistic in question.statistics:
-        entry = told.get(statistic.id)
+        entry = reported.get(statistic.id)
         if entry is None or entry.code_version != __version__:
             return None
         if entry.input_manifest_hash != hashes[statistic.reads_samples]:
             return None
         if entry.rows and not is_placed(spark, root, _folder(statistic, hour.hour), hour.cluster_id):
             return None
-    return told
+    return reported
 
 
 def _hashes(question: Question, files: Sequence[ExportedFile], hour: HourCoverage) -> dict[bool, str]:

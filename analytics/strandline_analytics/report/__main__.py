@@ -32,7 +32,7 @@ def main() -> int:
             spark.conf.set(name, value)
         silver = open_exports(spark, asked.input, start_us=asked.from_us, end_us=asked.to_us)
         material = gather(
-            silver, asked.input, start_us=asked.from_us, end_us=asked.to_us, steps=asked.steps, told=_tell
+            silver, asked.input, start_us=asked.from_us, end_us=asked.to_us, steps=asked.steps, reported=_tell
         )
     except (TooMuch, ValueError) as error:
         sys.stderr.write(f"{error}\n")

@@ -31,7 +31,7 @@ def draw_lanes(picture: Picture) -> Drawing:
     curves_at = lanes_at + len(picture.lanes) * (_LANE + _LANE_GAP) + 14
     above_at = curves_at + _CURVES + 12
     height = above_at + _ABOVE + _AXIS
-    drawing = Drawing(width=WIDTH, height=height, title=picture.title, told=_told(picture))
+    drawing = Drawing(width=WIDTH, height=height, title=picture.title, reported=_reported(picture))
     _draw_epochs(drawing, picture, lanes_at - 4, above_at + _ABOVE)
     _draw_markers(drawing, picture, rows, above_at + _ABOVE)
     for number, lane in enumerate(picture.lanes):
@@ -47,7 +47,7 @@ def _x(picture: Picture, t_us: int) -> float:
     return _LEFT + (WIDTH - _LEFT - _RIGHT) * (t_us - picture.t0) / max(1, picture.t1 - picture.t0)
 
 
-def _told(picture: Picture) -> str:
+def _reported(picture: Picture) -> str:
     led = ", ".join(f"replica {lane.replica_id}" for lane in picture.lanes if lane.led)
     return f"Led by {led or 'nobody'}; {len(picture.markers)} events, listed below the picture."
 
@@ -144,7 +144,7 @@ def _draw_curves(drawing: Drawing, picture: Picture, top: float) -> None:
     drawing.path("curve hw", _steps(picture, picture.hw, y), "high watermark")
     for t_us, value in picture.zombies:
         if low <= value <= high:
-            drawing.circle("zombie", _x(picture, t_us), y(value), 2.5, "told by a leader whose term was over")
+            drawing.circle("zombie", _x(picture, t_us), y(value), 2.5, "reported by a leader whose term was over")
 
 
 def _steps(picture: Picture, steps: tuple[Step, ...], y: Callable[[int], float]) -> str:

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 200, 36
 
 def draw_sparkline(title: str, values: Sequence[float | None]) -> Drawing:
     """One bar for each step of the window."""
-    drawing = Drawing(width=WIDTH, height=HEIGHT, title=title, told=_told(values))
+    drawing = Drawing(width=WIDTH, height=HEIGHT, title=title, reported=_reported(values))
     most = max((abs(value) for value in values if value is not None), default=0) or 1
     each = WIDTH / max(1, len(values))
     for number, value in enumerate(values):
@@ -28,7 +28,7 @@ def draw_sparkline(title: str, values: Sequence[float | None]) -> Drawing:
     return drawing
 
 
-def _told(values: Sequence[float | None]) -> str:
+def _reported(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return "Nothing is known."

@@ -40,7 +40,7 @@ CURVE_TYPES = ("REPLICA_SAMPLE", "HW_ADVANCE")
 MOST_EVENTS = 200_000
 """More rows than a page can tell; a narrower window is asked for instead."""
 
-Told = Callable[[str, int, int], None]
+Reported = Callable[[str, int, int], None]
 """What is being done, how many parts are done, and how many there are."""
 
 
@@ -55,7 +55,7 @@ def gather(
     start_us: int | None = None,
     end_us: int | None = None,
     steps: int = STEPS,
-    told: Told = lambda what, done, parts: None,
+    reported: Reported = lambda what, done, parts: None,
 ) -> Material:
     """Everything that a page shows of a window; without bounds, of all that is there.
 
@@ -68,7 +68,7 @@ def gather(
     if end_us is not None:
         silver = as_of(silver, end_us)
     parts = 3 + (2 if steps else 1) * len(ALL)
-    told("transitions", 0, parts)
+    reported("transitions", 0, parts)
     # From the beginning of what was read: the state at the start of the window follows from what came before.
     kinds = tuple(name for name, kind in EVENT_TYPES.items() if kind.dataset == TRANSITIONS)
     events = _events(silver, Selection(types=kinds, unknown_types=True, end_us=end_us))
@@ -77,7 +77,7 @@ def gather(
     first = min(event.t_us for event in events) if start_us is None else start_us
     last = max(event.t_us for event in events) + 1 if end_us is None else end_us
     scope = Scope(start_us=first, end_us=max(last, first + 1))
-    told("stalls", 1, parts)
+    reported("stalls", 1, parts)
     episodes = [stall for row in _rows(stalls(silver)) if (stall := stall_from(row)).t1 > first and stall.t0 < last]
     step_us = max(1, -(-(scope.end_us - scope.start_us) // (steps or 1)))
     material = Material(
@@ -90,11 +90,11 @@ def gather(
         step_us=step_us,
         events=events,
         stalls=episodes,
-        results=_results(silver, scope, step_us if steps else None, told, parts),
+        results=_results(silver, scope, step_us if steps else None, reported, parts),
     )
-    told("samples", parts - 1, parts)
+    reported("samples", parts - 1, parts)
     material = replace(material, samples=_samples(silver, material))
-    told("page", parts, parts)
+    reported("page", parts, parts)
     return material
 
 
@@ -106,8 +106,10 @@ def as_of(silver: Silver, end_us: int) -> Silver:
     measured = clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us))
 
     def before(rows: DataFrame) -> DataFrame:
-        told = in_controller_time(rows.withColumn("_told", F.col("ts_wall_us")), measured, "node_id", "_told")
-        return told.where(F.col("_told") < end_us).select(*rows.columns)
+        reported = in_controller_time(
+            rows.withColumn("_reported", F.col("ts_wall_us")), measured, "node_id", "_reported"
+        )
+        return reported.where(F.col("_reported") < end_us).select(*rows.columns)
 
     samples = None if silver.samples is None else before(silver.samples)
     return Silver(before(silver.transitions), samples, silver.input_hash)
@@ -139,14 +141,14 @@ def _events(silver: Silver, selection: Selection) -> list[Event]:
     return events_from(rows)
 
 
-def _results(silver: Silver, scope: Scope, steps: int | None, told: Told, parts: int) -> dict[str, Result]:
+def _results(silver: Silver, scope: Scope, steps: int | None, reported: Reported, parts: int) -> dict[str, Result]:
     stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=steps, grouping=Grouping.CLUSTER)
     frames = (scope, stepped) if steps else (scope,)
     asked = [(statistic, frame) for statistic in ALL.values() for frame in frames]
     rows: dict[str, list[list[dict[str, Any]]]] = {}
     trouble: dict[str, str] = {}
     for number, ((statistic, _), found) in enumerate(zip(asked, together(silver, asked, _computed), strict=True), 1):
-        told(f"{statistic.id} {statistic.title}", 1 + number, parts)
+        reported(f"{statistic.id} {statistic.title}", 1 + number, parts)
         if isinstance(found, str):
             trouble[statistic.id] = found
             found = []

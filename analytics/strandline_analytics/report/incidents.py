@@ -219,8 +219,8 @@ def _recover(found: Sequence[Incident], events: Sequence[Event], held: Held) -> 
     """When each incident was over, and what was cut until then."""
     for incident in found:
         ends = [_back(held[key], incident) for key in incident.keys]
-        told = [end for end in ends if end is not None]
-        incident.recovered_us = max([incident.ended_us, *told]) if len(told) == len(ends) else None
+        reported = [end for end in ends if end is not None]
+        incident.recovered_us = max([incident.ended_us, *reported]) if len(reported) == len(ends) else None
     for number, incident in enumerate(sorted(found, key=lambda i: i.began_us)):
         later = [other.began_us for other in found if other.began_us > incident.began_us]
         until = min(later, default=FOREVER_US)

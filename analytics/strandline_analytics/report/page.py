@@ -250,8 +250,8 @@ def _below_hw(incident: Incident) -> str:
 
 
 def _step(cause: str) -> Step:
-    told = meaning(cause)
-    return Step(cause.replace("_", " "), told.said, told.todo, f"{DOCS}#{told.anchor}", told.heading)
+    reported = meaning(cause)
+    return Step(cause.replace("_", " "), reported.said, reported.todo, f"{DOCS}#{reported.anchor}", reported.heading)
 
 
 def _phases(incident: Incident, material: Material) -> list[Fact]:
@@ -316,6 +316,6 @@ def _coverage(material: Material, share: float | None) -> dict[str, Any]:
             Fact("doubles removed", flaws("n_duplicate")),
             Fact("zombie samples left out", flaws("n_zombie")),
             Fact("clocks that went back", flaws("clock_regressions")),
-            Fact("told as dropped by exporters", f"{kinds['EXPORT_GAP']:,}"),
+            Fact("reported as dropped by exporters", f"{kinds['EXPORT_GAP']:,}"),
         ],
     }

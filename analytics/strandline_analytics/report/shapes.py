@@ -27,12 +27,12 @@ class Shape:
 
 @dataclass(slots=True, kw_only=True)
 class Drawing:
-    """Shapes in a rectangle; ``title`` and ``told`` describe it to readers who cannot see it."""
+    """Shapes in a rectangle; ``title`` and ``reported`` describe it to readers who cannot see it."""
 
     width: int
     height: int
     title: str
-    told: str = ""
+    reported: str = ""
     shapes: list[Shape] = field(default_factory=list)
 
     def rect(self, css: str, x: float, y: float, width: float, height: float, title: str = "") -> None:

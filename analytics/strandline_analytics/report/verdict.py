@@ -42,8 +42,8 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     unknown = unknown_losses(material)
     if lost:
         least, more = ("at least ", f"; how many more in {_names(unknown)} is not known") if unknown else ("", "")
-        told = f"Committed records were lost: {least}{lost:,}, in {_whose(material, incidents)}{more}"
-        return Verdict(told, "bad")
+        reported = f"Committed records were lost: {least}{lost:,}, in {_whose(material, incidents)}{more}"
+        return Verdict(reported, "bad")
     if unknown:
         sentence = f"Unclean election of {_names(unknown)}: how many committed records it lost is not known"
         return Verdict(sentence, "bad")
@@ -65,8 +65,8 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     if (cut := _total(material, "s07", "truncated_records") - below - of_blind) > 0:
         parts.append(f"{cut:,} uncommitted records cut")
     if blind:
-        told = f"{_count(len(blind), 'cut')} by a replica that did not know its own HW"
-        parts.append(f"{told} ({_count(of_blind, 'record')})")
+        reported = f"{_count(len(blind), 'cut')} by a replica that did not know its own HW"
+        parts.append(f"{reported} ({_count(of_blind, 'record')})")
     if still:
         parts.append(f"{_count(len(still), 'incident')} not over at the end of the window")
     if planned := len(incidents) - len(faults):
@@ -76,26 +76,26 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
 
 def _whose(material: Material, incidents: Sequence[Incident]) -> str:
     """How many incidents there are, and the node that most of it is about, with the reason and when it was down."""
-    told = _count(len(incidents), "incident")
+    reported = _count(len(incidents), "incident")
     faults = [incident for incident in incidents if not incident.is_planned]
     about = Counter((fault.cluster_id, node) for fault in faults for node in fault.culprits.elements())
     if not about:
-        return told
+        return reported
     of_several = len({event.cluster_id for event in material.events}) > 1
     most = sorted(about, key=lambda one: (-about[one], one))
     names = [f"node {node} of {cluster}" if of_several else f"node {node}" for cluster, node in most]
     if about[most[0]] < MOSTLY * about.total():
-        return f"{told}: {_names(names)}"
+        return f"{reported}: {_names(names)}"
     own = [fault for fault in faults if fault.cluster_id == most[0][0] and most[0][1] in fault.culprits]
     ((why, _),) = Counter(fault.why[0] for fault in own).most_common(1)
-    return f"{told}: {names[0]} ({why.replace('_', ' ')}{_down(material, own, most[0][1])})"
+    return f"{reported}: {names[0]} ({why.replace('_', ' ')}{_down(material, own, most[0][1])})"
 
 
 def _down(material: Material, own: Sequence[Incident], node: int) -> str:
     """When a node was fenced in incidents of its cluster, if it was; of several times the first."""
     began = min(incident.began_us for incident in own)
-    told = [e for e in material.events if e.partition is None and e.cluster_id == own[0].cluster_id]
-    times = [down for down in downs(told, material.end_us) if down.node_id == node and down.t1 > began]
+    reported = [e for e in material.events if e.partition is None and e.cluster_id == own[0].cluster_id]
+    times = [down for down in downs(reported, material.end_us) if down.node_id == node and down.t1 > began]
     if not times:
         return ""
     first, more = times[0], f", and {len(times) - 1} times more" if len(times) > 1 else ""

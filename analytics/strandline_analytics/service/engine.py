@@ -33,16 +33,16 @@ from strandline_analytics.timeline.selection import Selection
 from strandline_analytics.timeline.sentences import sentence
 
 _Arguments = ParamSpec("_Arguments")
-_Told = TypeVar("_Told")
+_Reported = TypeVar("_Reported")
 
 
 def interruptible(
-    work: Callable[Concatenate[Engine, Job, _Arguments], _Told],
-) -> Callable[Concatenate[Engine, Job, _Arguments], _Told]:
+    work: Callable[Concatenate[Engine, Job, _Arguments], _Reported],
+) -> Callable[Concatenate[Engine, Job, _Arguments], _Reported]:
     """Tag the Spark jobs of ``work``, and tell its expected failures as refusals."""
 
     @wraps(work)
-    def tagged(engine: Engine, job: Job, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Told:
+    def tagged(engine: Engine, job: Job, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Reported:
         context = engine.spark.sparkContext
         context.addJobTag(job.id)
         try:
@@ -85,8 +85,8 @@ class Engine:
         scope = scope_of(self.spark, question, files)
         columns = values.columns_of(statistic, scope.grouping)
         found = result(statistic, self._silver(job, files, samples=statistic.reads_samples), scope)
-        told = {value.name for value in statistic.values}
-        rows = self._collect(job, found.orderBy(*(name for name in found.columns if name not in told)))
+        reported = {value.name for value in statistic.values}
+        rows = self._collect(job, found.orderBy(*(name for name in found.columns if name not in reported)))
         header = pb.QueryHeader(
             stat=statistic.id,
             columns=columns,

@@ -79,20 +79,20 @@ class _Newest:
     """The newest value of each name, by the place of the row that reported it."""
 
     def __init__(self) -> None:
-        self._told: dict[Any, tuple[tuple[int, ...], Any]] = {}
+        self._reported: dict[Any, tuple[tuple[int, ...], Any]] = {}
 
     def take(self, name: Any, place: tuple[int, ...], value: Any) -> None:
-        before = self._told.get(name)
+        before = self._reported.get(name)
         if before is None or place >= before[0]:
-            self._told[name] = place, value
+            self._reported[name] = place, value
 
     def get(self, name: Any, otherwise: Any = None) -> Any:
-        found = self._told.get(name)
+        found = self._reported.get(name)
         return otherwise if found is None else found[1]
 
     def of_epoch(self, leader_epoch: int) -> dict[Any, Any]:
         """The values whose place begins with this epoch."""
-        return {name: value for name, (place, value) in self._told.items() if place[0] == leader_epoch}
+        return {name: value for name, (place, value) in self._reported.items() if place[0] == leader_epoch}
 
 
 class _Fold:
@@ -133,7 +133,7 @@ class _Fold:
         self._leader_epoch = max(self._leader_epoch, -1 if leader_epoch is None else leader_epoch)
         self._as_of_us = max(self._as_of_us, row["ts_wall_us"])
 
-    def told(self) -> Partition:
+    def reported(self) -> Partition:
         """The state that the rows make."""
         leader = self._decided.get("new_leader", NO_LEADER)
         cluster_id, topic_id, partition = self._key
@@ -183,5 +183,6 @@ class LiveState:
     def partitions(self) -> list[Partition]:
         """All of them, in order of cluster, topic and partition."""
         return sorted(
-            (fold.told() for fold in self._folds.values()), key=lambda one: (one.cluster_id, one.topic, one.partition)
+            (fold.reported() for fold in self._folds.values()),
+            key=lambda one: (one.cluster_id, one.topic, one.partition),
         )

@@ -133,7 +133,9 @@ def arrivals_of(spark: SparkSession, settings: AnalyticsSettings) -> Callable[[L
     """What folds newly arrived files of the inputs into a state."""
     places = [open_place(spark, name) for name in settings.inputs]
     arrivals = Arrivals(
-        places, hours=settings.watch_hours, on_damage=lambda told: _log.warning("a file is left out", reason=told)
+        places,
+        hours=settings.watch_hours,
+        on_damage=lambda reported: _log.warning("a file is left out", reason=reported),
     )
 
     def look(state: LiveState) -> None:

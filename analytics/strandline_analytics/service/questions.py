@@ -132,12 +132,12 @@ def window_of(asked: pb.TimeRange) -> tuple[int | None, int | None]:
         if not asked.HasField(name):
             ends.append(None)
             continue
-        told = getattr(asked, name)
-        if not (0 <= told.seconds <= _LAST_SECOND and 0 <= told.nanos < 1_000_000_000):
+        reported = getattr(asked, name)
+        if not (0 <= reported.seconds <= _LAST_SECOND and 0 <= reported.nanos < 1_000_000_000):
             raise refusals.wrong(
                 f"range.{name}", "it is a moment from 1970 to 9999", "write RFC 3339, such as 2026-11-21T14:00:00Z"
             )
-        ends.append(told.seconds * 1_000_000 + told.nanos // 1_000)
+        ends.append(reported.seconds * 1_000_000 + reported.nanos // 1_000)
     start_us, end_us = ends
     if start_us is not None and end_us is not None and end_us <= start_us:
         raise refusals.wrong(

@@ -23,12 +23,12 @@ def full(field: str, rule: str, remedy: str) -> Refused:
     return _refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, field, rule, remedy)
 
 
-def unusable_input(told: str) -> Refused:
-    """FAILED_PRECONDITION: the exported files cannot be used as they are; ``told`` says which, and what to do."""
+def unusable_input(reported: str) -> Refused:
+    """FAILED_PRECONDITION: the exported files cannot be used as they are; ``reported`` says which, and what to do."""
     return Refused.of(
         Refusal(
             ErrorCode.INVALID_CONFIG,
-            told,
+            reported,
             field="input",
             rule="the server's input is a sound export",
             remedy="do what the message says, or start the server with another --input",

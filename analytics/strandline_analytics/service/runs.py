@@ -35,7 +35,7 @@ class Run:
     grouping: Grouping
     notes: list[str] = field(default_factory=list)
 
-    def told(self, waiting_behind: int) -> pb.Run:
+    def reported(self, waiting_behind: int) -> pb.Run:
         """The run as its message."""
         job = self.job
         run = pb.Run(
@@ -88,7 +88,7 @@ class Runs:
         return found
 
 
-def hour_told(hour: HourCoverage) -> pb.HourCoverage:
+def hour_reported(hour: HourCoverage) -> pb.HourCoverage:
     """The coverage of an hour as its message."""
     return pb.HourCoverage(
         cluster_id=hour.cluster_id,
@@ -105,7 +105,7 @@ def hour_told(hour: HourCoverage) -> pb.HourCoverage:
 
 
 def _tell_written(run: pb.Run, written: Written) -> None:
-    run.left_out.extend(hour_told(hour) for hour in written.left_out)
+    run.left_out.extend(hour_reported(hour) for hour in written.left_out)
     for stat, rows in written.rows.items():
         run.outputs.add(stat=stat, path=f"{written.folder}/stat={stat}", rows=rows)
 

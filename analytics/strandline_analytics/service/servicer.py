@@ -20,14 +20,14 @@ from strandline_analytics.service import pages, questions, refusals, values
 from strandline_analytics.service.engine import Engine
 from strandline_analytics.service.jobs import Cancelled, Job, JobQueue
 from strandline_analytics.service.live import Partition
-from strandline_analytics.service.runs import Run, Runs, hour_told, noting
+from strandline_analytics.service.runs import Run, Runs, hour_reported, noting
 from strandline_analytics.service.settings import AnalyticsSettings
 from strandline_analytics.service.watching import Watches
 from strandline_analytics.stats import ALL
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AnalyticsService"].full_name
 Context = grpc.aio.ServicerContext[Any, Any]
-_Told = TypeVar("_Told")
+_Reported = TypeVar("_Reported")
 
 _log = structlog.get_logger("strandline.analytics")
 
@@ -93,29 +93,29 @@ class AnalyticsServicer:
         """Tells how complete each hour is."""
         question = questions.coverage_of(request, self._settings.inputs)
         hours, input_hash = await self._wait_for("coverage", lambda job: self._engine.coverage(job, question))
-        return pb.GetCoverageResponse(hours=map(hour_told, hours), input_manifest_hash=input_hash)
+        return pb.GetCoverageResponse(hours=map(hour_reported, hours), input_manifest_hash=input_hash)
 
     async def _page(
         self,
         request: Any,
         title: str,
-        compute: Callable[[Job, pages.Place], pages.Answer[_Told]],
-    ) -> tuple[pages.Answer[_Told], Sequence[_Told], str]:
+        compute: Callable[[Job, pages.Place], pages.Answer[_Reported]],
+    ) -> tuple[pages.Answer[_Reported], Sequence[_Reported], str]:
         """An answer, the rows of the page that was asked for, and the token of the next one."""
         question = pages.fingerprint(cast(Message, request))
         size = questions.page_size_of(request.page_size, self._settings.page_rows)
         place = pages.read_token(request.page_token, question)
-        answer: pages.Answer[_Told] | None = self._kept.find(question, place.input_hash)
+        answer: pages.Answer[_Reported] | None = self._kept.find(question, place.input_hash)
         if answer is None:
             answer = await self._wait_for(title, lambda job: compute(job, place))
             self._kept.keep(question, answer)
         end = place.offset + size
         return answer, answer.rows[place.offset : end], pages.next_token(question, answer, end)
 
-    async def _wait_for(self, title: str, work: Callable[[Job], _Told]) -> _Told:
+    async def _wait_for(self, title: str, work: Callable[[Job], _Reported]) -> _Reported:
         job = self._queue.submit(title, work)
         try:
-            return cast(_Told, await asyncio.shield(job.outcome))
+            return cast(_Reported, await asyncio.shield(job.outcome))
         except Cancelled:
             raise refusals.stopping() from None
         finally:
@@ -143,20 +143,20 @@ class AnalyticsServicer:
         job = self._queue.submit("run", lambda job: self._engine.run(job, question, output, noting(notes)))
         job.outcome.add_done_callback(lambda outcome: _log_failure(job, outcome))
         run = self._runs.add(Run(job, tuple(one.id for one in question.statistics), question.grouping, notes))
-        return pb.SubmitRunResponse(run=self._told(run))
+        return pb.SubmitRunResponse(run=self._reported(run))
 
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
         """Tells how a run stands."""
-        return pb.GetRunResponse(run=self._told(self._runs.find(request.run_id)))
+        return pb.GetRunResponse(run=self._reported(self._runs.find(request.run_id)))
 
     async def CancelRun(self, request: pb.CancelRunRequest, context: Context) -> pb.CancelRunResponse:
         """Gives a run up."""
         run = self._runs.find(request.run_id)
         self._queue.cancel(run.job)
-        return pb.CancelRunResponse(run=self._told(run))
+        return pb.CancelRunResponse(run=self._reported(run))
 
-    def _told(self, run: Run) -> pb.Run:
-        return run.told(self._queue.ahead_of(run.job))
+    def _reported(self, run: Run) -> pb.Run:
+        return run.reported(self._queue.ahead_of(run.job))
 
 
 def _partition_now(one: Partition) -> pb.PartitionNow:

@@ -44,8 +44,8 @@ def columns_of(statistic: Statistic, grouping: Grouping) -> list[pb.StatColumn]:
     from strandline_analytics.scope import Scope
 
     names = statistic.columns(Scope(start_us=0, end_us=1, grouping=grouping))
-    told = ((name, *declared.get(name, ("string", "", ""))) for name in names)
-    return [pb.StatColumn(name=name, type=kind, unit=unit, meaning=meaning) for name, kind, unit, meaning in told]
+    reported = ((name, *declared.get(name, ("string", "", ""))) for name in names)
+    return [pb.StatColumn(name=name, type=kind, unit=unit, meaning=meaning) for name, kind, unit, meaning in reported]
 
 
 def description(statistic: Statistic) -> pb.StatDescription:
@@ -110,7 +110,7 @@ def state_event(row: Mapping[str, Any]) -> state_event_pb2.StateEvent:
         elif column.kind is Kind.MEMBERS:
             members = getattr(event, column.name)
             for member in value:
-                members.add(**{name: told for name, told in member.items() if told is not None})
+                members.add(**{name: reported for name, reported in member.items() if reported is not None})
         elif column.kind in (Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME):
             getattr(event, column.name).update(value)
         else:

@@ -34,10 +34,10 @@ class Watches:
         Raises:
             Exception: what looking at the input raised.
         """
-        told: dict[Key, Partition] = {}
+        reported: dict[Key, Partition] = {}
         first = True
         while True:
-            news = news_for(told, await self._newest(), wanted)
+            news = news_for(reported, await self._newest(), wanted)
             if news or first:
                 yield news
             first = False
@@ -54,20 +54,20 @@ class Watches:
 
 
 def news_for(
-    told: dict[Key, Partition], newest: list[Partition], wanted: Callable[[Partition], bool]
+    reported: dict[Key, Partition], newest: list[Partition], wanted: Callable[[Partition], bool]
 ) -> list[Partition]:
-    """What a watcher that has ``told`` is sent now; ``told`` is updated.
+    """What a watcher that has ``reported`` is sent now; ``reported`` is updated.
 
     A watcher that was sent a partition is also sent once that it is not wanted any more.
     """
     news = []
     for one in newest:
-        before = told.get(one.key)
+        before = reported.get(one.key)
         if before == one or (before is None and not wanted(one)):
             continue
         news.append(one)
         if wanted(one):
-            told[one.key] = one
+            reported[one.key] = one
         else:
-            told.pop(one.key, None)
+            reported.pop(one.key, None)
     return news

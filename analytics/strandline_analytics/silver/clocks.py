@@ -69,12 +69,12 @@ def in_controller_time(rows: DataFrame, offsets: DataFrame, node: str, *times: s
     return corrected.select(*kept, F.col("_clock.err_us").alias("clock_err_us"))
 
 
-def epoch_starts(told: DataFrame, offsets: DataFrame) -> DataFrame:
+def epoch_starts(reported: DataFrame, offsets: DataFrame) -> DataFrame:
     """One row per leader epoch that was taken up: key, topic, leader_epoch, starter, start_offset, began_us.
 
     ``began_us`` is when, in the controller's time; ``clock_err_us`` bounds its error.
     """
-    starts = told.groupBy(*PARTITION_KEY, "leader_epoch").agg(
+    starts = reported.groupBy(*PARTITION_KEY, "leader_epoch").agg(
         F.min("topic").alias("topic"),
         F.min_by("node_id", "ts_wall_us").alias("starter"),
         F.min("start_offset").alias("start_offset"),

@@ -22,7 +22,7 @@ _PLACED = (
     "leader_epoch", "partition_epoch",
 )  # fmt: skip
 """What says of every event whose it is, and where it stands."""
-_TOLD = (
+_REPORTED = (
     "old_isr", "new_isr", "removed", "added", "elr", "cause", "initiator",
     "old_leader", "new_leader", "old_leader_epoch", "new_leader_epoch", "reason", "election_type", "eligible_set",
     "replicas", "min_isr", "lag_time_max_ms", "topic_created", "topic_deleted",
@@ -48,7 +48,7 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     is_foreign = ~F.col("event_type").isin(*EVENT_TYPES) & F.col("partition_epoch").isNotNull()
     rows = transitions.where(F.col("event_type").isin(*CONTROL_TYPES) | is_foreign)
     rows = rows.where((F.col("node_id") == CONTROLLER_NODE_ID) & F.col("partition").isNotNull())
-    rows = rows.select(*_PLACED, *(F.when(~is_foreign, F.col(name)).alias(name) for name in _TOLD))
+    rows = rows.select(*_PLACED, *(F.when(~is_foreign, F.col(name)).alias(name) for name in _REPORTED))
     decides = F.col("event_type").isin("ISR_CHANGE", "LEADER_CHANGE")
     decision = Window.partitionBy(*PARTITION_KEY, "partition_epoch", decides)
     at = F.when(decides, F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
@@ -74,10 +74,10 @@ def last_words(transitions: DataFrame) -> DataFrame:
     That is its reported end; without one, its last event or `HEARD_US` behind its last heartbeat. Where no heartbeat of
     a controller was read, there is no row.
     """
-    told = transitions.where(F.col("node_id") == CONTROLLER_NODE_ID)
+    reported = transitions.where(F.col("node_id") == CONTROLLER_NODE_ID)
     is_beat = F.col("event_type") == "EXPORT_HEARTBEAT"
     is_end = is_beat & F.col("ext").getItem("final").eqNullSafe("true")
-    words = told.groupBy("cluster_id").agg(
+    words = reported.groupBy("cluster_id").agg(
         F.max("ts_wall_us").alias("_last"),
         F.max(F.when(is_beat, F.col("ts_wall_us"))).alias("_beat"),
         F.max(F.when(is_end, F.col("ts_wall_us"))).alias("_end"),
@@ -105,8 +105,8 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
     # What a row that is not understood has changed is not known from then on, and known before it.
     unseen = F.col("lost_before") - F.col("is_unread").cast("int")
     holes = F.sum((F.col("lost_before") > 0).cast("int")).over(so_far)
-    isr_told_at = F.last(F.when(F.col("new_isr").isNotNull(), F.col("_holes")), ignorenulls=True).over(so_far)
-    told_at = F.last(F.when(F.col("new_leader").isNotNull(), F.col("leader_epoch")), ignorenulls=True).over(so_far)
+    isr_reported_at = F.last(F.when(F.col("new_isr").isNotNull(), F.col("_holes")), ignorenulls=True).over(so_far)
+    reported_at = F.last(F.when(F.col("new_leader").isNotNull(), F.col("leader_epoch")), ignorenulls=True).over(so_far)
     rows = rows.join(F.broadcast(words), "cluster_id", "left")
     states = rows.withColumn("_holes", holes).select(
         *PARTITION_KEY,
@@ -124,28 +124,28 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
         F.coalesce(held("topic_deleted"), F.lit(False)).alias("is_deleted"),
         (F.coalesce(F.lead(unseen).over(_order()), F.lit(0)) == 0).alias("_whole"),
         (F.lead("partition_epoch").over(_order()) == F.col("partition_epoch")).alias("_goes_on"),
-        told_at.alias("_told_at"),
-        (isr_told_at == F.col("_holes")).alias("_isr_told"),
+        reported_at.alias("_reported_at"),
+        (isr_reported_at == F.col("_holes")).alias("_isr_reported"),
     )
     rf = F.when(F.col("replicas").isNotNull(), F.size("replicas"))
     # Behind a hole the ISR has to be reported again, and the leader of before is believed only in the same leader
     # epoch.
-    told = F.coalesce((F.col("leader_epoch") == F.col("_told_at")) & F.col("_isr_told"), F.lit(False))
+    reported = F.coalesce((F.col("leader_epoch") == F.col("_reported_at")) & F.col("_isr_reported"), F.lit(False))
     return (
         states.where("NOT is_deleted AND (t1 > t0 OR NOT coalesce(_goes_on, false))")
-        .withColumn("known", F.col("_whole") & told & rf.isNotNull() & F.col("_min_isr").isNotNull())
+        .withColumn("known", F.col("_whole") & reported & rf.isNotNull() & F.col("_min_isr").isNotNull())
         .withColumn("leader", F.when(F.col("_leader") != NO_LEADER, F.col("_leader")))
         .withColumn("rf", rf)
         .withColumn("min_isr", F.least(rf, F.col("_min_isr")))
         .withColumn("isr_size", F.size("isr"))
-        .drop("_leader", "_min_isr", "is_deleted", "_whole", "_goes_on", "_told_at", "_isr_told")
+        .drop("_leader", "_min_isr", "is_deleted", "_whole", "_goes_on", "_reported_at", "_isr_reported")
     )
 
 
 def terms(rows: DataFrame) -> DataFrame:
     """When each leader epoch was in force: [commit of e, commit of e+1), by the controller's corrected time.
 
-    The last one ends with the deletion of its topic, if there was one. ``is_start_told``: the first thing that the
+    The last one ends with the deletion of its topic, if there was one. ``is_start_reported``: the first thing that the
     controller reported of the epoch is the change that began it; else it began earlier, by a change that was lost.
     """
     leads = F.when(F.col("new_leader") != NO_LEADER, F.col("new_leader"))
@@ -156,7 +156,7 @@ def terms(rows: DataFrame) -> DataFrame:
     spans = begun.agg(
         F.min("t").alias("term_start"),
         F.max(leads).alias("term_leader"),
-        F.coalesce(changed == F.min("t"), F.lit(False)).alias("is_start_told"),
+        F.coalesce(changed == F.min("t"), F.lit(False)).alias("is_start_reported"),
     )
     deleted = rows.where("topic_deleted").groupBy(*PARTITION_KEY).agg(F.min("t").alias("_deleted"))
     order = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")

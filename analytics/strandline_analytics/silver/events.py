@@ -45,8 +45,8 @@ def distinct_events(rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         return once_each(rows), None
     identity = list(IDENTITY)
     single = rows.join(doubled, identity, "left_anti")
-    told = _told_once(rows.join(doubled.select(*identity), identity, "left_semi"))
-    return once_each(single).unionByName(told), doubled
+    reported = _reported_once(rows.join(doubled.select(*identity), identity, "left_semi"))
+    return once_each(single).unionByName(reported), doubled
 
 
 def once_each(rows: DataFrame) -> DataFrame:
@@ -64,11 +64,13 @@ def not_understood(events: DataFrame) -> dict[str, int]:
 def _story() -> Column:
     """A number that differs where any column differs."""
     # Maps cannot be compared; as sorted entries they can.
-    told = F.struct(*(F.sort_array(F.map_entries(c.name)) if "MAP" in c.kind.value else F.col(c.name) for c in COLUMNS))
-    return F.xxhash64(told)
+    reported = F.struct(
+        *(F.sort_array(F.map_entries(c.name)) if "MAP" in c.kind.value else F.col(c.name) for c in COLUMNS)
+    )
+    return F.xxhash64(reported)
 
 
-def _told_once(rows: DataFrame) -> DataFrame:
+def _reported_once(rows: DataFrame) -> DataFrame:
     return (
         rows.withColumn("_story", _story())
         .groupBy(*IDENTITY)
@@ -100,8 +102,8 @@ def check_copies(rows: DataFrame, files_with: FilesWith = lambda identity: ()) -
     Raises:
         ConflictingEvents: it names the first identity of them.
     """
-    told = rows.withColumn("_story", _story()).groupBy(*IDENTITY)
-    stories = told.agg(
+    reported = rows.withColumn("_story", _story()).groupBy(*IDENTITY)
+    stories = reported.agg(
         F.min("_story").alias("_least"), F.max("_story").alias("_most"), F.min("event_type").alias("event_type")
     )
     _refuse(stories.where("_least != _most"), files_with)

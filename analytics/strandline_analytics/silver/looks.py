@@ -48,7 +48,7 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: Data
     rows = samples.where("event_type = 'REPLICA_SAMPLE'").select(
         "cluster_id", place(), "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
     )
-    rows = rows.withColumn("_told", F.col("ts_wall_us"))
+    rows = rows.withColumn("_reported", F.col("ts_wall_us"))
     rows = in_controller_time(rows, offsets, "node_id", "ts_wall_us", "hw_next_append_us")
     rows = rows.drop("cluster_id", "clock_err_us")
     spans = _spans(terms, starts)
@@ -58,7 +58,7 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: Data
         "*",
         F.coalesce(F.lead("seq").over(series) == F.col("seq"), F.lit(False)).alias("is_double"),
         F.max("ts_wall_us").over(so_far).alias("_at"),
-        F.max("_told").over(so_far).alias("_newest"),
+        F.max("_reported").over(so_far).alias("_newest"),
         F.min("ts_wall_us").over(series.rowsBetween(1, 1)).alias("_next"),
     )
     rows = rows.join(F.broadcast(spans), [PLACE, "leader_epoch"], "left").join(F.broadcast(reigns), [*_REIGN], "left")
@@ -72,8 +72,8 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: Data
         .withColumn("is_zombie", F.coalesce(F.col("_at") >= over, F.lit(False)))
         .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
         # A correction that became smaller is no clock that was set back.
-        .withColumn("went_back", F.col("_told") < F.col("_newest"))
-        .drop("_next", "seq", "_began", "_succeeded", "ts_wall_us", "interval_ms", "_at", "_told", "_newest")
+        .withColumn("went_back", F.col("_reported") < F.col("_newest"))
+        .drop("_next", "seq", "_began", "_succeeded", "ts_wall_us", "interval_ms", "_at", "_reported", "_newest")
     )
 
 
@@ -83,9 +83,9 @@ def _spans(terms: DataFrame, starts: DataFrame) -> DataFrame:
     ``_started`` is the EPOCH_START, which a lower epoch does not outlast; null where it was not seen.
     """
     taken_up = starts.select(place(), "leader_epoch", F.col("began_us").alias("_taken_up"))
-    told = terms.select(place(), "leader_epoch", "term_start", "term_end", "is_start_told")
-    both = told.join(taken_up, [PLACE, "leader_epoch"], "full")
-    began = F.when(F.col("is_start_told"), F.col("term_start")).otherwise(F.least("term_start", "_taken_up"))
+    reported = terms.select(place(), "leader_epoch", "term_start", "term_end", "is_start_reported")
+    both = reported.join(taken_up, [PLACE, "leader_epoch"], "full")
+    began = F.when(F.col("is_start_reported"), F.col("term_start")).otherwise(F.least("term_start", "_taken_up"))
     both = both.withColumn("_began", began)
     started = F.when(F.col("_taken_up").isNotNull(), F.greatest("_taken_up", "_began"))
     return both.select(PLACE, "leader_epoch", "term_end", "_began", started.alias("_started"))

@@ -29,7 +29,7 @@ def removals(silver: Silver) -> DataFrame:
     once = changes.groupBy(*_CHANGE, "topic").agg(
         F.min("t").alias("t"),
         *(F.min(name).alias(name) for name in ("old_isr", "new_isr", "cause", "initiator")),
-        F.first("removed", ignorenulls=True).alias("_told"),
+        F.first("removed", ignorenulls=True).alias("_reported"),
     )
     rows = once.withColumn("replica_id", F.explode(F.array_except("old_isr", "new_isr"))).drop("old_isr", "new_isr")
     rows = _with_progress(rows, silver)
@@ -43,10 +43,10 @@ def removals(silver: Silver) -> DataFrame:
 
 def _with_limit(rows: DataFrame, silver: Silver) -> DataFrame:
     """Turn lag_time_max_ms, as the controller reported it, into lag_time_max_us, reported by whom it may."""
-    told = silver.of_type("CONFIG_CHANGE").where("partition IS NULL AND lag_time_max_ms IS NOT NULL")
-    told = in_controller_time(told, silver.clock_offsets, "node_id", "ts_wall_us")
+    reported = silver.of_type("CONFIG_CHANGE").where("partition IS NULL AND lag_time_max_ms IS NOT NULL")
+    reported = in_controller_time(reported, silver.clock_offsets, "node_id", "ts_wall_us")
     order = Window.partitionBy("cluster_id", "node_id").orderBy("ts_wall_us", "incarnation", "seq")
-    settings = told.select(
+    settings = reported.select(
         F.col("cluster_id").alias("_cluster"),
         F.col("node_id").alias("_node"),
         F.col("lag_time_max_ms").alias("_own_ms"),
@@ -71,10 +71,11 @@ def _with_progress(rows: DataFrame, silver: Silver) -> DataFrame:
     )
     joined = rows.join(echoes, list(_CHANGE), "left")
     member = F.expr(
-        "coalesce(filter(_echoed, m -> m.replica_id = replica_id)[0], filter(_told, m -> m.replica_id = replica_id)[0])"
+        "coalesce(filter(_echoed, m -> m.replica_id = replica_id)[0], "
+        "filter(_reported, m -> m.replica_id = replica_id)[0])"
     )
     return joined.withColumn("_member", member).select(
-        *rows.drop("_told").columns,
+        *rows.drop("_reported").columns,
         "leader_node_id",
         "echoed_us",
         "_member.leo",

@@ -87,8 +87,8 @@ class Silver:
     @property
     def epoch_starts(self) -> DataFrame:
         """When leaders took up their epochs, in the controller's time (`clocks.epoch_starts`)."""
-        told = self.of_type("EPOCH_START")
-        return self.keep(("epoch starts",), lambda: epoch_starts(told, self.clock_offsets))
+        reported = self.of_type("EPOCH_START")
+        return self.keep(("epoch starts",), lambda: epoch_starts(reported, self.clock_offsets))
 
     @property
     def looks(self) -> DataFrame:
@@ -114,8 +114,8 @@ class Silver:
     @property
     def keys(self) -> DataFrame:
         """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""
-        told = self.control_rows if self.end_us is None else self.control_rows.where(F.col("t") < self.end_us)
-        return self.keep(("keys",), lambda: told.select(*PARTITION_KEY, "topic").distinct())
+        reported = self.control_rows if self.end_us is None else self.control_rows.where(F.col("t") < self.end_us)
+        return self.keep(("keys",), lambda: reported.select(*PARTITION_KEY, "topic").distinct())
 
     @property
     def places(self) -> DataFrame:

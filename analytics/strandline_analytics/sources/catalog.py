@@ -82,8 +82,8 @@ class ExportedFile:
         """Which numbers of which emitters it says that it has: by its manifest, else by its name."""
         if self.manifest:
             return self.manifest.ranges
-        told = layout.parse_name(self.name)
-        return (told,) if told else ()
+        reported = layout.parse_name(self.name)
+        return (reported,) if reported else ()
 
     @property
     def fingerprint_of_content(self) -> str:

@@ -36,7 +36,7 @@ class Tally:
     last_seq: int
     first_us: int
     last_us: int
-    told_last_seq: int = 0
+    reported_last_seq: int = 0
     """The last number that a heartbeat reported."""
     told_lost: int = 0
     """Events that EXPORT_GAP rows say were dropped."""
@@ -51,11 +51,11 @@ class Tally:
 
 def census(spark: SparkSession, files: Sequence[ExportedFile]) -> list[Tally]:
     """The tallies of all files, in order."""
-    told, unread = _told_by_manifests(files)
-    return _merged([*told, *_counted(spark, unread)])
+    reported, unread = _reported_by_manifests(files)
+    return _merged([*reported, *_counted(spark, unread)])
 
 
-def _told_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[Tally], list[ExportedFile]]:
+def _reported_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[Tally], list[ExportedFile]]:
     """Tallies of samples as their manifests tell them, and the files that have to be read all the same."""
     by_hour: dict[tuple[str, str], list[ExportedFile]] = defaultdict(list)
     unread = [file for file in files if file.dataset != SAMPLES]
@@ -66,16 +66,16 @@ def _told_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[Tally], list
             unread.append(file)
         elif file.dataset == SAMPLES:
             by_hour[file.cluster_id, file.hour_path].append(file)
-    told: list[Tally] = []
+    reported: list[Tally] = []
     for same_hour in by_hour.values():
-        if _is_told(same_hour):
-            told += [_of_manifest(file) for file in same_hour]
+        if _is_reported(same_hour):
+            reported += [_of_manifest(file) for file in same_hour]
         else:
             unread += same_hour
-    return told, unread
+    return reported, unread
 
 
-def _is_told(files: Sequence[ExportedFile]) -> bool:
+def _is_reported(files: Sequence[ExportedFile]) -> bool:
     """Whether manifests alone tell which numbers are there: one emitter in each file, and no overlap."""
     if any(file.manifest is None or len(file.ranges) != 1 for file in files):
         return False
@@ -116,7 +116,7 @@ def _counted(spark: SparkSession, files: Sequence[ExportedFile]) -> list[Tally]:
         F.max("seq").alias("last_seq"),
         F.min("ts_wall_us").alias("first_us"),
         F.max("ts_wall_us").alias("last_us"),
-        F.max(F.when(beats, F.col("last_seq"))).alias("told_last_seq"),
+        F.max(F.when(beats, F.col("last_seq"))).alias("reported_last_seq"),
         F.sum(F.when(F.col("event_type") == "EXPORT_GAP", lost)).alias("told_lost"),
         F.max(beats & F.col("ext").getItem("final").eqNullSafe("true")).alias("is_final"),
         F.count_if(is_unknown).alias("unknown"),
@@ -135,7 +135,7 @@ def _counted(spark: SparkSession, files: Sequence[ExportedFile]) -> list[Tally]:
             last_seq=row.last_seq,
             first_us=row.first_us,
             last_us=row.last_us,
-            told_last_seq=row.told_last_seq or 0,
+            reported_last_seq=row.reported_last_seq or 0,
             told_lost=row.told_lost or 0,
             is_final=bool(row.is_final),
             unknown=row.unknown,
@@ -164,7 +164,7 @@ def _sum(one: Tally, other: Tally) -> Tally:
         last_seq=max(one.last_seq, other.last_seq),
         first_us=min(one.first_us, other.first_us),
         last_us=max(one.last_us, other.last_us),
-        told_last_seq=max(one.told_last_seq, other.told_last_seq),
+        reported_last_seq=max(one.reported_last_seq, other.reported_last_seq),
         told_lost=one.told_lost + other.told_lost,
         is_final=one.is_final or other.is_final,
         unknown=one.unknown + other.unknown,

@@ -92,8 +92,8 @@ def read_exports(
     until_us = None if end_us is None else end_us + beyond_us
     events, beside = once_each(_until(read_rows(spark, apart), until_us)), None
     if doubled:
-        told_again, beside = distinct_events(_until(read_rows(spark, doubled), until_us))
-        events = events.unionByName(told_again) if apart else told_again
+        reported_again, beside = distinct_events(_until(read_rows(spark, doubled), until_us))
+        events = events.unionByName(reported_again) if apart else reported_again
     events = kept(fit(events, False))
     if doubled:
         check_stories(events, files_with(spark, doubled))
@@ -169,8 +169,8 @@ def span_of_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[in
     inspect(files)
     fitted = session_for(spark, sum(file.size_bytes for file in files))
     at = F.col("ts_wall_us")
-    (told,) = read_rows(fitted, files).agg(F.min(at).alias("first"), F.max(at).alias("last")).collect()
-    return None if told["first"] is None else (told["first"], told["last"] + 1)
+    (reported,) = read_rows(fitted, files).agg(F.min(at).alias("first"), F.max(at).alias("last")).collect()
+    return None if reported["first"] is None else (reported["first"], reported["last"] + 1)
 
 
 def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFile]) -> Iterator[DataFrame]:

@@ -58,8 +58,8 @@ def unread(types: Mapping[str, int]) -> list[str]:
         return []
     named = ", ".join(f"{name} ({count:,})" for name, count in types.items())
     return [
-        f"event types are not understood: {named}. What they changed of a partition is unknown until its state is told "
-        "again; update strandline to read them"
+        f"event types are not understood: {named}. What they changed of a partition is unknown until its state is "
+        "reported again; update strandline to read them"
     ]
 
 

@@ -18,7 +18,7 @@ from strandline_analytics.stats.definition import Statistic, Value
 
 
 def classified_removals(silver: Silver) -> DataFrame:
-    """Removals with ``told_cause`` (lag split in two) and ``is_young``; see `silver.removals` for the rest."""
+    """Removals with ``reported_cause`` (lag split in two) and ``is_young``; see `silver.removals` for the rest."""
     return silver.keep(("classified removals",), lambda: _classified(silver))
 
 
@@ -32,7 +32,7 @@ def _classified(silver: Silver) -> DataFrame:
     )
     cause = F.when(F.col("cause") == "lag", lag).otherwise(F.coalesce("cause", F.lit("unknown")))
     young = (F.col("cause") == "lag") & (F.col("t") - F.col("epoch_start_us") < F.col("lag_time_max_us"))
-    return rows.withColumn("told_cause", cause).withColumn("is_young", F.coalesce(young, F.lit(False)))
+    return rows.withColumn("reported_cause", cause).withColumn("is_young", F.coalesce(young, F.lit(False)))
 
 
 def _in_controller_time(rows: DataFrame, offsets: DataFrame) -> DataFrame:
@@ -43,7 +43,7 @@ def _in_controller_time(rows: DataFrame, offsets: DataFrame) -> DataFrame:
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Counts per replica, leader and cause."""
     rows = scope.place(classified_removals(silver)).withColumnRenamed("leader", "leader_id")
-    return rows.groupBy(*scope.columns, "replica_id", "leader_id", F.col("told_cause").alias("removal_cause")).agg(
+    return rows.groupBy(*scope.columns, "replica_id", "leader_id", F.col("reported_cause").alias("removal_cause")).agg(
         F.count("*").alias("removals"), F.count_if("is_young").alias("young_epoch")
     )
 

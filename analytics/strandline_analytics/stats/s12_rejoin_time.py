@@ -38,8 +38,8 @@ def stays_with_phases(silver: Silver) -> DataFrame:
 
 def _with_sessions(stays: DataFrame, silver: Silver) -> DataFrame:
     """Add ``up_at``: when the node took part again; ``t0`` if it did all the time, null if never."""
-    told = silver.of_type("NODE_SESSION").where("phase IN ('fence', 'unfence')")
-    told = told.select(
+    reported = silver.of_type("NODE_SESSION").where("phase IN ('fence', 'unfence')")
+    reported = reported.select(
         "cluster_id",
         F.col("subject_node_id").alias("replica_id"),
         F.col("phase").alias("_phase"),
@@ -47,7 +47,7 @@ def _with_sessions(stays: DataFrame, silver: Silver) -> DataFrame:
     )
     at, phase = F.col("_order.ts_wall_us"), F.col("_phase")
     until_end = F.when(at <= F.col("t1"), F.col("_order"))
-    rows = stays.join(told, ["cluster_id", "replica_id"], "left").groupBy(*stays.columns)
+    rows = stays.join(reported, ["cluster_id", "replica_id"], "left").groupBy(*stays.columns)
     # Who is fenced leaves the ISR in the same decision, so the fence may stand before the stay as well as in it.
     last = rows.agg(F.max(until_end).alias("_last"), F.max_by(phase, until_end).alias("_now"))
     up_at = (

@@ -43,10 +43,10 @@ def proposals(silver: Silver) -> DataFrame:
 
     Moments are in the controller's time. What did not happen is null; ``term_end`` is FOREVER_US while the term lasts.
     """
-    told = silver.of_type("ALTER_PARTITION")
+    reported = silver.of_type("ALTER_PARTITION")
     at = {phase: F.when(F.col("phase") == phase, F.col("ts_wall_us")) for phase in ("proposed", "result", "timeout")}
     is_result = F.col("phase") == "result"
-    once = told.groupBy(*PARTITION_KEY, "topic", "node_id", "incarnation", "leader_epoch", "request_id").agg(
+    once = reported.groupBy(*PARTITION_KEY, "topic", "node_id", "incarnation", "leader_epoch", "request_id").agg(
         F.coalesce(F.min(at["proposed"]), F.min(F.when(is_result, F.col("ts_wall_us") - F.col("latency_us")))).alias(
             "t"
         ),

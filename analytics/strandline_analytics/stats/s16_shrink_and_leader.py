@@ -24,9 +24,9 @@ def leader_changes(silver: Silver) -> DataFrame:
     The first leader of a new topic takes over from nobody and is none.
     """
     rows = silver.control_rows.where("event_type = 'LEADER_CHANGE' AND NOT reason <=> 'created'")
-    told = ("old_leader", "new_leader", "new_leader_epoch", "reason", "election_type")
+    reported = ("old_leader", "new_leader", "new_leader_epoch", "reason", "election_type")
     return rows.groupBy(*PARTITION_KEY, "topic", "partition_epoch").agg(
-        F.min("t").alias("t"), *(F.min(name).alias(name) for name in told)
+        F.min("t").alias("t"), *(F.min(name).alias(name) for name in reported)
     )
 
 

@@ -58,7 +58,7 @@ def _numbered(silver: Silver) -> DataFrame:
         "subject_node_id", "replica_id"
     )
     rows = rows.join(racks, ["cluster_id", "replica_id"], "left")
-    is_planned = F.col("told_cause").isin(*sorted(PLANNED))
+    is_planned = F.col("reported_cause").isin(*sorted(PLANNED))
     rows = rows.withColumn("kind", F.when(is_planned, F.lit("planned")).otherwise(F.lit("unplanned")))
     order = Window.partitionBy("cluster_id", "kind").orderBy(
         "t", "topic_id", "partition", "partition_epoch", "replica_id"

@@ -64,8 +64,8 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     rows = rows.where(~is_copy)
     first_sight = ~F.col("hw").eqNullSafe(F.col("_before.hw"))
     rows = rows.withColumn("_delay", F.when(first_sight, F.col("t") - F.col("_reached.at")))
-    told = F.col("_leader_hw") - F.col("hw")
-    rows = rows.withColumns({"_behind": F.when(told >= 0, told), "_is_ahead": told < 0})
+    reported = F.col("_leader_hw") - F.col("hw")
+    rows = rows.withColumns({"_behind": F.when(reported >= 0, reported), "_is_ahead": reported < 0})
     figures = (
         scope.place(silver.grouped(rows, scope))
         .groupBy(*GROUP, F.col("node_id").alias("replica_id"))
@@ -98,7 +98,12 @@ STATISTIC = Statistic(
         Value("max_us", "bigint", "us", "longest delay"),
         Value("behind_max_records", "bigint", "records", "largest HW of the leader - HW of the follower"),
         Value("behind_mean_records", "double", "records", "mean of it over the samples"),
-        Value("n_ahead", "bigint", "samples", "samples above every HW told of the leader by then; in no `behind`"),
+        Value(
+            "n_ahead",
+            "bigint",
+            "samples",
+            "samples above every HW that the leader had reported by then; in no `behind`",
+        ),
         Value("n_negative", "bigint", "samples", "delays below 0: two clocks disagree; not clamped"),
         Value("clock_err_us", "bigint", "us", "largest error of the two clocks' offsets; null if none was measured"),
     ),

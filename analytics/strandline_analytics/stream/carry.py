@@ -108,7 +108,7 @@ class Carry:
         if plain.get("format") != FORMAT:
             raise UnknownFormat(
                 f"the checkpoint holds state of format {plain.get('format')}, this version writes {FORMAT}: begin with "
-                "a new checkpoint; the batch computes anew what lies before it"
+                "a new checkpoint; the batch recomputes what lies before it"
             )
         lasts = [LastLook(at, story) for at, story in plain["last_looks"]]
         return cls(

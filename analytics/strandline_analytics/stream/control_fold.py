@@ -29,14 +29,14 @@ class Held:
     order: tuple[int, int, int, int]
     leader_epoch: int | None = None
     leader: int | None = None
-    told_at: int | None = None
+    reported_at: int | None = None
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
     min_isr: int | None = None
     is_deleted: bool = False
     # How many holes there were in the partition epochs, and how many when the ISR was reported last.
     holes: int = 0
-    isr_told_at: int | None = None
+    isr_reported_at: int | None = None
 
     @property
     def partition_epoch(self) -> int:
@@ -44,10 +44,14 @@ class Held:
         return self.order[0]
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether every part of the state was reported: the leader in this epoch, the ISR since the last hole."""
-        told = self.leader_epoch is not None and self.leader_epoch == self.told_at and self.isr_told_at == self.holes
-        return told and None not in (self.isr, self.replicas, self.min_isr)
+        reported = (
+            self.leader_epoch is not None
+            and self.leader_epoch == self.reported_at
+            and self.isr_reported_at == self.holes
+        )
+        return reported and None not in (self.isr, self.replicas, self.min_isr)
 
     @property
     def kind(self) -> tuple[bool, int, int, int]:
@@ -98,7 +102,7 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
         own = 0 if story["event_type"] == "STATE_SNAPSHOT" or not is_known(story) else 1
         lost = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch - own)
         t = at if held is None else max(at, held.t)
-        held = _told(held, story, t, lost)
+        held = _reported(held, story, t, lost)
         steps.append(Step(story, held, at < t, lost))
     return steps
 
@@ -108,18 +112,18 @@ def states(before: Held | None, steps: Sequence[Step]) -> list[State]:
 
     A deleted partition has no state.
     """
-    told = [(before, 0)] if before is not None else []
+    reported = [(before, 0)] if before is not None else []
     # What a row that is not understood has changed is not known from then on, and known before it.
-    told += [
+    reported += [
         (step.held, step.lost_before - (0 if is_known(step.story) else min(1, step.lost_before))) for step in steps
     ]
     found = []
-    for index, (held, _) in enumerate(told):
-        following = told[index + 1] if index + 1 < len(told) else None
+    for index, (held, _) in enumerate(reported):
+        following = reported[index + 1] if index + 1 < len(reported) else None
         t1 = following[0].t if following else (held.t // HOUR_US + 1) * HOUR_US
         is_whole = following is None or following[1] == 0
         if t1 > held.t and not held.is_deleted:
-            found.append(State(held.t, t1, is_whole and held.is_told, held))
+            found.append(State(held.t, t1, is_whole and held.is_reported, held))
     return found
 
 
@@ -127,7 +131,7 @@ def _order(story: Story) -> tuple[int, int, int, int]:
     return (story["partition_epoch"], story.get("meta_offset", -1), story["ts_wall_us"], story["seq"])
 
 
-def _told(held: Held | None, story: Story, t: int, lost: int) -> Held:
+def _reported(held: Held | None, story: Story, t: int, lost: int) -> Held:
     holes = (0 if held is None else held.holes) + (lost > 0)
     news: dict[str, Any] = {"t": t, "order": _order(story), "holes": holes}
     if "leader_epoch" in story:
@@ -137,10 +141,10 @@ def _told(held: Held | None, story: Story, t: int, lost: int) -> Held:
     if "new_leader" in story:
         news["leader"] = story["new_leader"]
         if "leader_epoch" in story:
-            news["told_at"] = story["leader_epoch"]
+            news["reported_at"] = story["leader_epoch"]
     if "new_isr" in story:
         news["isr"] = tuple(story["new_isr"])
-        news["isr_told_at"] = holes
+        news["isr_reported_at"] = holes
     if "replicas" in story:
         news["replicas"] = tuple(story["replicas"])
     if "min_isr" in story:
@@ -187,10 +191,10 @@ class Terms:
     def began(self, epoch: int) -> int | None:
         """When an epoch began, us: its commit; where that was not reported, the EPOCH_START, if it was the first
         sign."""
-        told, taken_up = self.starts.get(epoch), self.taken_up.get(epoch)
-        if told is None or taken_up is None or self.changed.get(epoch) == told:
-            return taken_up if told is None else told
-        return min(told, taken_up)
+        reported, taken_up = self.starts.get(epoch), self.taken_up.get(epoch)
+        if reported is None or taken_up is None or self.changed.get(epoch) == reported:
+            return taken_up if reported is None else reported
+        return min(reported, taken_up)
 
     def of(self, epoch: int | None) -> tuple[int | None, int | None]:
         """Start and end of an epoch; (None, None) for one that the controller did not tell of."""

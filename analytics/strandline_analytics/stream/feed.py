@@ -38,9 +38,9 @@ def feed(spark: SparkSession, inputs: Sequence[str], *, delay_s: int) -> DataFra
     comparable = [c.name for c in COLUMNS if "MAP" not in c.kind.value]
     story = F.to_json(F.struct(*FIELDS, F.xxhash64(*comparable).alias("digest")))
     # Not filtered out: Spark would do so before it looks at the time, and a silent partition would never be closed.
-    told = F.when(F.col("partition").isNotNull(), story)
+    reported = F.when(F.col("partition").isNotNull(), story)
     marked = rows.withWatermark("event_ts", f"{delay_s} seconds")
-    return marked.select(*PARTITION_KEY, "event_ts", told.alias("story"))
+    return marked.select(*PARTITION_KEY, "event_ts", reported.alias("story"))
 
 
 def _files(spark: SparkSession, root: str, suffix: str) -> DataFrame:

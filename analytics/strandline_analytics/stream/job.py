@@ -22,7 +22,7 @@ from strandline_analytics.stream.results import writer
 
 __all__ = ["DELAY_S", "Query", "StreamJob", "start", "trouble_of"]
 
-_TOLD_BY_WORKER = re.compile(r"\.(?:ConflictingEvents|UnknownFormat|TooManyWindows): (.+)")
+_REPORTED_BY_WORKER = re.compile(r"\.(?:ConflictingEvents|UnknownFormat|TooManyWindows): (.+)")
 
 DELAY_S = 900
 """Twice the five minutes after which files roll, and time for retries."""
@@ -60,7 +60,7 @@ def start(spark: SparkSession, job: StreamJob) -> Query:
 
 def trouble_of(error: BaseException) -> InputTrouble | None:
     """What a worker found wrong with the input, out of all that Spark says about its end; None: something else."""
-    found = _TOLD_BY_WORKER.search(str(error))
+    found = _REPORTED_BY_WORKER.search(str(error))
     return None if found is None else InputTrouble(found[1])
 
 

@@ -19,7 +19,7 @@ from strandline_analytics.stream.stories import Story, identity
 def leave(
     carry: Carry,
     scene: Scene,
-    told: Mapping[StallKey, Episode],
+    reported: Mapping[StallKey, Episode],
     pending: list[Pending],
     *,
     start_us: int,
@@ -28,7 +28,7 @@ def leave(
     """What is kept of everything before ``start_us``, and the events that are not before it.
 
     Args:
-        told: the stalls that there are.
+        reported: the stalls that there are.
         pending: closed windows that wait for stalls to end.
     """
     gone = [step for step in scene.steps if step.held.t < start_us]
@@ -37,7 +37,7 @@ def leave(
     advances = [story for story in scene.advances if story["ts_wall_us"] < start_us]
     held = gone[-1].held if gone else carry.held
     first = min([start_us, *(one.start_us for one in pending)])
-    counting = {key for key, one in told.items() if not one.is_settled or one.t1 > first}
+    counting = {key for key, one in reported.items() if not one.is_settled or one.t1 > first}
     stalls = _stalls(carry, looks, lasts, scene.looks, advances, counting)
     floor = min([first, *(stall.seen for stall in stalls.values() if stall.seen is not None)])
     under = [span for span in scene.under_min() if held is not None and span[1] <= held.t]

@@ -117,20 +117,20 @@ def fold(
 
 def _fold_series(last: LastLook | None, stories: list[Story], start: int | None, end: int | None) -> list[Look]:
     stories.sort(key=lambda story: int(story["seq"]))
-    told = [(last.at, last.story, False)] if last is not None else []
+    reported = [(last.at, last.story, False)] if last is not None else []
     for story in stories:
         if last is not None and story["seq"] <= last.story["seq"]:
             continue
-        at = max(story["ts_wall_us"], told[-1][0]) if told else story["ts_wall_us"]
-        told.append((at, story, True))
+        at = max(story["ts_wall_us"], reported[-1][0]) if reported else story["ts_wall_us"]
+        reported.append((at, story, True))
     looks = []
-    for index, (at, story, is_new) in enumerate(told):
+    for index, (at, story, is_new) in enumerate(reported):
         borders = [at + story["interval_ms"] * HOLD_INTERVALS * 1_000]
-        if index + 1 < len(told):
-            borders.append(max(told[index + 1][1]["ts_wall_us"], at))
+        if index + 1 < len(reported):
+            borders.append(max(reported[index + 1][1]["ts_wall_us"], at))
         if end is not None:
             borders.append(end)
         t0 = at if start is None else max(at, start)
         is_zombie = end is not None and at >= end
-        looks.append(Look(story, at, t0, min(borders), is_zombie, index + 1 == len(told), is_new))
+        looks.append(Look(story, at, t0, min(borders), is_zombie, index + 1 == len(reported), is_new))
     return looks

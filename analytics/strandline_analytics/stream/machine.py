@@ -87,14 +87,14 @@ def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Tim
     counted = count(carry, scene, start_us=start, end_us=end, now_us=now, step_us=step)
     stalls = _stalls(carry, scene, watermark_us, timing)
     topic = max(scene.topics | ({carry.topic} if carry.topic else set()), default=None)
-    is_told = carry.held is not None or bool(scene.steps)
+    is_reported = carry.held is not None or bool(scene.steps)
     rows, pending = _stall_rows(carry, scene, counted, stalls, end, step)
     rows += [row for number in counted.numbers for row in _rows(number, counted.windows[number], end, step)]
     left, rest = leave(carry, scene, stalls, pending, start_us=end, horizon_us=timing.horizon_us)
     left.topic, left.moves = topic, counted.moves
     if left.held is not None and left.held.is_deleted and not pending:
         left, rest = Carry(is_done=True), []
-    rows = [row | {"topic": topic} for row in rows] if is_told else []
+    rows = [row | {"topic": topic} for row in rows] if is_reported else []
     return Settled(rows, left, rest, None if left.is_done else _wake(end, watermark_us, timing))
 
 
@@ -126,13 +126,13 @@ def _wake(end: int, watermark: int, timing: Timing) -> int:
 
 def _stalls(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> dict[StallKey, Episode]:
     beyond = scene.seen_beyond()
-    told = {}
+    reported = {}
     for key, stall in scene.stalls(carry).items():
         passed = beyond[key[:2]].after(key[2]) if key[:2] in beyond else None
         one = episode(key, stall, scene.terms, passed, watermark, timing.horizon_us)
         if one is not None:
-            told[key] = one
-    return told
+            reported[key] = one
+    return reported
 
 
 def _rows(number: int, figures: Figures, end: int, step: int) -> list[Row]:

@@ -33,7 +33,9 @@ def writer(out: str) -> Callable[[DataFrame, int], None]:
 
 def live_rows(spark: SparkSession, out: str, statistic: Statistic) -> DataFrame:
     """The rows of one statistic: final ones, and of windows that are open what was said of them last."""
-    told = spark.read.schema(f"{ddl()}, batch BIGINT").parquet(out).where(F.col("stat") == statistic.id)
+    reported = spark.read.schema(f"{ddl()}, batch BIGINT").parquet(out).where(F.col("stat") == statistic.id)
     rank = F.struct("final", "batch")
-    newest = told.withColumn("_newest", F.max(rank).over(Window.partitionBy(*_WINDOW))).where(rank == F.col("_newest"))
+    newest = reported.withColumn("_newest", F.max(rank).over(Window.partitionBy(*_WINDOW))).where(
+        rank == F.col("_newest")
+    )
     return newest.select(*columns_of(statistic))

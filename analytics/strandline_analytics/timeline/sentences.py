@@ -14,8 +14,8 @@ from strandline_analytics.timeline.event import Event
 
 def sentence(event: Event) -> str:
     """What happened, without time, partition and writer."""
-    told = _SENTENCES.get(event.event_type)
-    return told(event) if told else event.event_type.lower().replace("_", " ")
+    reported = _SENTENCES.get(event.event_type)
+    return reported(event) if reported else event.event_type.lower().replace("_", " ")
 
 
 def writer(node_id: int) -> str:
@@ -30,12 +30,12 @@ def nodes_text(nodes: Iterable[int]) -> str:
 
 def _isr_change(event: Event) -> str:
     old, new = set(event.get("old_isr") or ()), set(event.get("new_isr") or ())
-    told = f"ISR {nodes_text(old)} -> {nodes_text(new)}"
+    reported = f"ISR {nodes_text(old)} -> {nodes_text(new)}"
     if gone := sorted(old - new):
-        told += f", {_list(gone)} removed"
+        reported += f", {_list(gone)} removed"
     if came := sorted(new - old):
-        told += f", {_list(came)} added"
-    return told + (f": its {OLDER_COPY}" if gone and event.cause == "directory_restored" else "")
+        reported += f", {_list(came)} added"
+    return reported + (f": its {OLDER_COPY}" if gone and event.cause == "directory_restored" else "")
 
 
 def _leader_change(event: Event) -> str:
@@ -66,11 +66,11 @@ def _epoch_start(event: Event) -> str:
 
 def _truncation(event: Event) -> str:
     cut = event.get("from_leo") - event.get("to_leo")
-    told = f"log cut from {_n(event.get('from_leo'))} to {_n(event.get('to_leo'))} ({_n(cut)} records)"
+    reported = f"log cut from {_n(event.get('from_leo'))} to {_n(event.get('to_leo'))} ({_n(cut)} records)"
     committed = event.get("committed_cut")
     if committed is None:
-        return told + ", own HW not known"
-    return told + (f", {_n(committed)} of them below its HW" if committed else ", none below its HW")
+        return reported + ", own HW not known"
+    return reported + (f", {_n(committed)} of them below its HW" if committed else ", none below its HW")
 
 
 def _alter_partition(event: Event) -> str:
@@ -93,8 +93,8 @@ def _hw_advance(event: Event) -> str:
 def _node_session(event: Event) -> str:
     verb = {"register": "registers", "unfence": "is unfenced", "fence": "is fenced", "unregister": "is unregistered"}
     phase = str(event.get("phase"))
-    told = f"node {event.get('subject_node_id')} {verb.get(phase, phase)}"
-    return told + (f": its {OLDER_COPY}" if event.cause == "directory_restored" else "")
+    reported = f"node {event.get('subject_node_id')} {verb.get(phase, phase)}"
+    return reported + (f": its {OLDER_COPY}" if event.cause == "directory_restored" else "")
 
 
 def _config_change(event: Event) -> str:

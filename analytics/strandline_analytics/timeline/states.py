@@ -50,14 +50,14 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
     replicas: tuple[int, ...] = ()
     min_isr: int | None = None
     epoch: int | None = None
-    is_told = True
+    is_reported = True
     for number, row in enumerate(rows):
         if _is_unread(row):
-            row, is_told = replace(row, fields={}), False
+            row, is_reported = replace(row, fields={}), False
         if row.get("new_leader") is not None:
             leader = row.get("new_leader") if row.get("new_leader") >= 0 else None
         if row.get("new_isr") is not None:
-            isr, is_told = tuple(sorted(row.get("new_isr"))), True
+            isr, is_reported = tuple(sorted(row.get("new_isr"))), True
         replicas = tuple(row.get("replicas")) or replicas if row.get("replicas") is not None else replicas
         min_isr = row.get("min_isr") if row.get("min_isr") is not None else min_isr
         epoch = row.leader_epoch if row.leader_epoch is not None else epoch
@@ -75,7 +75,7 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
                     isr=isr,
                     replicas=replicas,
                     min_isr=min_isr,
-                    known=is_told and not hole,
+                    known=is_reported and not hole,
                 )
             )
     return found

@@ -74,7 +74,7 @@ func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
 }
 
 // AskLeader calls ask with the partition's leader until it is answered or ctx ends. What ask returns for a
-// partition goes through Answer, which says when another attempt helps; metadata is asked anew before each.
+// partition goes through Answer, which says when another attempt helps; metadata is requested again before each.
 func (c *Cluster) AskLeader(
 	ctx context.Context, topic string, partition int, ask func(context.Context, pb.LeaderServiceClient) error,
 ) error {

@@ -27,10 +27,10 @@ func main() {
 	defer cluster.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), *duration)
 	defer cancel()
-	told := map[string]int32{}
+	reported := map[string]int32{}
 	for ctx.Err() == nil {
 		// The stream ends when the controller does; its next snapshot tells what was missed.
-		if err := watch(ctx, cluster, told); err != nil && ctx.Err() == nil {
+		if err := watch(ctx, cluster, reported); err != nil && ctx.Err() == nil {
 			log.Printf("the watch ended, asking again: %v", err)
 			select {
 			case <-ctx.Done():
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-func watch(ctx context.Context, cluster *strand.Cluster, told map[string]int32) error {
+func watch(ctx context.Context, cluster *strand.Cluster, reported map[string]int32) error {
 	stream, err := cluster.Controller().WatchMetadata(ctx, &pb.WatchMetadataRequest{})
 	if err != nil {
 		return err
@@ -52,18 +52,18 @@ func watch(ctx context.Context, cluster *strand.Cluster, told map[string]int32) 
 		}
 		for _, topic := range message.GetMetadata().GetTopics() {
 			for _, partition := range topic.Partitions {
-				tell(topic, partition, told)
+				tell(topic, partition, reported)
 			}
 		}
 	}
 }
 
-func tell(topic *pb.TopicMetadata, partition *pb.PartitionMetadata, told map[string]int32) {
+func tell(topic *pb.TopicMetadata, partition *pb.PartitionMetadata, reported map[string]int32) {
 	name := fmt.Sprintf("%s-%d", topic.Name, partition.PartitionIndex)
-	if epoch, found := told[topic.TopicId+name]; found && epoch == partition.PartitionEpoch {
+	if epoch, found := reported[topic.TopicId+name]; found && epoch == partition.PartitionEpoch {
 		return
 	}
-	told[topic.TopicId+name] = partition.PartitionEpoch
+	reported[topic.TopicId+name] = partition.PartitionEpoch
 	leader := "nobody"
 	if partition.LeaderId != nil {
 		leader = fmt.Sprintf("node %d", *partition.LeaderId)

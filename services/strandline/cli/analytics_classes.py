@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from strandline.cli.analytics_options import Inputs, Memory, existing
-from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, failures_told
+from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, failures_reported
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.units import bytes_text
 
@@ -33,7 +33,7 @@ def archive_classes(inputs: Inputs, memory: Memory = DEFAULT_MEMORY) -> None:
         return open_session(master="local[*]", memory=memory, jvm=jvm)
 
     typer.echo("all statistics are computed once, and the JVM writes at its end: a minute or two", err=True)
-    with failures_told():
+    with failures_reported():
         try:
             path = make_archive(open_one, lambda spark: _use(spark, inputs))
         except (NoArchive, OSError) as error:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from strandline_analytics.jobs.coverage import HourCoverage
     from strandline_analytics.session import Session
 
-_NUMBERS = ("emitters", "events", "missing", "told lost", "copies", "unknown", "newer")
+_NUMBERS = ("emitters", "events", "missing", "reported lost", "copies", "unknown", "newer")
 _HOUR_US = 3_600_000_000
 
 
@@ -62,10 +62,10 @@ def coverage(
         files = files_of_hours(
             spark, inputs, start_us=start_us, end_us=end_us, cluster_id=cluster, noticed=missing.append
         )
-        told([*missing, *notices(files)])
+        reported([*missing, *notices(files)])
         if verify:
             inspect(files)
-            told([f"{verified(spark, files)} of {len(files)} files are what their manifests prove"])
+            reported([f"{verified(spark, files)} of {len(files)} files are what their manifests prove"])
         hours = covered(spark, files, now_us=now_us(), start_us=start_us, end_us=end_us)
         rows = [
             _row(hour) | {"input_manifest_hash": hash_of_hour(files, hour.cluster_id, hour.hour, samples=True)}
@@ -91,7 +91,7 @@ def check_coverage(spark: Session, question: Question, least: float) -> None:
     require(covered(spark, files, now_us=now_us(), start_us=question.start_us, end_us=question.end_us), least)
 
 
-def told(sentences: Sequence[str]) -> None:
+def reported(sentences: Sequence[str]) -> None:
     """Say what has to be known of the input, on stderr."""
     for sentence in sentences:
         typer.echo(f"strandline: note: {sentence}", err=True)
@@ -122,7 +122,7 @@ def _row(hour: HourCoverage) -> dict[str, Any]:
         "emitters": hour.emitters,
         "events": hour.events,
         "missing": hour.missing,
-        "told lost": hour.told_lost,
+        "reported lost": hour.told_lost,
         "copies": hour.copies,
         "unknown": hour.unknown,
         "newer": hour.newer,

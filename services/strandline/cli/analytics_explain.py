@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _LINKS = [
     Column("time", "time (UTC)"),
     Column("name", "link"),
-    Column("who", "told by"),
-    Column("told", "what"),
+    Column("who", "reported by"),
+    Column("reported", "what"),
     Column("cause", "cause"),
 ]
 _CANDIDATES = [
@@ -134,7 +134,7 @@ def _show(found: Chain, output: Shown) -> None:
         print_document(asdict(found) | lists, _form(output))
         return
     epoch = "" if found.partition_epoch is None else f", partition epoch {found.partition_epoch}"
-    typer.echo(f"{found.topic}-{found.partition}{epoch}: {found.told}")
+    typer.echo(f"{found.topic}-{found.partition}{epoch}: {found.reported}")
     show(links, _LINKS, Format.TABLE)
     for cost in found.cost:
         typer.echo(f"cost: {cost}")

@@ -17,7 +17,7 @@ from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, sp
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 
 if TYPE_CHECKING:
-    from strandline_analytics.report.gather import Told
+    from strandline_analytics.report.gather import Reported
 
 OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file; replaced if it exists.")]
 
@@ -48,7 +48,7 @@ def report(
         silver = open_exports(spark, existing(inputs), start_us=start_us, end_us=end_us, cluster_id=cluster)
         try:
             material = gather(
-                silver, inputs, start_us=start_us, end_us=end_us, steps=steps, told=_teller(plain=plain_progress)
+                silver, inputs, start_us=start_us, end_us=end_us, steps=steps, reported=_teller(plain=plain_progress)
             )
         except (TooMuch, ValueError) as error:
             raise fail(CommandFailed(str(error), EXIT_REFUSED)) from error
@@ -64,7 +64,7 @@ def report(
     typer.echo(f"{out.resolve()}")
 
 
-def _teller(*, plain: bool) -> Told:
+def _teller(*, plain: bool) -> Reported:
     """For a program that shows progress itself: one line of JSON for each part, on stderr."""
 
     def tell(what: str, done: int, parts: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.analytics_coverage import now_us, told
+from strandline.cli.analytics_coverage import now_us, reported
 from strandline.cli.analytics_options import (
     Cluster,
     From,
@@ -37,7 +37,9 @@ HOUR = read_duration("1h")
 Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which statistics; `all` for every one.")]
 OutDir = Annotated[str, typer.Option("--out", metavar="DIR|URI", help="Results go to DIR/results/stat=...")]
 
-Anew = Annotated[bool, typer.Option("--anew", help="Also compute hours whose files and version did not change.")]
+Recompute = Annotated[
+    bool, typer.Option("--recompute", help="Also compute hours whose files and version did not change.")
+]
 
 
 def run(
@@ -50,7 +52,7 @@ def run(
     group_by: GroupBy = "topic,partition",
     step: Step = HOUR,
     require_coverage: RequireCoverage = None,
-    anew: Anew = False,
+    recompute: Recompute = False,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
     """Compute every closed hour that the window touches and whose files changed, and replace its results."""
@@ -77,7 +79,7 @@ def run(
         hours = job.hours_for(spark, whole, now_us=now_us())
         if require_coverage is not None:
             require(hours, require_coverage)
-        written = job.run(spark, whole, hours, out, noticed=told, anew=anew)
+        written = job.run(spark, whole, hours, out, noticed=reported, recompute=recompute)
     _tell(written)
 
 

@@ -116,7 +116,7 @@ def serve(
     try:
         open_tls(tls_cert, tls_key, tls_ca)
     except TlsWrong as error:
-        # Told before Spark starts, which takes a while.
+        # Reported before Spark starts, which takes a while.
         raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
     existing(inputs)
     with spark_session(memory, progress=False) as spark:

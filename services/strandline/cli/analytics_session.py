@@ -33,7 +33,7 @@ def spark_session(memory: str = DEFAULT_MEMORY, *, progress: bool = True) -> Ite
     from strandline_analytics.session import open_session
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    with failures_told():
+    with failures_reported():
         spark = open_session(master=None if submitted else "local[*]", memory=memory)
         try:
             with stages_shown(spark, wanted=progress):
@@ -43,7 +43,7 @@ def spark_session(memory: str = DEFAULT_MEMORY, *, progress: bool = True) -> Ite
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
+def failures_reported() -> Iterator[None]:
     """Expected failures of Spark and of the input end the command with one line.
 
     Raises:

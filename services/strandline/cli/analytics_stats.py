@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.analytics_answers import Answer, show_answers, show_list, who
-from strandline.cli.analytics_coverage import check_coverage, told
+from strandline.cli.analytics_coverage import check_coverage, reported
 from strandline.cli.analytics_options import (
     EXIT_THRESHOLD,
     Cluster,
@@ -140,10 +140,10 @@ def _computed(question: Question, coverage: float | None, memory: str) -> list[A
     with spark_session(memory) as spark:
         missing: list[str] = []
         files = files_for(spark, question, missing.append)
-        told([*missing, *notices(files)])
+        reported([*missing, *notices(files)])
         if coverage is not None:
             check_coverage(spark, question, coverage)
-        return list(answers(spark, question, files, told))
+        return list(answers(spark, question, files, reported))
 
 
 def _conditions(texts: Sequence[str], statistics: Sequence[Statistic], option: str) -> list[Threshold]:

@@ -33,7 +33,7 @@ _COLUMNS = [
     Column("where", "partition"),
     Column("partition_epoch", "pe", number=True),
     Column("leader_epoch", "epoch", number=True),
-    Column("writer", "told by"),
+    Column("writer", "reported by"),
     Column("sentence", "what"),
     Column("cause", "cause"),
 ]

@@ -27,11 +27,11 @@ def elections(
     bounds = Bounds(records, epochs)
     began_s = time.process_time()
 
-    def told(depth: int, seen: int, level: int) -> None:
+    def reported(depth: int, seen: int, level: int) -> None:
         line = f"{bounds}: {depth} steps deep, {seen:,} states, {level:,} of them new"
         typer.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, nl=not sys.stderr.isatty(), err=True)
 
-    result = search(bounds, max_states=states, progress=told)
+    result = search(bounds, max_states=states, progress=reported)
     typer.echo(f" - {time.process_time() - began_s:,.1f} s of processor time", err=True)
     for number, (name, state) in enumerate(result.trace, 1):
         logs = " ".join(str(list(replica.log)) for replica in state.replicas)

@@ -96,11 +96,11 @@ def _searched(model: Model) -> Result:
 def _progress(model: Model) -> Progress:
     import sys
 
-    def told(depth: int, states: int, level: int) -> None:
+    def reported(depth: int, states: int, level: int) -> None:
         line = f"{model.name} ({model.bounds}): {depth} steps deep, {states:,} states, {level:,} of them new"
         typer.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, nl=not sys.stderr.isatty(), err=True)
 
-    return told
+    return reported
 
 
 def _rows(model: Model, result: Result) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ _COLUMNS = [
 
 @app.command()
 def verify(place: Place, output: Output = Format.TABLE) -> None:
-    """Check hashes against manifests, and that the numbers of every incarnation have no untold gap."""
+    """Check hashes against manifests, and that the numbers of every incarnation have no unreported gap."""
     from strandline.export.verify import verify as verified
 
     destination = _open(place)
@@ -110,7 +110,9 @@ def _tell(found: Verified) -> None:
         holes = ", ".join(f"{first}-{last}" for first, last in part.missing)
         if holes:
             who = f"node {part.node_id} incarnation {part.incarnation}"
-            typer.echo(f"{who} lacks seq {holes}: {part.missing_count} events, {part.told} of them reported as dropped")
+            typer.echo(
+                f"{who} lacks seq {holes}: {part.missing_count} events, {part.reported} of them reported as dropped"
+            )
 
 
 def _open(place: str) -> Destination:

@@ -47,7 +47,7 @@ STYLES: dict[str, str] = {
     "arrow-dot": "bold #ffffff",
     "narration": "italic #9fd0ff",
     "command": f"bold {INK}",
-    "told": "#aeb9c5",
+    "reported": "#aeb9c5",
     "good": "#7fcf8a",
     "bad": "bold #ff6b6b",
     **{f"epoch-{n}": f"bold {_DARK} on {colour}" for n, colour in enumerate(_EPOCHS)},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from strandline.sim.run import Outcome
     from strandline.sim.shape import Shape
     from strandline.sim.shrink import Shrunk
-    from strandline.sim.to_scenario import Told
+    from strandline.sim.to_scenario import Reported
     from strandline.sim.trace import Line, Trace
 
 app = typer.Typer(
@@ -170,15 +170,15 @@ def shrink(
     _say_run("broken", shrinker.first, shrinker.shape)
     shrunk = shrinker.shrink()
     _say_run(f"{shrunk.tries} tries", shrunk.outcome, shrunk.shape)
-    told = _tell(shrunk, budget.s)
-    if told is None:
+    reported = _tell(shrunk, budget.s)
+    if reported is None:
         raise fail(CommandFailed("the rest cannot be written as a scenario; replay the seed", EXIT_REFUSED))
     file = out or Path(f"{profile}-{seed}.scenario")
-    file.write_text(told.text, encoding="utf-8")
-    typer.echo(f"{file}: {told.commands} commands that break {told.invariant}")
+    file.write_text(reported.text, encoding="utf-8")
+    typer.echo(f"{file}: {reported.commands} commands that break {reported.invariant}")
 
 
-def _tell(shrunk: Shrunk, seconds: float) -> Told | None:
+def _tell(shrunk: Shrunk, seconds: float) -> Reported | None:
     from strandline.sim.deeds import Deeds
     from strandline.sim.run import run_world
     from strandline.sim.to_scenario import tell
@@ -192,9 +192,9 @@ def _tell(shrunk: Shrunk, seconds: float) -> Told | None:
         deeds = Deeds(world.tps[index])
         world.recorder = deeds
         run_world(world)
-        told = tell(shrunk.shape, deeds, violation, lambda: time.monotonic() < until_s)
-        if told is not None:
-            return told
+        reported = tell(shrunk.shape, deeds, violation, lambda: time.monotonic() < until_s)
+        if reported is not None:
+            return reported
     return None
 
 

@@ -93,8 +93,8 @@ async def _plan(bootstrap: str, name: str, indexes: Iterable[int], before: int |
     for index, end in sorted(ends.items()):
         hw = end.offset or 0
         if before is not None and before > hw:
-            told = f"OFFSET_OUT_OF_RANGE: --before {before} is above the high watermark {hw} of partition {index}"
-            raise CommandFailed(f"{told}; nothing was deleted, give an offset up to {hw}, or {_LATEST}")
+            reported = f"OFFSET_OUT_OF_RANGE: --before {before} is above the high watermark {hw} of partition {index}"
+            raise CommandFailed(f"{reported}; nothing was deleted, give an offset up to {hw}, or {_LATEST}")
         plan.append(Planned(index, starts[index].offset or 0, hw if before is None else before, hw))
     return plan
 

@@ -64,18 +64,18 @@ async def create_topic(cluster: Cluster, topic: pb.CreatableTopic) -> None:
 def trouble_of(error: Exception) -> dict[str, str]:
     """A failure as the page shows it: code, field, sentence, rule, remedy; what is not known is empty."""
     if isinstance(error, Unreadable):
-        return _told("", error.field, "cannot be read", error.rule, error.remedy)
+        return _reported("", error.field, "cannot be read", error.rule, error.remedy)
     if isinstance(error, Refused):
         refusal: Refusal = error.refusal
         remedy = refusal.remedy or RULES[refusal.code].remedy
-        return _told(refusal.code.name, refusal.field or "", refusal.message, refusal.rule or "", remedy)
+        return _reported(refusal.code.name, refusal.field or "", refusal.message, refusal.rule or "", remedy)
     if isinstance(error, ClusterUnreachable):
         remedy = "look at the list of topics before asking again: it may have been created"
-        return _told("", "", f"no answer: {error}", "", remedy)
-    return _told("", "", str(error), "", "")
+        return _reported("", "", f"no answer: {error}", "", remedy)
+    return _reported("", "", str(error), "", "")
 
 
-def _told(code: str, field: str, sentence: str, rule: str, remedy: str) -> dict[str, str]:
+def _reported(code: str, field: str, sentence: str, rule: str, remedy: str) -> dict[str, str]:
     return {"code": code, "field": field, "sentence": sentence, "rule": rule, "remedy": remedy}
 
 

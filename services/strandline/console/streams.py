@@ -58,7 +58,7 @@ class Streams:
         ends = [
             asyncio.create_task(_gone(receive), name="browser leaves"),
             asyncio.create_task(self._stopping.wait(), name="console stops"),
-            asyncio.create_task(self._tell(make, send), name="browser is told"),
+            asyncio.create_task(self._tell(make, send), name="browser is reported"),
         ]
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -74,14 +74,14 @@ class Streams:
 
     async def _tell(self, make: Callable[[int], Page], send: Send) -> None:
         await _send(send, f"retry: {_RETRY_MS}\n\n".encode(), begin=True)
-        told: dict[str, str] = {}
+        reported: dict[str, str] = {}
         version = -1
         while True:
             version = await self._pulse.newer_than(version)
             page = make(version)
             parts = {part.name: write_part(page, part) for part in page.parts if part.live}
-            news = {name: html for name, html in parts.items() if told.get(name) != html}
-            told = parts
+            news = {name: html for name, html in parts.items() if reported.get(name) != html}
+            reported = parts
             if not await _send(send, event(page.title, version, news)):
                 return
 

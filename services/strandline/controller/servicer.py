@@ -88,7 +88,9 @@ class ControllerServicer:
 
     async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
         """Return the state once."""
-        return admin.write_metadata(await self._driver.request(admin.read_get_metadata(request), messages.MetadataTold))
+        return admin.write_metadata(
+            await self._driver.request(admin.read_get_metadata(request), messages.MetadataListed)
+        )
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
         """Send the state, then every change of it."""

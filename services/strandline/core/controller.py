@@ -41,7 +41,7 @@ from strandline.core.controller_messages import (
     InitProducerId,
     ListedNode,
     ListNodes,
-    MetadataTold,
+    MetadataListed,
     NodeShutdownBegun,
     NodesListed,
     ShutdownNode,
@@ -349,12 +349,12 @@ class ControllerCore:
                 draft.emit(decision.tp, refused)
         return answer
 
-    def _tell(self, draft: Draft, request: GetMetadata, _: int) -> MetadataTold:
+    def _tell(self, draft: Draft, request: GetMetadata, _: int) -> MetadataListed:
         snapshot = draft.base.snapshot()
         if not request.topics:
-            return MetadataTold(image=snapshot)
+            return MetadataListed(image=snapshot)
         found = [topic for ref in request.topics if isinstance(topic := draft.topic(ref), TopicImage)]
-        return MetadataTold(image=replace(snapshot, topics=tuple(dict.fromkeys(found))))
+        return MetadataListed(image=replace(snapshot, topics=tuple(dict.fromkeys(found))))
 
     def _watch(self, event: WatchArrived) -> list[ControllerEffect]:
         request = event.request

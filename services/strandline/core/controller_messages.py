@@ -304,7 +304,7 @@ class NodeUnregistered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataTold:
+class MetadataListed:
     """Answer to GetMetadata."""
 
     image: MetadataImage
@@ -322,6 +322,6 @@ ControllerAnswer = (
     | NodesListed
     | NodeShutdownBegun
     | NodeUnregistered
-    | MetadataTold
+    | MetadataListed
     | ReplicaLogsReported
 )

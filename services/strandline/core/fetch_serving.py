@@ -265,8 +265,8 @@ class FetchServing:
             results = self._read_again(fetch, fetch.partitions.values())
             stream_id = fetch.stream_id
             if stream_id is not None:
-                told = self.parked.was_told
-                results = [r for r in results if not told(stream_id, r.tp, self._news(r))]
+                reported = self.parked.was_reported
+                results = [r for r in results if not reported(stream_id, r.tp, self._news(r))]
             if results or stream_id is None:
                 self.expired_total += 1
                 self._answer(fetch, results, out)

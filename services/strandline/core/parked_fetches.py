@@ -40,10 +40,10 @@ class ParkedFetch:
 
 @dataclass(slots=True)
 class _Stream:
-    """What one FetchStream has parked and was sent. ``told``: from the last answer that was accepted."""
+    """What one FetchStream has parked and was sent. ``reported``: from the last answer that was accepted."""
 
     parked: dict[TopicPartition, int] = field(default_factory=dict)
-    told: dict[TopicPartition, News | None] = field(default_factory=dict)
+    reported: dict[TopicPartition, News | None] = field(default_factory=dict)
 
 
 class ParkedFetches:
@@ -166,9 +166,9 @@ class ParkedFetches:
 
     def tell(self, stream_id: int, tp: TopicPartition, news: News | None) -> None:
         """Remember what an answer on this stream said; None if its receiver must ignore what it says (M32)."""
-        self._streams.setdefault(stream_id, _Stream()).told[tp] = news
+        self._streams.setdefault(stream_id, _Stream()).reported[tp] = news
 
-    def was_told(self, stream_id: int, tp: TopicPartition, news: News | None) -> bool:
+    def was_reported(self, stream_id: int, tp: TopicPartition, news: News | None) -> bool:
         """Whether the stream's last answer for ``tp`` already said this."""
         stream = self._streams.get(stream_id)
-        return stream is not None and news is not None and stream.told.get(tp) == news
+        return stream is not None and news is not None and stream.reported.get(tp) == news

@@ -19,7 +19,7 @@ from strandline.export.rows import Row
 from strandline.export.runs import Run
 from strandline.export.schema import NO_LEADER, TRANSITIONS
 
-Told = Callable[["Line"], None]
+Reported = Callable[["Line"], None]
 
 
 class Line(NamedTuple):
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 class LogLines:
     """An outlet that logs its rows as lines."""
 
-    def __init__(self, tell: Told) -> None:
+    def __init__(self, tell: Reported) -> None:
         self._tell = tell
         self.stats = OutletStats()
         """Empty: the log is no destination of the export."""

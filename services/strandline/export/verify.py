@@ -1,8 +1,8 @@
 """Whether an export is complete: hashes as the manifests say, numbers without gaps, every loss reported.
 
 An incarnation is *complete* when its numbers run from 1 to its end and a final heartbeat reported the end; *open* when
-nothing reported its end (the emitter still runs, or was killed); *gaps told* when what is missing lies in EXPORT_GAP
-ranges and is as much as they count; *incomplete* otherwise.
+nothing reported its end (the emitter still runs, or was killed); *gaps reported* when what is missing lies in
+EXPORT_GAP ranges and is as much as they count; *incomplete* otherwise.
 
 Coverage is the share of the numbers up to the last known one that is there.
 
@@ -31,7 +31,7 @@ class Completeness(StrEnum):
 
     COMPLETE = "complete"
     OPEN = "open"
-    GAPS_TOLD = "gaps told"
+    GAPS_REPORTED = "gaps reported"
     INCOMPLETE = "incomplete"
 
 
@@ -45,7 +45,7 @@ class IncarnationFound:
     last_seq: int
     missing: tuple[tuple[int, int], ...]
     """Ranges of numbers that are in no file, both ends included."""
-    told: int
+    reported: int
     """How many events EXPORT_GAP rows say were dropped."""
     first_us: int
     last_us: int
@@ -64,10 +64,10 @@ class IncarnationFound:
     @property
     def completeness(self) -> Completeness:
         """The verdict on it."""
-        if self.missing_count != self.told:
+        if self.missing_count != self.reported:
             return Completeness.INCOMPLETE
         if self.missing:
-            return Completeness.GAPS_TOLD
+            return Completeness.GAPS_REPORTED
         return Completeness.COMPLETE if self.is_ended else Completeness.OPEN
 
 
@@ -87,15 +87,15 @@ class Verified:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong and nothing missing was left untold."""
+        """Whether nothing is wrong and nothing missing was left unreported."""
         return not self.wrong and all(i.completeness is not Completeness.INCOMPLETE for i in self.incarnations)
 
 
 @dataclass(slots=True)
 class _Emitter:
     seqs: dict[int, bytes] = field(default_factory=dict)
-    told: list[tuple[int, int, int]] = field(default_factory=list)
-    last_told: int = 0
+    reported: list[tuple[int, int, int]] = field(default_factory=list)
+    last_reported: int = 0
     times_us: tuple[int, int] | None = None
     """The first and the last; none before the first row, because 0 is a time of day as any other."""
     is_ended: bool = False
@@ -176,14 +176,14 @@ def _count(row: Row, emitters: dict[tuple[int, int], _Emitter], found: Verified)
     emitter.times_us = min(first_us, ts_us), max(last_us, ts_us)
     if row["event_type"] == "EXPORT_GAP":
         by_type = row.get("dropped_by_type") or {}
-        emitter.told.append((row["dropped_first_seq"], row["dropped_last_seq"], sum(by_type.values())))
+        emitter.reported.append((row["dropped_first_seq"], row["dropped_last_seq"], sum(by_type.values())))
     elif row["event_type"] == "EXPORT_HEARTBEAT":
-        emitter.last_told = max(emitter.last_told, row["last_seq"])
+        emitter.last_reported = max(emitter.last_reported, row["last_seq"])
         emitter.is_ended |= (row.get("ext") or {}).get("final") == "true"
 
 
 def _judged(key: tuple[int, int], emitter: _Emitter) -> IncarnationFound:
-    last_seq = max(emitter.last_told, max(emitter.seqs, default=0), *(last for _, last, _ in emitter.told), 0)
+    last_seq = max(emitter.last_reported, max(emitter.seqs, default=0), *(last for _, last, _ in emitter.reported), 0)
     assert emitter.times_us is not None, "an emitter is known by its first row"
     first_us, last_us = emitter.times_us
     return IncarnationFound(
@@ -192,7 +192,7 @@ def _judged(key: tuple[int, int], emitter: _Emitter) -> IncarnationFound:
         rows=len(emitter.seqs),
         last_seq=last_seq,
         missing=_holes(sorted(emitter.seqs), last_seq),
-        told=_told(emitter),
+        reported=_reported(emitter),
         first_us=first_us,
         last_us=last_us,
         is_ended=emitter.is_ended,
@@ -209,15 +209,15 @@ def _holes(seqs: list[int], last_seq: int) -> tuple[tuple[int, int], ...]:
     return tuple(holes)
 
 
-def _told(emitter: _Emitter) -> int:
+def _reported(emitter: _Emitter) -> int:
     """How many missing numbers gaps explain: those within their ranges, and no more than they count.
 
     A file that was given up and came to its place all the same (an answer that was lost) is reported, but not missing.
     """
-    told, seqs = 0, sorted(emitter.seqs)
-    for first, last, count in emitter.told:
+    reported, seqs = 0, sorted(emitter.seqs)
+    for first, last, count in emitter.reported:
         # Counted, not iterated: a damaged row may claim any range.
         there = bisect_right(seqs, last) - bisect_left(seqs, first)
         missing = max(last - first + 1 - there, 0)
-        told += min(missing, count)
-    return told
+        reported += min(missing, count)
+    return reported

@@ -50,20 +50,20 @@ class HwAdvances:
     def rose(self, old: Offset, new: Offset, cause: str, blockers: Iterable[NodeId], now_ms: int) -> list[Advance]:
         """The HW rose. Returns what is to be reported now."""
         due = self.due(now_ms)
-        told = [] if due is None else [due]
+        reported = [] if due is None else [due]
         if now_ms - self._second_ms >= 1_000:
             self._second_ms, self._exact = now_ms, 0
         if self._bucket is None:
             bucket = _advance(old, new, cause, now_ms)
             if self._exact < EXACT_PER_S:
                 self._exact += 1
-                return [*told, bucket._replace(blocking_replicas=tuple(blockers))]
+                return [*reported, bucket._replace(blocking_replicas=tuple(blockers))]
             self._bucket, self._blockers = bucket, set(blockers)
-            return told
+            return reported
         count = self._bucket.n_coalesced + 1
         self._bucket = self._bucket._replace(new_hw=new, last_ms=Moment(now_ms), n_coalesced=count)
         self._blockers.update(blockers)
-        return told
+        return reported
 
     def due(self, now_ms: int) -> Advance | None:
         """The bucket, if its time is over."""

@@ -216,8 +216,8 @@ class Reporting:
         if follower is None:
             self._local.pop(tp, None)
             return False
-        told_ms, leo, hw = self._local.get(tp, (now_ms - self._max_ms, Offset(0), Offset(0)))
-        if (leo, hw) != (follower.log.leo, follower.log.hw) or now_ms - told_ms >= self._max_ms:
+        reported_ms, leo, hw = self._local.get(tp, (now_ms - self._max_ms, Offset(0), Offset(0)))
+        if (leo, hw) != (follower.log.leo, follower.log.hw) or now_ms - reported_ms >= self._max_ms:
             self._local[tp] = (now_ms, follower.log.leo, follower.log.hw)
             out.append(local_sample(follower, self._max_ms))
         return True

@@ -123,9 +123,11 @@ class ReplicaSettings(ServiceSettings):
         self.timings()
         check_export(self)
         check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
-        for bound, told in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
-            if parse_endpoint(getattr(self, bound)).host in _WILDCARDS and not getattr(self, told):
-                raise ValueError(f"{bound} is every address of this machine; set {told} to the one others should use")
+        for bound, reported in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
+            if parse_endpoint(getattr(self, bound)).host in _WILDCARDS and not getattr(self, reported):
+                raise ValueError(
+                    f"{bound} is every address of this machine; set {reported} to the one others should use"
+                )
         return self
 
     def rules(self) -> Rules:

@@ -22,7 +22,7 @@ from strandline.core.controller_messages import (
     InitProducerId,
     LeadersElected,
     ListNodes,
-    MetadataTold,
+    MetadataListed,
     NewTopic,
     NodeShutdownBegun,
     NodesListed,
@@ -276,7 +276,7 @@ def read_get_metadata(message: pb.GetMetadataRequest) -> GetMetadata:
     return GetMetadata(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
 
 
-def write_metadata(answer: MetadataTold) -> pb.GetMetadataResponse:
+def write_metadata(answer: MetadataListed) -> pb.GetMetadataResponse:
     """The state, whole."""
     return pb.GetMetadataResponse(metadata=write_image(answer.image))
 

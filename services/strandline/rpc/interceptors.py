@@ -35,7 +35,7 @@ Unread = Refused
 NO_CORRELATION = 0
 """Correlation id of the answer to an `Unread` message: its own was not looked at either."""
 
-Told = Callable[[str, Refusal], None]
+Reported = Callable[[str, Refusal], None]
 """Called with each refusal of a whole call, and the method's name."""
 
 Handler = Any
@@ -46,12 +46,14 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
     """Maps refusals, hides the rest, caps unary calls. One per server, first in its list.
 
     ``name`` begins every request id, so that a reader of the node's log finds the line a caller quotes.
-    ``told`` is called with each refusal.
+    ``reported`` is called with each refusal.
     """
 
-    def __init__(self, name: str, *, unary_cap_s: float = UNARY_CAP_S, told: Told = lambda _method, _why: None) -> None:
+    def __init__(
+        self, name: str, *, unary_cap_s: float = UNARY_CAP_S, reported: Reported = lambda _method, _why: None
+    ) -> None:
         self._name = name
-        self._told = told
+        self._reported = reported
         self._unary_cap_s = unary_cap_s
         self._ids = itertools.count(1)
         # By method: only methods that exist get here, so it is no larger than the contract.
@@ -127,7 +129,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if isinstance(error, Refused):
-            self._told(method, error.refusal)
+            self._reported(method, error.refusal)
             await abort(context, error.refusal)
         if isinstance(error, TimeoutError):
             refusal = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the call had no deadline and met the server's cap")

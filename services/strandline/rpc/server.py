@@ -16,7 +16,7 @@ from strandline.core.messages import Endpoint
 from strandline.rpc import forks, limits
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import target
-from strandline.rpc.interceptors import RefusalInterceptor, Told
+from strandline.rpc.interceptors import RefusalInterceptor, Reported
 from strandline.rpc.reflecting import enable_reflection
 from strandline.rpc.tls import Tls
 
@@ -44,7 +44,7 @@ class ServerSettings:
     max_concurrent_rpcs: int | None = 10_000
     handshake_ms: int = 20_000
     """How long a connection may take until it speaks HTTP/2, TLS included; gRPC's own patience is two minutes."""
-    on_refusal: Told = lambda _method, _refusal: None
+    on_refusal: Reported = lambda _method, _refusal: None
 
 
 def server_options(settings: ServerSettings) -> limits.Options:
@@ -79,7 +79,7 @@ def build_server(
         interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
     forks.note_use()
     return grpc.aio.server(
-        interceptors=[RefusalInterceptor(settings.name, told=settings.on_refusal), *interceptors],
+        interceptors=[RefusalInterceptor(settings.name, reported=settings.on_refusal), *interceptors],
         options=server_options(settings),
         maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
     )

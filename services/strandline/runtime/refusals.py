@@ -31,8 +31,8 @@ def _tell(sentence: str, **fields: object) -> None:
 class _Kind:
     """Of one kind, since the last line."""
 
-    told_ms: int
-    untold: int = 0
+    reported_ms: int
+    unreported: int = 0
     last: dict[str, object] = field(default_factory=dict)
 
 
@@ -56,20 +56,20 @@ class Refusals:
             self._kinds[call, error] = _Kind(now_ms)
             self._tell("refused", call=call, error=error, reason=refusal.message, times=1, **where)
             return
-        kind.untold += 1
+        kind.unreported += 1
         kind.last = {"reason": refusal.message, **where}
-        if now_ms - kind.told_ms >= TELL_EVERY_MS:
+        if now_ms - kind.reported_ms >= TELL_EVERY_MS:
             self._tell_rest(call, error, kind, now_ms)
 
     def tell_rest(self) -> None:
         """Log what was held back and is due."""
         now_ms = self._clock()
         for (call, error), kind in self._kinds.items():
-            if kind.untold and now_ms - kind.told_ms >= TELL_EVERY_MS:
+            if kind.unreported and now_ms - kind.reported_ms >= TELL_EVERY_MS:
                 self._tell_rest(call, error, kind, now_ms)
 
     def _tell_rest(self, call: str, error: str, kind: _Kind, now_ms: int) -> None:
-        times, kind.untold, kind.told_ms = kind.untold, 0, now_ms
+        times, kind.unreported, kind.reported_ms = kind.unreported, 0, now_ms
         self._tell("refused", call=call, error=error, times=times, within_ms=TELL_EVERY_MS, **kind.last)
 
     async def tell_forever(self) -> None:

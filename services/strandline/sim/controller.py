@@ -313,7 +313,7 @@ class _Sink:
         world, emit = self._process.world, Emit(tp, event)
         world.checks.controller_emitted(emit)
         if world.recorder is not None:
-            world.recorder.controller_told(self._process.core.state, emit, self._process.driver.clock())
+            world.recorder.controller_reported(self._process.core.state, emit, self._process.driver.clock())
 
 
 class _Notes:

@@ -90,17 +90,19 @@ class ExportingTrace(Trace):
         self._exporting.at = (self._now_us, event.now_ms * 1_000)
         for effect in effects:
             if isinstance(effect, want.Emit):
-                told = (effect.tp, effect.event)
-                self._exporting.take(state.cluster_id, process.node_id, int(state.node_epoch), told, state.topic_names)
+                reported = (effect.tp, effect.event)
+                self._exporting.take(
+                    state.cluster_id, process.node_id, int(state.node_epoch), reported, state.topic_names
+                )
 
-    def controller_told(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
+    def controller_reported(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
         """Export what the controller reported, which it does only when it is durable."""
-        super().controller_told(state, emit, now_ms)
+        super().controller_reported(state, emit, now_ms)
         self._exporting.at = (self._now_us, now_ms * 1_000)
-        told = (emit.tp, emit.event)
+        reported = (emit.tp, emit.event)
         topics = {topic_id: topic.name for topic_id, topic in state.topics.items()}
         epoch = state.header.controller_epoch
-        self._exporting.take(state.header.cluster_id, CONTROLLER_NODE_ID, epoch, told, topics)
+        self._exporting.take(state.header.cluster_id, CONTROLLER_NODE_ID, epoch, reported, topics)
 
     def close(self) -> None:
         """Write what is left."""

@@ -49,7 +49,7 @@ class JoinerFault:
         one, leader = int(followers[(fault.pick >> 3) % len(followers)]), int(image.leader)
         links = [(one, leader), (leader, one)]
         cut_us = CUT_US[0] + fault.other % (CUT_US[1] - CUT_US[0])
-        world.note("--", f"cut n{one} from its leader n{leader} for {cut_us // 1000} ms, and strike whoever joins next")
+        world.note("--", f"cut n{one} from its leader n{leader} for {cut_us // 1000} ms, and strike the next to join")
         world.network.cut(links)
         self._waiting.append(fault)
         world.timeline.after(cut_us, self._unless_healed, lambda: world.network.heal(links))

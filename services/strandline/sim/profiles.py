@@ -74,7 +74,7 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             name="trim",
-            about="log starts move while nodes are away, and disks are replaced: logs begin anew (M10, M30)",
+            about="log starts move while nodes are away, and disks are replaced: logs start again (M10, M30)",
             kinds=("delete_records", "wipe", "kill", "power", "churn"),
             promises=(
                 "committed",

@@ -27,7 +27,7 @@ PATIENCE_TICKS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Reported:
     """A scenario that shows what a run broke."""
 
     text: str
@@ -215,7 +215,7 @@ def _play(header: Sequence[str], lines: Sequence[str], until: str) -> _Play:
     return _Play(worked, stage.truth.broken)
 
 
-def tell(shape: Shape, deeds: Deeds, violation: Violation, may_try: Callable[[], bool]) -> Told | None:
+def tell(shape: Shape, deeds: Deeds, violation: Violation, may_try: Callable[[], bool]) -> Reported | None:
     """A scenario that breaks what the run broke, or at least something; None if none of the ways to tell it does.
 
     ``may_try`` says whether there is time for another try at making it shorter.
@@ -229,7 +229,7 @@ def tell(shape: Shape, deeds: Deeds, violation: Violation, may_try: Callable[[],
     return None
 
 
-def _shortest(header: Sequence[str], lines: Sequence[str], invariant: str, may_try: Callable[[], bool]) -> Told:
+def _shortest(header: Sequence[str], lines: Sequence[str], invariant: str, may_try: Callable[[], bool]) -> Reported:
     def breaks(kept: Sequence[str]) -> bool:
         return may_try() and invariant in _play(header, kept, invariant).broken
 
@@ -244,7 +244,7 @@ def _shortest(header: Sequence[str], lines: Sequence[str], invariant: str, may_t
     commands = _joined(_renumbered(kept))
     script = "\n".join([FIRST_LINE, *header, *commands, f"expect-invariant {invariant} broken"]) + "\n"
     text = run_text(script, "the scenario that was found", compare=False).text()
-    return Told(text=text, invariant=invariant, commands=len(commands))
+    return Reported(text=text, invariant=invariant, commands=len(commands))
 
 
 def _plainer(line: str) -> Iterator[str]:

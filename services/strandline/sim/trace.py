@@ -78,7 +78,7 @@ class Digest:
         """Take in a step of the controller's core."""
         self._take("ctl", event, effects)
 
-    def controller_told(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
+    def controller_reported(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
         """What is reported is among the effects already."""
 
     def _take(self, who: str, event: Any, effects: list[Any]) -> None:

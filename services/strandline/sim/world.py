@@ -66,7 +66,7 @@ class Recorder(Protocol):
         """The controller's core took an event."""
         ...
 
-    def controller_told(self, state: ClusterState, emit: Emit, now_ms: int) -> None:
+    def controller_reported(self, state: ClusterState, emit: Emit, now_ms: int) -> None:
         """The controller reported something that is durable."""
         ...
 

@@ -1,5 +1,5 @@
 -- Per EPOCH_START: what the epochs before it had beyond its start, known before the commit and with zombies; what an
--- epoch in between had already cut is not cut again. Per TRUNCATION: what the replica told.
+-- epoch in between had already cut is not cut again. Per TRUNCATION: what the replica reported.
 -- Both in controller time. A sum of 0 that leaves out what is not known says nothing.
 WITH own_starts AS (
   SELECT $KEY, leader_epoch, max(topic) AS topic, any_value(node_id) AS starter, min(ts_wall_us) AS own_us,
@@ -42,7 +42,7 @@ WITH own_starts AS (
     $AT_LEAST(tail) AS tail_cut_records, $AT_LEAST(tail_zombie) AS tail_cut_with_zombies_records,
     $AT_LEAST(lost) AS committed_lost_records
   FROM cuts JOIN windows ON $WITHIN GROUP BY $BY
-), told AS (
+), reported AS (
   SELECT s.cluster_id, topic_id, partition, topic, ts_wall_us - coalesce(c.offset_us, 0) AS t,
     greatest(0, from_leo - to_leo) AS cut, committed_cut
   FROM (SELECT * FROM transitions WHERE event_type = 'TRUNCATION') s ASOF LEFT JOIN clocks c
@@ -50,6 +50,6 @@ WITH own_starts AS (
 ), truncations AS (
   SELECT $BY, count(*) AS truncations, sum(cut) AS truncated_records, max(cut) AS truncated_max_records,
     count(*) FILTER (committed_cut IS NULL) AS own_hw_unknown, $AT_LEAST(committed_cut) AS committed_cut_records
-  FROM told JOIN windows ON $WITHIN GROUP BY $BY
+  FROM reported JOIN windows ON $WITHIN GROUP BY $BY
 )
 SELECT * FROM epochs FULL JOIN truncations USING ($BY)

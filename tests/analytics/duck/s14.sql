@@ -1,11 +1,11 @@
 -- Proposals by how they stood at the end of the window; latency of those that were answered, one clock.
-WITH told AS (SELECT * FROM transitions WHERE event_type = 'ALTER_PARTITION'),
+WITH reported AS (SELECT * FROM transitions WHERE event_type = 'ALTER_PARTITION'),
 own AS (
   SELECT $KEY, topic, node_id, leader_epoch, coalesce(min(ts_wall_us) FILTER (phase = 'proposed'),
       min(ts_wall_us - latency_us) FILTER (phase = 'result')) AS t,
     max(latency_us) FILTER (phase = 'result') AS latency_us, max(error_code) FILTER (phase = 'result') AS error_code,
     min(ts_wall_us) FILTER (phase = 'result') AS answered_us, min(ts_wall_us) FILTER (phase = 'timeout') AS timeout_us
-  FROM told GROUP BY $KEY, topic, node_id, incarnation, leader_epoch, request_id
+  FROM reported GROUP BY $KEY, topic, node_id, incarnation, leader_epoch, request_id
 ), once AS (
   -- In controller time, all moments of a proposal by the offset at the first that is known.
   SELECT o.* REPLACE (t - coalesce(offset_us, 0) AS t, answered_us - coalesce(offset_us, 0) AS answered_us,

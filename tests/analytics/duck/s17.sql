@@ -3,13 +3,13 @@
 WITH racks AS (
   SELECT cluster_id, subject_node_id AS replica_id, arg_max(rack, ts_wall_us) AS rack
   FROM transitions WHERE event_type = 'NODE_SESSION' AND rack IS NOT NULL GROUP BY ALL
-), told AS (
+), reported AS (
   SELECT *, CASE WHEN cause IN ('controlled_shutdown', 'reassign', 'preferred', 'created') THEN 'planned'
     ELSE 'unplanned' END AS kind
   FROM removals LEFT JOIN racks USING (cluster_id, replica_id)
 ),
 apart AS (
-  SELECT *, CASE WHEN t - lag(t) OVER timewise <= 5000000 THEN 0 ELSE 1 END AS is_apart FROM told
+  SELECT *, CASE WHEN t - lag(t) OVER timewise <= 5000000 THEN 0 ELSE 1 END AS is_apart FROM reported
   WINDOW timewise AS (PARTITION BY cluster_id, kind ORDER BY t, topic_id, partition, partition_epoch, replica_id)
 ), chained AS (
   SELECT *, sum(is_apart) OVER (PARTITION BY cluster_id, kind

@@ -20,7 +20,7 @@ WITH waiting AS (
   FROM believed WHERE in_maximal_isr AND durable_leo = hw AND leader_leo > hw GROUP BY ALL
 ), episodes AS (
   SELECT j.*, b.blockers, coalesce(went_us >= term_end OR (went_us IS NULL AND held_us >= term_end), false) AS by_epoch,
-    -- Of a term that was never told the end is not known either.
+    -- Of a term that was never reported the end is not known either.
     went_us IS NULL AND coalesce(held_us < term_end, true) AS is_lost,
     EXISTS (SELECT 1 FROM states u WHERE u.cluster_id = j.cluster_id AND u.topic_id = j.topic_id
       AND u.partition = j.partition AND u.known AND u.leader IS NOT NULL AND u.isr_size < u.min_isr AND u.t0 < j.t1 AND u.t1 > j.t0

@@ -1,5 +1,5 @@
 -- Detect: last heartbeat -> fence of the old leader; elect: fence -> commit; activate: commit -> EPOCH_START.
--- Where nobody could be elected at once, the fence is that of whoever led last. A start after the window is out of it.
+-- Where nobody could be elected at once, the fence is that of the last leader. A start after the window is out of it.
 WITH every AS (
   SELECT *, last_value(CASE WHEN old_leader >= 0 THEN old_leader END IGNORE NULLS) OVER so_far AS lost_node,
     last_value(CASE WHEN old_leader >= 0 THEN t END IGNORE NULLS) OVER so_far AS lost_us

@@ -1,15 +1,15 @@
 -- v = HW at each local sample. Delay of the first sight of v: its time - the first time the epoch's leader had at least
 -- v, by an advance or when it took up its epoch. Behind: the leader's HW as of the sample - v. All in controller time.
-WITH told AS (
-  SELECT $KEY, leader_epoch, node_id, new_hw AS hw, last_us AS told_us, true AS leads FROM advances
-  UNION ALL BY NAME SELECT $KEY, leader_epoch, node_id, hw, ts_wall_us AS told_us, true AS leads
+WITH reported AS (
+  SELECT $KEY, leader_epoch, node_id, new_hw AS hw, last_us AS reported_us, true AS leads FROM advances
+  UNION ALL BY NAME SELECT $KEY, leader_epoch, node_id, hw, ts_wall_us AS reported_us, true AS leads
   FROM transitions WHERE event_type = 'EPOCH_START'
-  UNION ALL BY NAME SELECT $KEY, topic, leader_epoch, node_id, hw, ts_wall_us AS told_us, false AS leads
+  UNION ALL BY NAME SELECT $KEY, topic, leader_epoch, node_id, hw, ts_wall_us AS reported_us, false AS leads
   FROM local_samples
 ), timed AS (
-  SELECT s.* EXCLUDE (told_us), told_us - coalesce(offset_us, 0) AS t, err_us
-  FROM told s ASOF LEFT JOIN clocks c
-    ON c.cluster_id = s.cluster_id AND c.clock_node = s.node_id AND s.told_us >= c.own_us
+  SELECT s.* EXCLUDE (reported_us), reported_us - coalesce(offset_us, 0) AS t, err_us
+  FROM reported s ASOF LEFT JOIN clocks c
+    ON c.cluster_id = s.cluster_id AND c.clock_node = s.node_id AND s.reported_us >= c.own_us
 ), reached AS (
   -- Of equal heights the first; a lower one that came later is passed over by the join.
   SELECT $KEY, leader_epoch, hw AS reached_hw, min(t) AS reached_us, arg_min(err_us, t) AS reached_err_us

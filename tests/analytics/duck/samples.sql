@@ -1,6 +1,6 @@
 -- Looks of leaders as intervals, and the high watermarks of both sides; only for statistics that read samples.
 
--- When each epoch began: its commit, or if that was not told its EPOCH_START.
+-- When each epoch began: its commit, or if that was not reported its EPOCH_START.
 CREATE TABLE spans AS
 WITH starts AS (
   SELECT $KEY, leader_epoch, any_value(node_id) AS starter, min(ts_wall_us) AS start_us
@@ -11,10 +11,10 @@ WITH starts AS (
     ON s.cluster_id = c.cluster_id AND s.starter = c.clock_node AND s.start_us >= c.own_us
 )
 SELECT $KEY, leader_epoch, term_end, taken_up_us,
-  CASE WHEN is_start_told THEN term_start ELSE least(term_start, taken_up_us) END AS began_us
+  CASE WHEN is_start_reported THEN term_start ELSE least(term_start, taken_up_us) END AS began_us
 FROM terms FULL JOIN taken USING ($KEY, leader_epoch);
 
-CREATE TABLE told_looks AS
+CREATE TABLE reported_looks AS
 WITH rows AS (
   SELECT * FROM raw_samples WHERE event_type = 'REPLICA_SAMPLE'
   QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) = 1
@@ -28,7 +28,7 @@ SELECT r.* REPLACE (ts_wall_us - coalesce(offset_us, 0) AS ts_wall_us,
 -- Until when each leader is believed: the first sign of a later one, which had a higher epoch, or the same and came later.
 CREATE TABLE leaders AS
 WITH firsts AS (
-  SELECT $KEY, leader_epoch, node_id, incarnation, min(ts_wall_us) AS first_us FROM told_looks GROUP BY ALL
+  SELECT $KEY, leader_epoch, node_id, incarnation, min(ts_wall_us) AS first_us FROM reported_looks GROUP BY ALL
 ), signs AS (
   SELECT f.*, greatest(first_us, began_us) AS sign_us FROM firsts f LEFT JOIN spans USING ($KEY, leader_epoch)
 )
@@ -48,7 +48,7 @@ WITH timed AS (
     acked_offset, leo_bytes, hw_bytes, hw_next_append_us, in_isr, in_maximal_isr, expected_state,
     max(ts_wall_us) OVER (series ROWS UNBOUNDED PRECEDING) AS at_us, lead(ts_wall_us) OVER series AS next_us,
     interval_ms * 3000 AS silence_us
-  FROM told_looks
+  FROM reported_looks
   WINDOW series AS (PARTITION BY $KEY, replica_id, leader_epoch, node_id, incarnation ORDER BY seq)
 )
 SELECT timed.* EXCLUDE (next_us, silence_us), replica_id = node_id AS is_leader,

@@ -21,9 +21,9 @@ WITH named AS (
     partition_epoch, decides, is_foreign FROM named WHERE is_foreign AND partition_epoch IS NOT NULL
 ), timed AS (
   SELECT *, CASE WHEN decides THEN min(ts_wall_us) OVER (PARTITION BY $KEY, partition_epoch, decides)
-            ELSE ts_wall_us END AS told_us FROM rows
+            ELSE ts_wall_us END AS reported_us FROM rows
 )
-SELECT * EXCLUDE (topic), max(topic) OVER (PARTITION BY $KEY) AS topic, max(told_us) OVER so_far AS t,
+SELECT * EXCLUDE (topic), max(topic) OVER (PARTITION BY $KEY) AS topic, max(reported_us) OVER so_far AS t,
   -- A hole in the epochs; a snapshot of an epoch whose transition was not seen is one as well, and so is a row that is
   -- not understood, of which it is known when it was.
   greatest(0, coalesce(partition_epoch - lag(partition_epoch) OVER ordered, 0)
@@ -52,13 +52,13 @@ WITH counted AS (
     coalesce(lead(t) OVER ordered, greatest(t, least(heard_us, (t // 3600000000 + 1) * 3600000000))) AS t1,
     last_value(leader_epoch IGNORE NULLS) OVER so_far AS leader_epoch,
     last_value(new_leader IGNORE NULLS) OVER so_far AS new_leader,
-    last_value(CASE WHEN new_leader IS NOT NULL THEN leader_epoch END IGNORE NULLS) OVER so_far AS leader_told_in,
+    last_value(CASE WHEN new_leader IS NOT NULL THEN leader_epoch END IGNORE NULLS) OVER so_far AS leader_reported_in,
     last_value(new_isr IGNORE NULLS) OVER so_far AS isr,
-    -- Behind a hole the ISR has to be told anew.
+    -- Behind a hole the ISR has to be reported again.
     coalesce(last_value(CASE WHEN new_isr IS NOT NULL THEN holes END IGNORE NULLS) OVER so_far = holes, false)
-      AS isr_is_told,
+      AS isr_is_reported,
     last_value(replicas IGNORE NULLS) OVER so_far AS replicas,
-    last_value(min_isr IGNORE NULLS) OVER so_far AS told_min_isr,
+    last_value(min_isr IGNORE NULLS) OVER so_far AS reported_min_isr,
     last_value(lag_time_max_ms IGNORE NULLS) OVER so_far * 1000 AS lag_time_max_us,
     coalesce(last_value(topic_deleted IGNORE NULLS) OVER so_far, false) AS is_deleted,
     coalesce(lead(lost_before - is_unread::INT) OVER ordered, 0) = 0 AS is_whole,
@@ -70,9 +70,9 @@ WITH counted AS (
 )
 SELECT $KEY, topic, partition_epoch, place, t0, t1, leader_epoch, isr, replicas, lag_time_max_us, is_last,
   CASE WHEN new_leader >= 0 THEN new_leader END AS leader, len(replicas) AS rf, len(isr) AS isr_size,
-  least(len(replicas), told_min_isr) AS min_isr,
-  is_whole AND coalesce(leader_epoch = leader_told_in, false) AND isr_is_told AND replicas IS NOT NULL
-    AND told_min_isr IS NOT NULL AS known
+  least(len(replicas), reported_min_isr) AS min_isr,
+  is_whole AND coalesce(leader_epoch = leader_reported_in, false) AND isr_is_reported AND replicas IS NOT NULL
+    AND reported_min_isr IS NOT NULL AS known
 FROM held WHERE NOT is_deleted;
 
 CREATE VIEW known_states AS SELECT * FROM states WHERE known AND t1 > t0;
@@ -80,7 +80,7 @@ CREATE VIEW known_states AS SELECT * FROM states WHERE known AND t1 > t0;
 CREATE TABLE terms AS
 WITH begun AS (
   SELECT $KEY, leader_epoch, min(t) AS term_start, max(new_leader) FILTER (new_leader >= 0) AS term_leader,
-    coalesce(min(t) FILTER (event_type = 'LEADER_CHANGE') = min(t), false) AS is_start_told
+    coalesce(min(t) FILTER (event_type = 'LEADER_CHANGE') = min(t), false) AS is_start_reported
   FROM control_rows WHERE leader_epoch IS NOT NULL AND NOT coalesce(topic_deleted, false) GROUP BY ALL
 ), deleted AS (SELECT $KEY, min(t) AS deleted_us FROM control_rows WHERE topic_deleted GROUP BY ALL)
 SELECT begun.*, coalesce(lead(term_start) OVER (PARTITION BY $KEY ORDER BY leader_epoch), deleted_us, $FOREVER)
@@ -111,7 +111,7 @@ SELECT $KEY, topic, partition_epoch, min(t) AS t, any_value(old_leader) AS old_l
 FROM control_rows WHERE event_type = 'LEADER_CHANGE' AND reason IS DISTINCT FROM 'created' GROUP BY $KEY, topic, partition_epoch;
 
 -- Removals with how far the replica had come, which the leader's echo knows, in controller time. All moments of a row
--- were told by one reading of its clock, so one offset belongs to the row.
+-- were reported by one reading of its clock, so one offset belongs to the row.
 CREATE TABLE removals AS
 WITH gone AS (
   SELECT $KEY, topic, partition_epoch, t, cause, initiator, removed, unnest(gone) AS replica_id FROM moves

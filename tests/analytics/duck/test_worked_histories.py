@@ -20,7 +20,7 @@ from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
-TOLD = ("alone", "lag", "newer_types", "planned", "unclean", "unknown_losses", "zombies")
+REPORTED = ("alone", "lag", "newer_types", "planned", "unclean", "unknown_losses", "zombies")
 """Histories in which something is not known, and how each engine says so; and one of planned and other causes."""
 SCOPE = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)
 
@@ -32,10 +32,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The histories as exports of clusters of their names, an hour later, because files have no hours before 1970."""
     folder = tmp_path_factory.mktemp("worked")
     blank = dict.fromkeys(column.name for column in COLUMNS)
-    for name in TOLD:
-        told = history_rows((HISTORIES / f"{name}.jsonl").read_text(encoding="utf-8"))
+    for name in REPORTED:
+        reported = history_rows((HISTORIES / f"{name}.jsonl").read_text(encoding="utf-8"))
         write_export(
-            folder, [blank | row | {"cluster_id": name} for row in VARIANTS["later"](told)], ExportFormat.PARQUET
+            folder, [blank | row | {"cluster_id": name} for row in VARIANTS["later"](reported)], ExportFormat.PARQUET
         )
     return folder
 

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from told_material import material
+from reported_material import material
 
 from strandline_analytics.report.page import render
 
@@ -21,7 +21,7 @@ _PROBE = """<script>
 const root = document.documentElement, said = JSON.parse(document.getElementById("report-data").textContent);
 const seen = {width: root.scrollWidth, inner: innerWidth, ground: getComputedStyle(document.body).backgroundColor,
   ink: getComputedStyle(document.body).color, rows: document.querySelectorAll(".incident-row").length,
-  articles: document.querySelectorAll("article.incident").length, told: said.incidents,
+  articles: document.querySelectorAll("article.incident").length, reported: said.incidents,
   reached: [...document.querySelectorAll(".scroll")].every(e => e.tabIndex === 0 && e.getAttribute("aria-label")),
   svgs: [...document.querySelectorAll("svg.lanes")].map(e => e.getBoundingClientRect().height)};
 parent.postMessage(JSON.stringify(seen), "*");
@@ -49,10 +49,10 @@ def _seen(folder: Path, *, width: int, dark: bool) -> tuple[dict[str, object], l
          "--dump-dom", (folder / "frame.html").as_uri()],
         capture_output=True, text=True, timeout=_DEADLINE_S, check=True,
     )  # fmt: skip
-    told = re.search(r"<pre>(\{.*\})</pre>", done.stdout)
-    assert told, done.stderr[-2000:]
+    reported = re.search(r"<pre>(\{.*\})</pre>", done.stdout)
+    assert reported, done.stderr[-2000:]
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return json.loads(told[1]), console
+    return json.loads(reported[1]), console
 
 
 def _brightness(colour: object) -> int:
@@ -65,7 +65,7 @@ def test_it_shows_every_incident_at_any_width_and_in_both_schemes(tmp_path: Path
     seen, console = _seen(tmp_path, width=width, dark=dark)
 
     assert console == []
-    assert seen["rows"] == seen["articles"] == seen["told"] == 1
+    assert seen["rows"] == seen["articles"] == seen["reported"] == 1
     assert seen["inner"] == width
     assert isinstance(seen["width"], int)
     assert seen["width"] <= width

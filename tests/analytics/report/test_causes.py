@@ -8,7 +8,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from told_material import event, failover, material, stall, unclean
+from reported_material import event, failover, material, stall, unclean
 
 from strandline_analytics.explain.chain import explain
 from strandline_analytics.report.page import page, render
@@ -40,7 +40,7 @@ def test_every_cause_that_the_controller_gives_has_a_meaning() -> None:
     assert {cause for cause in MEANINGS if f'"{cause}"' not in CORE} == {STALLED, UNDER_MIN, "reassign"}
 
 
-def test_a_cause_of_a_newer_version_is_told_by_its_name() -> None:
+def test_a_cause_of_a_newer_version_is_reported_by_its_name() -> None:
     """An unknown cause gets no invented text, and still has a link."""
     assert meaning("tide_turned").said == "tide turned: a cause that this version does not know"
     assert meaning("tide_turned").heading in HEADINGS
@@ -58,19 +58,21 @@ def test_a_cause_that_is_hard_to_guess_has_its_own_sentence(cause: str, words: s
     """A change of leader has its reason in plain words, in a timeline, in the report and in an explanation."""
     change = event("LEADER_CHANGE", 2_000, partition_epoch=1, leader_epoch=1, old_leader=1, new_leader=2,
                    old_leader_epoch=0, new_leader_epoch=1, reason=cause, election_type="reported")  # fmt: skip
-    told = [change if e.event_type == "LEADER_CHANGE" and e.partition_epoch == 1 else e for e in failover()]
+    reported = [change if e.event_type == "LEADER_CHANGE" and e.partition_epoch == 1 else e for e in failover()]
 
     assert words in sentence(change)
-    assert words in explain(told, 1).told
-    assert words in unescape(render(material(events=told)))
+    assert words in explain(reported, 1).reported
+    assert words in unescape(render(material(events=reported)))
 
 
 def test_a_node_that_returns_with_an_older_copy_says_so() -> None:
     """A node that returns with an older copy has this reason in its registration and in its removal from the ISR."""
-    told = event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="register", cause="directory_restored")
+    reported = event(
+        "NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="register", cause="directory_restored"
+    )
     gone = event("ISR_CHANGE", 2_000, partition_epoch=1, old_isr=[1, 2], new_isr=[2], cause="directory_restored")
 
-    assert sentence(told) == "node 1 registers: its directory is an older copy, which forgot what it held"
+    assert sentence(reported) == "node 1 registers: its directory is an older copy, which forgot what it held"
     assert sentence(gone).endswith("node 1 removed: its directory is an older copy, which forgot what it held")
 
 
@@ -118,7 +120,7 @@ def test_the_headline_names_who_held_a_high_watermark_up() -> None:
     assert "1 incident: node 3 (HW stalled)" in page(slow)["verdict"].sentence
 
 
-def test_a_failover_is_told_by_its_phases() -> None:
+def test_a_failover_is_reported_by_its_phases() -> None:
     """A failover is shown with its longest detection, decision, activation and recovery."""
     (incident,) = page(material())["incidents"]
     facts = {fact.name: fact.shown for fact in incident["facts"]}

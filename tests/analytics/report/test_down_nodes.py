@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from told_material import BEGIN_US, event
+from reported_material import BEGIN_US, event
 
 from strandline_analytics.timeline.states import downs
 
 
 def test_a_removed_node_is_not_down_any_more() -> None:
     """A node is down from its fence to its return or its removal, and otherwise to the end of what is shown."""
-    told = [
+    reported = [
         event("NODE_SESSION", at_ms, plane="node", subject_node_id=node_id, phase=phase, cause="requested")
         for at_ms, node_id, phase in [
             (0, 1, "fence"),
@@ -19,6 +19,6 @@ def test_a_removed_node_is_not_down_any_more() -> None:
             (7, 2, "unregister"),
         ]
     ]
-    found = {down.node_id: (down.t1 - BEGIN_US) // 1_000 for down in downs(told, BEGIN_US + 90_000)}
+    found = {down.node_id: (down.t1 - BEGIN_US) // 1_000 for down in downs(reported, BEGIN_US + 90_000)}
 
     assert found == {1: 5, 2: 7, 3: 90}

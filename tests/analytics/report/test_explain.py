@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from told_material import BEGIN_US, event, failover, samples, stall
+from reported_material import BEGIN_US, event, failover, samples, stall
 
 from strandline_analytics.explain.chain import candidates, explain
 from strandline_analytics.explain.stall import explain_stall
 from strandline_analytics.timeline.event import Event
 
 
-def test_a_failover_is_told_from_the_last_heartbeat_to_the_cut() -> None:
+def test_a_failover_is_reported_from_the_last_heartbeat_to_the_cut() -> None:
     """Heartbeat, fence, both commits of the decision, epoch start, HW move, truncation: each with its time."""
     chain = explain([*failover(), *samples()], 1)
 
@@ -26,7 +26,7 @@ def test_a_failover_is_told_from_the_last_heartbeat_to_the_cut() -> None:
         ("cut", 4_200),
     ]
     assert chain.missing == (
-        "how far node 1 had come: no leader told it",
+        "how far node 1 had come: no leader reported it",
         "how long the high watermark stood: a move before and one after are needed",
         "whether what node 1 cut had been acknowledged: no look at the old leader",
     )
@@ -35,7 +35,7 @@ def test_a_failover_is_told_from_the_last_heartbeat_to_the_cut() -> None:
 def test_a_shrink_by_lag_names_who_had_stopped_and_when() -> None:
     """The leader's echo has last fetch and last caught-up, by its clock, shifted with its own row."""
     left = {"replica_id": 3, "leo": 7, "last_fetch_us": BEGIN_US + 1_000, "last_caught_up_us": BEGIN_US + 900}
-    told = [
+    reported = [
         event("HW_ADVANCE", 10, plane="data", node=1, partition_epoch=4, old_hw=6, new_hw=7),
         event("ALTER_PARTITION", 29, plane="data", node=1, partition_epoch=4, phase="proposed",
               expected_partition_epoch=4, proposed_isr=[1, 2]),
@@ -44,12 +44,12 @@ def test_a_shrink_by_lag_names_who_had_stopped_and_when() -> None:
               cause="lag", removed=[left]),
         event("HW_ADVANCE", 32, plane="data", node=1, partition_epoch=5, old_hw=7, new_hw=9, blocking_replicas=[3]),
     ]  # fmt: skip
-    chain = explain(told, 5)
+    chain = explain(reported, 5)
 
     names = ["last caught up", "last fetch", "proposal", "commit", "HW move"]
     assert [link.name for link in chain.links] == names
-    assert chain.links[1].told == "node 3 at LEO 7"
-    assert "had waited for node 3" in chain.links[-1].told
+    assert chain.links[1].reported == "node 3 at LEO 7"
+    assert "had waited for node 3" in chain.links[-1].reported
     assert chain.missing == ()
 
 
@@ -64,18 +64,18 @@ def test_what_is_not_there_is_named_and_a_wrong_epoch_refused() -> None:
 
 
 def _look(at_ms: float, replica: int, *, node: int = 1, **said: object) -> Event:
-    told = {"replica_id": replica, "leader_leo": 20, "hw": 9, "leo": 20, **said}
-    return event("REPLICA_SAMPLE", at_ms, plane="data", node=node, leader_epoch=0, partition_epoch=0, **told)
+    reported = {"replica_id": replica, "leader_leo": 20, "hw": 9, "leo": 20, **said}
+    return event("REPLICA_SAMPLE", at_ms, plane="data", node=node, leader_epoch=0, partition_epoch=0, **reported)
 
 
 def _move(at_ms: float, old_hw: int, new_hw: int, **said: object) -> Event:
     return event("HW_ADVANCE", at_ms, plane="data", node=1, partition_epoch=0, old_hw=old_hw, new_hw=new_hw, **said)
 
 
-def test_a_cut_is_told_with_what_clients_had_been_acknowledged() -> None:
+def test_a_cut_is_reported_with_what_was_acknowledged_to_clients() -> None:
     """The old leader had acknowledged up to 11; the truncation [10, 12) removes one acknowledged record."""
-    told = [_move(1_000, 8, 9), _look(1_600, 1, acked_offset=11, leo=12, leader_leo=12), *failover(), *samples()]
-    chain = explain(told, 1)
+    reported = [_move(1_000, 8, 9), _look(1_600, 1, acked_offset=11, leo=12, leader_leo=12), *failover(), *samples()]
+    chain = explain(reported, 1)
 
     assert chain.cost[1] == (
         "node 1 cut offsets [10, 12): none of them committed, 1 acknowledged as of the last look, 400 ms before the "
@@ -117,9 +117,9 @@ def test_a_move_that_never_came_is_not_taken_for_a_standstill() -> None:
     )
 
 
-def test_an_election_after_an_outage_is_told_from_the_loss_of_the_leader() -> None:
+def test_an_election_after_an_outage_is_reported_from_the_loss_of_the_leader() -> None:
     """Last heartbeat, fence, loss and 30 s without a leader belong to an unclean election."""
-    told = [
+    reported = [
         event("NODE_SESSION", 3_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
               last_heartbeat_us=BEGIN_US + 500_000),
         event("LEADER_CHANGE", 3_000, partition_epoch=2, leader_epoch=1, old_leader=1, new_leader=-1,
@@ -127,7 +127,7 @@ def test_an_election_after_an_outage_is_told_from_the_loss_of_the_leader() -> No
         event("LEADER_CHANGE", 33_000, partition_epoch=3, leader_epoch=2, old_leader=-1, new_leader=2,
               old_leader_epoch=1, new_leader_epoch=2, reason="unclean_election", election_type="unclean"),
     ]  # fmt: skip
-    chain = explain(told, 3)
+    chain = explain(reported, 3)
 
     assert [(link.name, (link.t_us - BEGIN_US) / 1000) for link in chain.links] == [
         ("last heartbeat", 500),
@@ -150,13 +150,13 @@ def test_a_move_of_a_past_leader_does_not_end_the_wait() -> None:
 def test_a_stall_names_who_held_it_up_and_when_that_node_was_last_in_step() -> None:
     """The last move, the first record that waited, the blocker's last fetch and last caught-up, and what ended it."""
     times = {"last_fetch_us": BEGIN_US + 2_500_000, "last_caught_up_us": BEGIN_US + 900_000}
-    told = [
+    reported = [
         _move(1_000, 8, 9),
         _look(3_000, 1),
         _look(3_000, 3, leo=9, durable_leo=9, **times),
         _move(4_000, 9, 20, blocking_replicas=[3]),
     ]
-    chain = explain_stall(stall(1_200, 4_000), told)
+    chain = explain_stall(stall(1_200, 4_000), reported)
 
     assert [(link.name, (link.t_us - BEGIN_US) / 1000) for link in chain.links] == [
         ("last caught up", 900),
@@ -166,18 +166,18 @@ def test_a_stall_names_who_held_it_up_and_when_that_node_was_last_in_step() -> N
         ("last look", 3_000),
         ("HW move", 4_000),
     ]
-    assert chain.told == "HW stood at 9 for 2,800 ms, held up by node 3; the next move ended it"
+    assert chain.reported == "HW stood at 9 for 2,800 ms, held up by node 3; the next move ended it"
     assert chain.cost == ("up to 11 records waited for their commit",)
     assert chain.missing == ()
 
 
 def test_looks_of_a_stall_are_found_by_the_controllers_clock() -> None:
     """The leader's clock is 5 s ahead: records that waited before the stall are not part of it, as in S18."""
-    told = [
+    reported = [
         replace(e, raw_us=e.t_us + 5_000_000)
         for e in (_look(1_000, 1, leader_leo=500), _look(1_200, 1), _look(1_200, 3, leo=9, durable_leo=9))
     ]
-    chain = explain_stall(stall(1_200, 4_000), [_move(1_000, 8, 9), *told, _move(4_000, 9, 20)])
+    chain = explain_stall(stall(1_200, 4_000), [_move(1_000, 8, 9), *reported, _move(4_000, 9, 20)])
 
     assert chain.cost == ("up to 11 records waited for their commit",)
     assert chain.missing == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from told_material import BEGIN_US, event, failover
+from reported_material import BEGIN_US, event, failover
 
 from strandline_analytics.report.failovers import failovers
 
@@ -22,20 +22,20 @@ def test_a_failover_is_the_fence_the_decision_and_the_first_word_of_the_new_lead
     assert found.epoch_start_us - BEGIN_US == 2_020_000
 
 
-def test_without_one_of_its_moments_nothing_is_told() -> None:
+def test_without_one_of_its_moments_nothing_is_reported() -> None:
     """A planned change has no fence, a silent new leader has no start, and changes outside the window do not count."""
-    told = failover()
-    unfenced = [e for e in told if e.get("phase") != "fence"]
-    mute = [e for e in told if e.event_type != "EPOCH_START"]
+    reported = failover()
+    unfenced = [e for e in reported if e.get("phase") != "fence"]
+    mute = [e for e in reported if e.event_type != "EPOCH_START"]
 
     assert failovers(unfenced, BEGIN_US, END_US) == []
     assert failovers(mute, BEGIN_US, END_US) == []
-    assert failovers(told, BEGIN_US + 3_000_000, END_US) == []
+    assert failovers(reported, BEGIN_US + 3_000_000, END_US) == []
 
 
 def test_an_election_after_an_outage_counts_from_the_fence_of_the_leader_that_was_lost() -> None:
     """No replica could be elected for 30 s: the decision took so long, and the lost leader is the old one (S19)."""
-    told = [
+    reported = [
         event("NODE_SESSION", 3_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
               last_heartbeat_us=BEGIN_US + 500_000),
         event("LEADER_CHANGE", 3_000, partition_epoch=2, leader_epoch=1, old_leader=1, new_leader=-1,
@@ -44,7 +44,7 @@ def test_an_election_after_an_outage_counts_from_the_fence_of_the_leader_that_wa
               old_leader_epoch=1, new_leader_epoch=2, reason="election", election_type="elr"),
         event("EPOCH_START", 33_050, plane="data", node=2, partition_epoch=3, leader_epoch=2, start_offset=9, hw=9),
     ]  # fmt: skip
-    (found,) = failovers(told, BEGIN_US, BEGIN_US + 90_000_000)
+    (found,) = failovers(reported, BEGIN_US, BEGIN_US + 90_000_000)
 
     assert (found.old_leader, found.new_leader) == (1, 2)
     assert (found.fence_us - found.last_heartbeat_us, found.decided_us - found.fence_us) == (2_500_000, 30_000_000)

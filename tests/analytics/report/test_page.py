@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from told_material import BEGIN_US, event, failover, material, samples, stall, unclean
+from reported_material import BEGIN_US, event, failover, material, samples, stall, unclean
 
 from strandline_analytics.report.draw_lanes import above_hw, draw_lanes
 from strandline_analytics.report.material import incidents_of
@@ -20,9 +20,9 @@ def _ms(t_us: int) -> float:
 
 
 def _picture() -> Picture:
-    told = failover()
-    own = [e for e in (*told, *samples()) if e.partition is not None]
-    nodes = [e for e in told if e.partition is None]
+    reported = failover()
+    own = [e for e in (*reported, *samples()) if e.partition is not None]
+    nodes = [e for e in reported if e.partition is None]
     return picture("t-0", own, nodes, BEGIN_US, BEGIN_US + 10_000_000)
 
 
@@ -51,7 +51,7 @@ def test_a_planned_change_beside_a_failure_is_an_incident_of_its_own() -> None:
 def test_an_outage_and_the_election_that_ends_it_are_one_incident() -> None:
     """30 s without a leader, then an unclean election, then the ISR whole again: one incident over all of it."""
     everybody = [1, 2, 3]
-    told = [
+    reported = [
         *failover()[:3],
         event("ISR_CHANGE", 2_000, partition_epoch=1, leader_epoch=0, old_isr=everybody, new_isr=[1], cause="lag_slow",
               initiator="leader"),
@@ -64,7 +64,7 @@ def test_an_outage_and_the_election_that_ends_it_are_one_incident() -> None:
         event("ISR_CHANGE", 63_000, partition_epoch=4, leader_epoch=2, old_isr=[2], new_isr=everybody,
               cause="catch_up", initiator="leader"),
     ]  # fmt: skip
-    (incident,) = incidents_of(replace(material(events=told), end_us=BEGIN_US + 90_000_000))
+    (incident,) = incidents_of(replace(material(events=reported), end_us=BEGIN_US + 90_000_000))
 
     assert incident.is_unclean
     assert incident.recovered_us is not None
@@ -80,13 +80,13 @@ def test_a_stall_joins_the_incident_it_overlaps_or_stands_alone() -> None:
     assert [len(incident.stalls) for incident in apart] == [0, 1]
 
 
-def test_an_isr_that_is_not_whole_again_is_told() -> None:
+def test_an_isr_that_is_not_whole_again_is_reported() -> None:
     """Without the return the incident is open, and the verdict reports it."""
-    told = material(events=[e for e in failover() if e.cause != "catch_up"])
-    (incident,) = incidents_of(told)
+    reported = material(events=[e for e in failover() if e.cause != "catch_up"])
+    (incident,) = incidents_of(reported)
 
     assert incident.recovered_us is None
-    assert "not over" in verdict(told, [incident], 1.0).sentence
+    assert "not over" in verdict(reported, [incident], 1.0).sentence
 
 
 def test_lanes_tell_down_from_joining_from_member() -> None:
@@ -106,13 +106,13 @@ def test_lanes_tell_down_from_joining_from_member() -> None:
 
 def test_a_fenced_node_is_down_though_it_is_a_member_and_leads() -> None:
     """The last member stays in the ISR and leader by name; its lane shows from the fence on that it is down."""
-    told = [
+    reported = [
         *failover()[:3],
         event("NODE_SESSION", 2_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout"),
         event("NODE_SESSION", 4_000, plane="node", subject_node_id=1, phase="unfence", cause="heartbeat"),
     ]
-    own = [e for e in told if e.partition is not None]
-    first = picture("t-0", own, told[3:], BEGIN_US, BEGIN_US + 10_000_000).lanes[0]
+    own = [e for e in reported if e.partition is not None]
+    first = picture("t-0", own, reported[3:], BEGIN_US, BEGIN_US + 10_000_000).lanes[0]
 
     assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in first.spans] == [
         ("member", 0, 2_000),
@@ -150,8 +150,8 @@ def test_the_log_is_at_least_as_long_as_its_high_watermark() -> None:
 
 def test_before_a_lost_transition_the_state_is_unknown() -> None:
     """A hole in the partition epochs is not filled by a guess."""
-    told = [e for e in failover() if e.partition_epoch != 1]
-    shown = picture("t-0", [e for e in told if e.partition is not None], [], BEGIN_US, BEGIN_US + 10_000_000)
+    reported = [e for e in failover() if e.partition_epoch != 1]
+    shown = picture("t-0", [e for e in reported if e.partition is not None], [], BEGIN_US, BEGIN_US + 10_000_000)
 
     assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[0].spans] == [
         ("unknown", 0, 5_000),
@@ -164,8 +164,13 @@ def test_a_type_that_is_not_known_ends_what_a_lane_knows() -> None:
     remark = event("TIDE_NOTED", 2_500, plane="data", partition_epoch=1)
     change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
     later = [replace(e, partition_epoch=3) if e.cause == "catch_up" else e for e in failover()]
-    told = [*(e for e in later if e.t_us <= remark.t_us), remark, change, *(e for e in later if e.t_us > change.t_us)]
-    shown = picture("t-0", [e for e in told if e.partition is not None], [], BEGIN_US, BEGIN_US + 10_000_000)
+    reported = [
+        *(e for e in later if e.t_us <= remark.t_us),
+        remark,
+        change,
+        *(e for e in later if e.t_us > change.t_us),
+    ]
+    shown = picture("t-0", [e for e in reported if e.partition is not None], [], BEGIN_US, BEGIN_US + 10_000_000)
 
     assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[1].spans] == [
         ("member", 0, 3_000),
@@ -177,8 +182,8 @@ def test_a_type_that_is_not_known_ends_what_a_lane_knows() -> None:
 def test_a_type_that_is_not_known_at_the_end_leaves_the_rest_unknown() -> None:
     """A change of an unknown type at the end leaves the state after it unknown."""
     change = event("TIDE_TURNED", 3_000, plane="data", partition_epoch=2)
-    told = [*(e for e in failover() if e.t_us < change.t_us and e.partition is not None), change]
-    shown = picture("t-0", told, [], BEGIN_US, BEGIN_US + 10_000_000)
+    reported = [*(e for e in failover() if e.t_us < change.t_us and e.partition is not None), change]
+    shown = picture("t-0", reported, [], BEGIN_US, BEGIN_US + 10_000_000)
 
     assert [(s.state, _ms(s.t0), _ms(s.t1)) for s in shown.lanes[1].spans] == [
         ("member", 0, 3_000),
@@ -211,8 +216,8 @@ def test_markers_stand_in_logical_order_and_do_not_cover_each_other() -> None:
 
 def test_the_verdict_names_loss_before_everything_else() -> None:
     """Lost committed records are the first words of the page."""
-    told = material(lost=3)
-    said = verdict(told, incidents_of(told), 1.0)
+    reported = material(lost=3)
+    said = verdict(reported, incidents_of(reported), 1.0)
 
     assert said.tone == "bad"
     assert said.sentence.startswith("Committed records were lost: 3")
@@ -220,15 +225,15 @@ def test_the_verdict_names_loss_before_everything_else() -> None:
 
 def test_losses_are_counted_once_and_not_by_copies() -> None:
     """80 records truncated from copies and 65 that the new leader lacked: 65 were lost."""
-    told = material(lost=65, cut_below_hw=80)
+    reported = material(lost=65, cut_below_hw=80)
 
-    assert verdict(told, incidents_of(told), 1.0).sentence.startswith("Committed records were lost: 65")
+    assert verdict(reported, incidents_of(reported), 1.0).sentence.startswith("Committed records were lost: 65")
 
 
 def test_records_cut_from_copies_alone_are_no_loss() -> None:
     """Where every new leader had them, the verdict names the copies they were truncated from."""
-    told = material(lost=0, cut_below_hw=2)
-    said = verdict(told, incidents_of(told), 1.0)
+    reported = material(lost=0, cut_below_hw=2)
+    said = verdict(reported, incidents_of(reported), 1.0)
 
     assert said.sentence.startswith("Nothing committed was lost")
     assert "2 committed records cut from copies" in said.sentence
@@ -236,9 +241,9 @@ def test_records_cut_from_copies_alone_are_no_loss() -> None:
 
 def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
     """Without a sample of the epoch before, verdict and tile say that the loss is not known."""
-    told = material(events=unclean(), lost=None)
-    said = verdict(told, incidents_of(told), 1.0)
-    page = render(told)
+    reported = material(events=unclean(), lost=None)
+    said = verdict(reported, incidents_of(reported), 1.0)
+    page = render(reported)
 
     assert said == Verdict("Unclean election of t-0: how many committed records it lost is not known", "bad")
     assert "Nothing committed was lost" not in page
@@ -247,8 +252,8 @@ def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
 
 def test_a_known_loss_beside_an_unknown_one_is_said_to_be_a_lower_bound() -> None:
     """20 are known to be lost, and of one epoch it is not known: at least 20, in verdict, tile and data."""
-    told = material(events=unclean(), lost=20, epochs_unknown=1)
-    shown = page(told)
+    reported = material(events=unclean(), lost=20, epochs_unknown=1)
+    shown = page(reported)
 
     assert shown["verdict"].sentence.startswith("Committed records were lost: at least 20, in 1 incident")
     assert "how many more in t-0 is not known" in shown["verdict"].sentence
@@ -266,32 +271,32 @@ def test_a_loss_that_is_not_known_is_null_for_programs() -> None:
 
 def test_what_a_replica_cut_without_its_hw_is_not_called_uncommitted() -> None:
     """It is unknown whether these 2 records were committed."""
-    told = material(events=unclean(), lost=0)
+    reported = material(events=unclean(), lost=0)
 
-    assert "uncommitted" not in verdict(told, incidents_of(told), 1.0).sentence
+    assert "uncommitted" not in verdict(reported, incidents_of(reported), 1.0).sentence
 
 
 def test_a_clean_failover_without_looks_does_not_claim_that_nothing_was_lost() -> None:
     """A missing measurement is not shown as a value."""
-    told = material(lost=None)
+    reported = material(lost=None)
 
-    assert verdict(told, incidents_of(told), 1.0).sentence.startswith("No loss of committed records is known")
+    assert verdict(reported, incidents_of(reported), 1.0).sentence.startswith("No loss of committed records is known")
 
 
-def test_a_cut_without_a_known_hw_is_told_as_such() -> None:
+def test_a_cut_without_a_known_hw_is_reported_as_such() -> None:
     """A replica that did not know its own HW reports nothing about committed records."""
-    told = material(events=unclean(), lost=0)
-    incident = incidents_of(told)[0]
+    reported = material(events=unclean(), lost=0)
+    incident = incidents_of(reported)[0]
 
     assert incident.blind_cuts == 1
-    assert "1 cut by a replica that did not know its own HW" in verdict(told, [incident], 1.0).sentence
-    assert "own HW not known" in render(told)
+    assert "1 cut by a replica that did not know its own HW" in verdict(reported, [incident], 1.0).sentence
+    assert "own HW not known" in render(reported)
 
 
 def test_a_window_that_begins_in_trouble_is_not_calm() -> None:
     """Without an incident of its own, the trouble that was open when the window began is named."""
-    told = material(events=failover()[:3], under_replicated_us=10_000_000)
-    said = verdict(told, [], 1.0)
+    reported = material(events=failover()[:3], under_replicated_us=10_000_000)
+    said = verdict(reported, [], 1.0)
 
     assert said.tone == "warn"
     assert "In trouble since before the window: t-0" in said.sentence
@@ -367,7 +372,7 @@ def test_a_leader_change_alone_is_an_incident() -> None:
     """An election without a shrink is shown too, and a preferred one counts as planned."""
     later = event("LEADER_CHANGE", 9_000, partition_epoch=3, leader_epoch=2, old_leader=2, new_leader=1,
                   new_leader_epoch=2, reason="preferred", election_type="preferred")  # fmt: skip
-    told = replace(material(events=[*failover(), later]), end_us=BEGIN_US + 20_000_000)
-    found = incidents_of(told)
+    reported = replace(material(events=[*failover(), later]), end_us=BEGIN_US + 20_000_000)
+    found = incidents_of(reported)
 
     assert [incident.is_planned for incident in found] == [False, True]

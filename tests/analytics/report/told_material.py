@@ -101,16 +101,16 @@ def material(
     under_replicated_us: int | None = None,
 ) -> Material:
     """A report's material, with as many results as the page's figures need."""
-    told = failover() if events is None else events
-    shrinks = [e for e in told if e.event_type == "ISR_CHANGE" and set(e.get("old_isr")) - set(e.get("new_isr"))]
+    reported = failover() if events is None else events
+    shrinks = [e for e in reported if e.event_type == "ISR_CHANGE" and set(e.get("old_isr")) - set(e.get("new_isr"))]
     chains = [
         {"cluster_id": e.cluster_id, "kind": "planned" if e.cause in PLANNED else "unplanned", "began_us": e.t_us,
          "ended_us": e.t_us, "shrinks": 1, "label": None}
         for e in shrinks
     ]  # fmt: skip
-    expands = sum(e.event_type == "ISR_CHANGE" for e in told) - len(shrinks)
-    cut = sum(e.get("from_leo") - e.get("to_leo") for e in told if e.event_type == "TRUNCATION")
-    blind = sum(e.event_type == "TRUNCATION" and e.get("committed_cut") is None for e in told)
+    expands = sum(e.event_type == "ISR_CHANGE" for e in reported) - len(shrinks)
+    cut = sum(e.get("from_leo") - e.get("to_leo") for e in reported if e.event_type == "TRUNCATION")
+    blind = sum(e.event_type == "TRUNCATION" and e.get("committed_cut") is None for e in reported)
     unknown = (lost is None) if epochs_unknown is None else epochs_unknown
     values = {"truncated_records": cut, "own_hw_unknown": blind, "committed_cut_records": cut_below_hw,
               "epochs_unknown": unknown, "committed_lost_records": lost, "shrinks": len(shrinks),
@@ -129,7 +129,7 @@ def material(
         start_us=BEGIN_US,
         end_us=BEGIN_US + 10_000_000,
         step_us=1_000_000,
-        events=told,
+        events=reported,
         samples=samples(),
         stalls=stalls,
         results=results,

@@ -186,16 +186,20 @@ class _Walk:
     def propose(self, now: int, isr: list[int]) -> int | None:
         """The leader's proposal and its answer. Returns when it was committed; None if it was not."""
         self.requests += 1
-        told: Row = {"request_id": self.requests, "expected_partition_epoch": self.partition_epoch, "proposed_isr": isr}
-        self.by_node(self.leader, now, "ALTER_PARTITION", phase="proposed", **told)
+        reported: Row = {
+            "request_id": self.requests,
+            "expected_partition_epoch": self.partition_epoch,
+            "proposed_isr": isr,
+        }
+        self.by_node(self.leader, now, "ALTER_PARTITION", phase="proposed", **reported)
         latency = int(self.rng.integers(2 * _MS, 80 * _MS))
         fate = self.rng.choice(["answered", "timeout", "refused", "lost"], p=[0.93, 0.03, 0.03, 0.01])
         if fate == "timeout":
-            told |= {"phase": "timeout", "latency_us": 5 * SECOND}
+            reported |= {"phase": "timeout", "latency_us": 5 * SECOND}
         elif fate != "lost":
-            told |= {"phase": "result", "latency_us": latency, "error_code": 95 if fate == "refused" else 0}
+            reported |= {"phase": "result", "latency_us": latency, "error_code": 95 if fate == "refused" else 0}
         if fate != "lost":
-            self.by_node(self.leader, now + told["latency_us"], "ALTER_PARTITION", **told)
+            self.by_node(self.leader, now + reported["latency_us"], "ALTER_PARTITION", **reported)
         return now + latency // 2 if fate == "answered" else None
 
     def change(
@@ -236,8 +240,8 @@ class _Walk:
         if leader >= 0:
             stopped = since if since is not None else lost.down if lost else now - SECOND
             fetched = now - 200 * _MS if since is not None and self.rng.random() < 0.4 else stopped
-            told = [_member(r, hw, fetched, stopped) for r in gone]
-            echo = {"removed": told, "added": [_member(r, hw, now, now) for r in isr if r not in old]}
+            reported = [_member(r, hw, fetched, stopped) for r in gone]
+            echo = {"removed": reported, "added": [_member(r, hw, now, now) for r in isr if r not in old]}
             self.by_node(leader, now + 20 * _MS, "ISR_CHANGE", old_isr=old, new_isr=isr, cause=cause,
                          initiator=initiator, hw=hw, leader_leo=leo, elr=self.elr, **echo)  # fmt: skip
 

@@ -16,7 +16,7 @@ from day.shape import SECOND, Shape
 
 Columns = dict[str, np.ndarray]
 _APART = 1 << 40
-"""Partitions are told apart in one sorted number: partition * _APART + time."""
+"""Partitions are distinguished in one sorted number: partition * _APART + time."""
 BYTES_PER_RECORD = 100
 
 

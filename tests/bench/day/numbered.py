@@ -50,9 +50,9 @@ def lose(
     rows: list[dict[str, Any]], tables: dict[str, Columns], history: History, shape: Shape, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Which rows of each table survive: one decision in 500 is lost, and minutes of some partitions' samples."""
-    told = [row for row in history.rows if row["event_type"] == "ISR_CHANGE" and row["node_id"] == CONTROLLER]
-    picked = rng.integers(0, len(told), 1 + len(told) // 500) if told else []
-    lost = {(told[i]["p"], told[i]["partition_epoch"]) for i in picked}
+    reported = [row for row in history.rows if row["event_type"] == "ISR_CHANGE" and row["node_id"] == CONTROLLER]
+    picked = rng.integers(0, len(reported), 1 + len(reported) // 500) if reported else []
+    lost = {(reported[i]["p"], reported[i]["partition_epoch"]) for i in picked}
     kept = {kind: np.ones(len(columns["t"]), dtype=bool) for kind, columns in tables.items()}
     for index, row in enumerate(rows):
         if row["node_id"] == CONTROLLER and (row.get("p"), row.get("partition_epoch")) in lost:

@@ -28,7 +28,7 @@ from strandline.export.schema import ENVELOPE, EVENT_TYPES, SCHEMA_VERSION, SORT
 
 Row = dict[str, Any]
 _MOMENTS = ("hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us", "last_heartbeat_us")
-_MOMENTS_TOLD = ("last_fetch_us", "last_caught_up_us", "last_heartbeat_us")
+_MOMENTS_REPORTED = ("last_fetch_us", "last_caught_up_us", "last_heartbeat_us")
 _WORDS = {"expected_state": ("member", "catching_up", "down")}
 _ENVELOPE = tuple(c.name for c in ENVELOPE if c.name not in ("schema_version", "cluster_id"))
 _INSIDE = ("p", "t", "offset")
@@ -41,14 +41,14 @@ def write_day(shape: Shape, root: Path, *, compacted: bool = True) -> int:
     history = make_history(shape, nodes, rng)
     rows = [row for row in (*nodes.rows, *history.rows, *_routine(shape, rng)) if row["t"] < shape.end]
     samples = see(shape, history, shape.events - len(rows), rng).tables
-    told = {"t": np.array([row["t"] for row in rows]), "node_id": np.array([row["node_id"] for row in rows])}
-    tables = {"": told} | {kind: _within(columns, shape) for kind, columns in samples.items()}
+    reported = {"t": np.array([row["t"] for row in rows]), "node_id": np.array([row["node_id"] for row in rows])}
+    tables = {"": reported} | {kind: _within(columns, shape) for kind, columns in samples.items()}
     number(tables, nodes, shape)
     kept = lose(rows, tables, history, shape, rng)
     hours = {kind: (c["t"] + c["offset"]) // 3_600_000_000 for kind, c in tables.items()}
     total = 0
     for hour in range(int(min(h.min() for h in hours.values() if len(h))), _last(hours) + 1):
-        parts = list(_told(rows, told, np.flatnonzero((hours[""] == hour) & kept[""]), shape))
+        parts = list(_reported(rows, reported, np.flatnonzero((hours[""] == hour) & kept[""]), shape))
         for kind in samples:
             chosen = (hours[kind] == hour) & kept[kind]
             parts.append(_seen(kind, {name: values[chosen] for name, values in tables[kind].items()}, shape))
@@ -91,12 +91,12 @@ def _within(columns: Columns, shape: Shape) -> Columns:
     return {name: values[keep] for name, values in columns.items()}
 
 
-def _told(rows: list[Row], told: Columns, chosen: np.ndarray, shape: Shape) -> Iterator[pa.Table]:
+def _reported(rows: list[Row], reported: Columns, chosen: np.ndarray, shape: Shape) -> Iterator[pa.Table]:
     """Transitions: rows by type."""
     finished = []
     for index in chosen.tolist():
-        row, offset = dict(rows[index]), int(told["offset"][index])
-        row["incarnation"], row["seq"] = int(told["incarnation"][index]), int(told["seq"][index])
+        row, offset = dict(rows[index]), int(reported["offset"][index])
+        row["incarnation"], row["seq"] = int(reported["incarnation"][index]), int(reported["seq"][index])
         row["ts_wall_us"], row["ts_mono_us"] = row["t"] + offset, row["t"] + 1_000_000 * (row["node_id"] + 2)
         if row["event_type"] == "EXPORT_HEARTBEAT":
             row["last_seq"] = row["seq"] - 1
@@ -116,7 +116,7 @@ def _told(rows: list[Row], told: Columns, chosen: np.ndarray, shape: Shape) -> I
 
 
 def _shifted(row: Row, offset: int) -> Row:
-    return row | {name: row[name] + offset for name in _MOMENTS_TOLD if row.get(name) is not None}
+    return row | {name: row[name] + offset for name in _MOMENTS_REPORTED if row.get(name) is not None}
 
 
 def _seen(kind: str, columns: Columns, shape: Shape) -> pa.Table:

@@ -1,4 +1,4 @@
-/* What time a process is told: loaded before libc (LD_PRELOAD), obeys a file that is mapped by both sides.
+/* What time a process is reported: loaded before libc (LD_PRELOAD), obeys a file that is mapped by both sides.
 
    The wall clock jumps by an offset. The monotonic clock never jumps and never goes back, as the kernel's never does,
    but it may run at another rate, and every wait with a time-out is as long as the clock says. Environment:
@@ -35,7 +35,7 @@ struct orders {
   int64_t shown_ns;  /* what the clock showed then */
   double rate;
   double rate_before;
-  uint64_t wrong_answers;  /* counted here: how often somebody was told a wrong time */
+  uint64_t wrong_answers;  /* counted here: how often somebody was reported a wrong time */
 };
 
 static struct orders still = {0, 0, 0, 0, 1.0, 1.0, 0};

@@ -65,7 +65,7 @@ class Disk:
     """One mount. Use it as a context manager, or `mount` and `unmount`."""
 
     mount_point: Path
-    """Made if missing; whoever uses the disk works below it."""
+    """Made if missing; users of the disk work below it."""
     _state: Path = field(init=False)
     _process: subprocess.Popen[bytes] | None = None
 

@@ -73,23 +73,23 @@ def test_power_loss_drops_exactly_the_unsynced(disk: Disk) -> None:
     assert cut.names == 1
 
 
-def test_a_process_is_told_of_no_sync_that_did_not_last(disk: Disk) -> None:
+def test_a_process_learns_of_no_sync_that_did_not_last(disk: Disk) -> None:
     """A process that dies in a power loss has seen only syncs whose bytes are there afterwards."""
     disk.add(Rule(operation="fsync", delay_ms=3))
-    path = disk.mount_point / "told"
-    _file(disk, "told")
+    path = disk.mount_point / "reported"
+    _file(disk, "reported")
     with subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         for line in writer.stdout:
             if int(line) == 30:
                 break
         cut = disk.cut_power([writer.pid])
-        told = [30, *map(int, writer.stdout.read().split())]
+        reported = [30, *map(int, writer.stdout.read().split())]
         assert writer.wait(10) == -9
     numbers = [int(path.read_bytes()[at : at + 8]) for at in range(0, path.stat().st_size, 8)]
 
     assert numbers == list(range(len(numbers)))
-    assert max(told) < len(numbers)
+    assert max(reported) < len(numbers)
     assert cut.total_bytes in (0, 8)
 
 

@@ -207,8 +207,8 @@ class Load:
         began_s = loop.time()
         while min(map(len, self.acks_since(began_s, clients=clients).values())) < count:
             assert not self.deaths, self.deaths
-            told = {index: len(times) for index, times in self.acks_since(began_s, clients=clients).items()}
-            assert loop.time() < began_s + timeout_s, f"not within {timeout_s:g} s: {count} acks each; got {told}"
+            reported = {index: len(times) for index, times in self.acks_since(began_s, clients=clients).items()}
+            assert loop.time() < began_s + timeout_s, f"not within {timeout_s:g} s: {count} acks each; got {reported}"
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def stop_producing(self) -> None:

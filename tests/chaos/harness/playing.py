@@ -161,7 +161,7 @@ async def _attempt(run: Run, work: Awaitable[None]) -> None:
     """Executes a part of the run; a failure is recorded, and the run continues to be judged."""
     try:
         await work
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong in a scenario makes the run red, and is told
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong in a scenario makes the run red, and is reported
         run.check(False, f"{type(error).__name__}: {error}")
         with contextlib.suppress(Exception):
             run.load.look()

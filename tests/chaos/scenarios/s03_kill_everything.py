@@ -61,9 +61,11 @@ async def _round(run: Run, step: Step) -> None:
     for kill in kills:
         await run.end(kill)
     if torn_bytes:
-        told = _told_cuts(run, step.args["torn"])
-        run.check(torn_bytes in told, f"half a batch of {torn_bytes} bytes was not told as cut; told: {told}")
-        run.counters["torn_tails_told"] += torn_bytes in told
+        reported = _reported_cuts(run, step.args["torn"])
+        run.check(
+            torn_bytes in reported, f"half a batch of {torn_bytes} bytes was not reported as cut; reported: {reported}"
+        )
+        run.counters["torn_tails_reported"] += torn_bytes in reported
 
 
 def _tear(run: Run, node_id: int, partition: int) -> int:
@@ -78,7 +80,7 @@ def _tear(run: Run, node_id: int, partition: int) -> int:
     return len(half)
 
 
-def _told_cuts(run: Run, node_id: int) -> list[int]:
+def _reported_cuts(run: Run, node_id: int) -> list[int]:
     """The truncations that the node reported at its starts."""
     return [int(cut) for cut in _RECOVERED.findall(run.cluster.nodes[node_id].output.read_text(errors="replace"))]
 
@@ -111,7 +113,7 @@ def demands(form: Form) -> Mapping[str, int]:
     """All processes were killed often enough, and every torn tail was reported."""
     rounds = _ROUNDS_SHORT if form.is_short else _ROUNDS
     large = {} if form.is_short else {"large_log_mib": 1024}
-    return {"Kill": rounds * 4, "torn_tails_told": rounds // 2, **large}
+    return {"Kill": rounds * 4, "torn_tails_reported": rounds // 2, **large}
 
 
 SCENARIO = Scenario(

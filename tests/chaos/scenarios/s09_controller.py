@@ -31,7 +31,7 @@ _FROZEN_S = 5.0
 _REFUSES_S = 10.0
 _RECOVER_S = 60
 _EVERYBODY = ("p0", "p1", "p2", "p3")
-"""Whoever has given up a send needs a new producer id, which a controller that is away cannot give: others go on."""
+"""A producer that gave up a send needs a new producer id, which a controller that is away cannot give: others go on."""
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:

@@ -42,12 +42,12 @@ async def play(run: Run) -> None:
         began_s = time.monotonic()
         before = _unrest(run)
         run.expect_acks(f"wrong clock of the {step.what}")
-        told = _clocks[node].wrong_answers
+        reported = _clocks[node].wrong_answers
         async with run.fault(WrongClock(_clocks[node], **step.args)):
             await run.sleep_until(began_s + _LENGTH_S)
-        told = _clocks[node].wrong_answers - told
-        run.counters["wrong_answers"] += told
-        run.counters["clocks_that_were_asked"] += told > 0
+        reported = _clocks[node].wrong_answers - reported
+        run.counters["wrong_answers"] += reported
+        run.counters["clocks_that_were_asked"] += reported > 0
         await run.sleep_until(began_s + 2 * _LENGTH_S)
         fences, elections = (now - then for now, then in zip(_unrest(run), before, strict=True))
         run.check(fences <= 1, f"{fences} nodes were fenced by {step}")

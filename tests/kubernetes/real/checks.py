@@ -48,9 +48,11 @@ class Outcome:
     def sentence(self) -> str:
         """One line for the terminal and for the page."""
         allowed = f" (allowed {self.allowed_s:g} s)" if self.allowed_s else ""
-        told = "; ".join([f"longest time without an acknowledgement {self.unavailable_s:.2f} s{allowed}", *self.facts])
+        reported = "; ".join(
+            [f"longest time without an acknowledgement {self.unavailable_s:.2f} s{allowed}", *self.facts]
+        )
         wrong = f"; WRONG: {'; '.join(self.failures)}" if self.failures else ""
-        return f"{self.name}: {told}{wrong}"
+        return f"{self.name}: {reported}{wrong}"
 
 
 @dataclass(slots=True)

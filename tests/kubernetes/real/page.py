@@ -34,8 +34,8 @@ def rendered(result: dict[str, Any]) -> str:
         "|---|---|---|",
     ]
     for check in result["checks"]:
-        told = check["told"].partition("acknowledgement ")[2].partition("; ")[2]
-        lines.append(f"| {check['name']} | {check['unavailable_s']:.2f} s | {told} |")
+        reported = check["reported"].partition("acknowledgement ")[2].partition("; ")[2]
+        lines.append(f"| {check['name']} | {check['unavailable_s']:.2f} s | {reported} |")
     lines += ["", *(f"- Server-side dry run, {line}." for line in result.get("dry_run", []))]
     if "analytics" in result:
         lines.append(f"- The analytics Job, {result['analytics_s']} s, said: {result['analytics'].rstrip('.')}.")

@@ -186,7 +186,8 @@ class Run:
             "load_average": os.getloadavg()[2],
             **self.facts,
             "checks": [
-                {"name": o.name, "unavailable_s": round(o.unavailable_s, 2), "told": o.sentence} for o in self.outcomes
+                {"name": o.name, "unavailable_s": round(o.unavailable_s, 2), "reported": o.sentence}
+                for o in self.outcomes
             ],
             "failures": self.failures,
         }

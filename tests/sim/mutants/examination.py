@@ -75,7 +75,7 @@ def _stories(mutant: Mutant, bounds: Bounds) -> list[Story]:
     """The scenarios to play, the one that the mutant names first."""
     own = scenario_layer.story(mutant.scenario) if mutant.scenario else None
     rest = scenario_layer.stories() if bounds.all_scenarios or own is None else ()
-    return [*([own] if own else []), *(told for told in rest if told is not own)]
+    return [*([own] if own else []), *(reported for reported in rest if reported is not own)]
 
 
 def _judge(layer: Layer, mutant: Mutant, bounds: Bounds, stories: list[Story]) -> Verdict:

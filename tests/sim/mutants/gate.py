@@ -78,7 +78,7 @@ def _examine_all(mutants: list[Mutant], bounds: Bounds, console: Console) -> Ite
                 if examined is None:
                     worker.terminate()
                     worker, examined = _worker(), _in_trouble(mutant, "it ran without an end and was stopped")
-                progress.console.print(_told(mutant, examined), highlight=False, soft_wrap=True)
+                progress.console.print(_reported(mutant, examined), highlight=False, soft_wrap=True)
                 progress.advance(task)
                 yield examined
     finally:
@@ -108,7 +108,7 @@ def _in_trouble(mutant: Mutant, why: str) -> Examined:
     return Examined(number=mutant.number, verdicts=(), bites=(), trouble=why)
 
 
-def _told(mutant: Mutant, examined: Examined) -> str:
+def _reported(mutant: Mutant, examined: Examined) -> str:
     first = examined.kills[0] if examined.kills else None
     fate = f"{first.killed_by}, {first.where}: {first.why}" if first else examined.trouble or "survives"
     return f"{mutant.number:>6}  {mutant.name}: {fate}"

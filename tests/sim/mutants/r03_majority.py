@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         number="R3",
         name="majority of replicas",
-        broken="The high watermark follows the majority of the assigned replicas, whoever of them is in the ISR.",
+        broken="The high watermark follows the majority of the assigned replicas, whether or not they are in the ISR.",
         source="Raft's commit rule under Kafka's elections; M6",
         scenario="tr09_pending_removal",
         swaps=(Swap(LeaderReplica, "maybe_raise_hw", _raise_by_majority, pure=False),),

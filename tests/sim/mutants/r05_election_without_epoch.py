@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         number="R5",
         name="election without a new epoch",
-        broken="Whoever replaces a leader leads in the epoch of that leader; only the partition epoch rises.",
+        broken="A replacement leads in the epoch of that leader; only the partition epoch rises.",
         source="KIP-101, M34",
         scenario="tr21_same_epoch_after_restart",
         swaps=(Swap(Draft, "put_partition", _same_epoch, pure=False),),

@@ -28,7 +28,7 @@ from strandline.sim.scenario.shipped import FOLDER
 
 HERE = Path(__file__).parent
 FOLDERS = (FOLDER, HERE / "scenarios")
-"""All traces of the project, then those that were told for a mutant."""
+"""All traces of the project, then those that were reported for a mutant."""
 CLAIM = "expect-"
 _BROKEN = re.compile(r"!! (I\d+) is broken: (.*)")
 
@@ -62,32 +62,32 @@ def story(name: str) -> Story | None:
     found = next(path for folder in FOLDERS if (path := folder / f"{name}.scenario").exists())
     text = found.read_text(encoding="utf-8")
     commands = "".join("#\n" if line.startswith(CLAIM) else f"{line}\n" for line in text.splitlines())
-    told = Story(found.name, text, commands)
-    return told if _holds(told) else None
+    reported = Story(found.name, text, commands)
+    return reported if _holds(reported) else None
 
 
 @cache
 def stories() -> tuple[Story, ...]:
     """Every scenario that may kill. Must first be called while no rule is swapped."""
     names = [path.stem for folder in FOLDERS for path in sorted(folder.glob("*.scenario"))]
-    return tuple(told for name in names if (told := story(name)) is not None)
+    return tuple(reported for name in names if (reported := story(name)) is not None)
 
 
-def _holds(told: Story) -> bool:
+def _holds(reported: Story) -> bool:
     try:
-        run_text(told.text, told.name)
+        run_text(reported.text, reported.name)
     except ScenarioFailed:
         return False
-    return "\n  !! " not in told.text
+    return "\n  !! " not in reported.text
 
 
-def play(told: Story) -> Played:
+def play(reported: Story) -> Played:
     """Play one scenario with the current rules."""
     try:
-        transcript = run_text(told.commands, told.name, compare=False)
+        transcript = run_text(reported.commands, reported.name, compare=False)
     except ScenarioFailed as end:
-        return _played(told, _upto(told.commands, end.line), is_derailed=True)
-    return _played(told, transcript.text(), is_derailed=False)
+        return _played(reported, _upto(reported.commands, end.line), is_derailed=True)
+    return _played(reported, transcript.text(), is_derailed=False)
 
 
 def _upto(commands: str, line: int) -> str:
@@ -96,15 +96,15 @@ def _upto(commands: str, line: int) -> str:
     return run_text(part, "part", compare=False).text()
 
 
-def _played(told: Story, printed: str, *, is_derailed: bool) -> Played:
-    differs = is_derailed or printed != told.commands
+def _played(reported: Story, printed: str, *, is_derailed: bool) -> Played:
+    differs = is_derailed or printed != reported.commands
     broken = _first_broken(printed)
     if broken is not None:
         line, name, how = broken
-        return Played(name, _line_in_file(printed, told.commands, line), how, differs, is_derailed)
-    failed = _failed_claim(told)
+        return Played(name, _line_in_file(printed, reported.commands, line), how, differs, is_derailed)
+    failed = _failed_claim(reported)
     if failed is not None:
-        verb = failed_verb(told.text, failed.line)
+        verb = failed_verb(reported.text, failed.line)
         why = f"expected: {failed.expected}; actual: {failed.actual}"
         return Played(verb, failed.line, why, differs, is_derailed)
     return Played(differs=differs, is_derailed=is_derailed)
@@ -124,11 +124,11 @@ def _line_in_file(printed: str, commands: str, number: int) -> int:
     return parse(commands, "commands").commands[nth - 1].line
 
 
-def _failed_claim(told: Story) -> ScenarioFailed | None:
+def _failed_claim(reported: Story) -> ScenarioFailed | None:
     try:
-        run_text(told.text, told.name, compare=False)
+        run_text(reported.text, reported.name, compare=False)
     except ScenarioFailed as failed:
-        return failed if failed_verb(told.text, failed.line).startswith(CLAIM) else None
+        return failed if failed_verb(reported.text, failed.line).startswith(CLAIM) else None
     return None
 
 
@@ -140,8 +140,8 @@ def failed_verb(text: str, line: int) -> str:
 def judge(order: Iterable[Story]) -> Verdict:
     """Play these scenarios with the current rules: the first broken property kills, else the first wrong claim."""
     began_s = time.process_time()
-    played = [(told, play(told)) for told in order]
-    killing = [(told, how) for told, how in played if how.killed_by]
+    played = [(reported, play(reported)) for reported in order]
+    killing = [(reported, how) for reported, how in played if how.killed_by]
     first, how = min(killing, key=lambda pair: pair[1].killed_by.startswith(CLAIM), default=(None, Played()))
     return Verdict(
         layer=Layer.SCENARIOS,

@@ -24,15 +24,15 @@ def spool_path(directory: Path, partition: int) -> Path:
 
 async def run(bootstrap: str, topic: str, ledger: ReadLedger) -> None:
     """Reads until as many records have come as the file has lines."""
-    told_s = 0.0
+    reported_s = 0.0
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([topic])
         while ledger.consumed < ledger.lines:
             for fetched in await consumer.fetch_batches():
                 for record in fetched.records:
                     ledger.take(fetched.partition, record.offset, record.key, record.value or b"")
-            if time.monotonic() - told_s >= REPORT_EVERY_S:
-                told_s = time.monotonic()
+            if time.monotonic() - reported_s >= REPORT_EVERY_S:
+                reported_s = time.monotonic()
                 tell(ReadReport.of(ledger, done=False))
 
 

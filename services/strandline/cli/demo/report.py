@@ -76,8 +76,8 @@ async def _follow(stderr: asyncio.StreamReader, screen: Screen, scene: Scene) ->
     words = ""
     while line := await stderr.readline():
         try:
-            told = json.loads(line)
-            scene.making = (str(told["what"]), int(told["done"]), int(told["parts"]))
+            reported = json.loads(line)
+            scene.making = (str(reported["what"]), int(reported["done"]), int(reported["parts"]))
             screen.refresh()
         except (ValueError, KeyError, TypeError):
             words = line.decode(errors="replace").strip() or words

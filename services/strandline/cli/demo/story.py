@@ -269,13 +269,13 @@ def _pause_ms(load: Load, vote: Election) -> float:
 
 def _votes(votes: dict[int, Election], led: list[int], old: int) -> str:
     """`p0: node-1 -> node-2, epoch 1` for each partition."""
-    told = [f"p{partition}: node-{old} -> node-{votes[partition].new}" for partition in led]
+    reported = [f"p{partition}: node-{old} -> node-{votes[partition].new}" for partition in led]
     epochs = sorted({votes[partition].leader_epoch for partition in led})
-    return f"{', '.join(told)}, epoch {' and '.join(str(epoch) for epoch in epochs)}"
+    return f"{', '.join(reported)}, epoch {' and '.join(str(epoch) for epoch in epochs)}"
 
 
 def _cuts(name: str, cuts: list[TruncationSeen]) -> str:
     if not cuts:
         return f"{name} had nothing to cut: its log is a prefix of the new leaders' logs"
-    told = ", ".join(f"p{cut.partition} from {cut.from_leo:,} to {cut.to_leo:,}" for cut in cuts)
-    return f"{name} cut {sum(cut.records for cut in cuts):,} records that were never committed: {told}"
+    reported = ", ".join(f"p{cut.partition} from {cut.from_leo:,} to {cut.to_leo:,}" for cut in cuts)
+    return f"{name} cut {sum(cut.records for cut in cuts):,} records that were never committed: {reported}"

@@ -159,7 +159,7 @@ class Bench:
 
     def metadata(self, local: Local, image: Image) -> MetadataArrived:
         """The event that brings ``image`` to this node."""
-        told = MetadataImage(
+        reported = MetadataImage(
             cluster_id=CLUSTER,
             controller_epoch=1,
             metadata_offset=1,
@@ -168,7 +168,7 @@ class Bench:
             topics=(_topic(self.partition_image(image)),),
             to_node_epoch=node_epoch(local.node_id),
         )
-        return MetadataArrived(NOW_MS, told)
+        return MetadataArrived(NOW_MS, reported)
 
     def run(self, core: NodeCore, local: Local, *events: Event) -> tuple[Local, list[Effect]]:
         """Step ``core`` (which stands at ``local``) through events; where it stands then, and what it asked for."""

@@ -128,7 +128,7 @@ class Space:
         if key not in self._lesson_of:
             local, image = self.locals.values[local_id], self.images.values[image_id]
             step = Step("learn", local.node_id, _number(image.leader), image.leader_epoch)
-            learned = self._try(step, lambda: self._actions.learn(local, _as_told(image, local)))
+            learned = self._try(step, lambda: self._actions.learn(local, _as_reported(image, local)))
             lesson = None if learned is None else (step, learned, _asks_first(self.locals.values[learned]))
             self._lesson_of[key] = lesson
         return self._lesson_of[key]
@@ -142,7 +142,7 @@ class Space:
                 out.append((wrote[0], self._state(cluster, grown, (*nodes[:n], wrote[1], *nodes[n + 1 :]))))
         if part.proposed is None:
             for step, after in self._shrinking(nodes[n], n, part):
-                self._told(cluster, data, (*nodes[:n], after, *nodes[n + 1 :]), n, True, step, out)
+                self._reported(cluster, data, (*nodes[:n], after, *nodes[n + 1 :]), n, True, step, out)
         elif part.asking:
             self._propose(cluster, data, nodes, n, Step("alter", n), out)
             if self._bounds.slow_isr:
@@ -170,7 +170,9 @@ class Space:
                     known.append((step, after))
         return known
 
-    def _told(self, cluster: int, data: int, nodes: State, n: int, proposes: bool, step: Step, out: Successors) -> None:
+    def _reported(
+        self, cluster: int, data: int, nodes: State, n: int, proposes: bool, step: Step, out: Successors
+    ) -> None:
         """A step of leader ``n``; if it proposes an ISR, also with the controller's answer at once."""
         if self._bounds.slow_isr or not proposes:
             out.append((step, self._state(cluster, data, nodes)))
@@ -199,11 +201,11 @@ class Space:
             after = list(nodes)
             after[n], after[leader] = asker_id, leader_id
             if learned is not None:
-                self._told_and_settled(cluster, data, tuple(after), learned, out)
+                self._reported_and_settled(cluster, data, tuple(after), learned, out)
             else:
-                self._told(cluster, data, tuple(after), leader, proposes, step, out)
+                self._reported(cluster, data, tuple(after), leader, proposes, step, out)
 
-    def _told_and_settled(self, cluster: int, data: int, nodes: State, learned: Step, out: Successors) -> None:
+    def _reported_and_settled(self, cluster: int, data: int, nodes: State, learned: Step, out: Successors) -> None:
         out.append((learned._replace(kind="learn, ask"), self._settled(cluster, data, nodes)))
 
     def _round_trips(self, asker_id: int, asked_id: int) -> list[tuple[Step, int, int, bool]]:
@@ -264,7 +266,7 @@ def _asks_first(local: Local) -> bool:
     return can_ask(local) and isinstance(local.part, Following) and local.part.state is FetchState.TRUNCATING
 
 
-def _as_told(image: Image, local: Local) -> Image:
+def _as_reported(image: Image, local: Local) -> Image:
     """Metadata as it comes: what was forgotten of it because it decides nothing for followers is made up again."""
     if image.partition_epoch != FOLLOWERS_ONLY:
         return image

@@ -149,7 +149,7 @@ class Clients:
             call.received = answer
             self._end(call, fetched_text(answer), answer.error)
 
-    def told_offset(self, request_id: int, answer: OffsetAnswer) -> None:
+    def reported_offset(self, request_id: int, answer: OffsetAnswer) -> None:
         """A question for an offset was answered."""
         call = self._open.pop(request_id, None)
         if call is not None:

@@ -79,7 +79,7 @@ class Control:
         # Who watches, as which incarnation.
         self._watchers: dict[str, NodeEpoch] = {}
         # Every metadata message ever sent to a node, for tellers of late deliveries.
-        self.told: dict[str, list[MetadataImage]] = {}
+        self.reported: dict[str, list[MetadataImage]] = {}
 
     @property
     def _stored(self) -> ClusterState | None:
@@ -291,7 +291,7 @@ class Control:
 
     def _send_metadata(self, actor: Actor, image: MetadataImage) -> None:
         stage, life = self._stage, actor.life
-        self.told.setdefault(actor.name, []).append(image)
+        self.reported.setdefault(actor.name, []).append(image)
         partition = telling.partition_in(image)
 
         def arrive() -> None:

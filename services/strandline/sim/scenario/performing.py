@@ -161,7 +161,7 @@ def _answer_epoch_ends(stage: Stage, actor: Actor, effect: want.AnswerEpochEnds)
 def _answer_offsets(stage: Stage, actor: Actor, effect: want.AnswerOffsets) -> list[events.Event]:
     asked = stage.asked.get(effect.request_id)
     if asked is None:
-        stage.clients.told_offset(effect.request_id, effect.answers[0])
+        stage.clients.reported_offset(effect.request_id, effect.answers[0])
         return []
     arrived = events.OffsetsAnswered(stage.now_ms, actor.node_id, asked.correlation_id, effect.answers)
     _reply(stage, actor, effect.request_id, "offsets", _offsets_text(effect.answers), arrived)

@@ -102,7 +102,7 @@ class Frame:
     narration: tuple[str, ...]
     """The comment right above the command."""
     time_ms: int
-    told: tuple[str, ...]
+    reported: tuple[str, ...]
     """What was printed since the frame before."""
     controller: str
     """The partition as the controller committed it, or that it is down."""

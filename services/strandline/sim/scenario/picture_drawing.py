@@ -156,7 +156,7 @@ def caption(film: Film, index: int, width: int) -> list[Line]:
     frame = film.frames[index]
     lines = [(f"      {text}", "narration") for text in frame.narration]
     lines.append((f"{frame.line:>4}  {frame.command}", "command"))
-    lines += [(f"        {text}", "bad" if text.startswith("!!") else "told") for text in frame.told]
+    lines += [(f"        {text}", "bad" if text.startswith("!!") else "reported") for text in frame.reported]
     for claim in frame.claims:
         lines.append((f"    {'✓' if claim.holds else '✗'} {claim.text}", "good" if claim.holds else "bad"))
     coming = next((later for later in film.frames[index + 1 :] if later.line > frame.line), None)

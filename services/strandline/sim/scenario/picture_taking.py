@@ -78,7 +78,7 @@ class Camera:
             self.frames[-1] = replace(self.frames[-1], claims=(*self.frames[-1].claims, claim))
         elif verb not in _SILENT and self._is_set():
             frame = self._look()
-            if frame.told or not self._taken or frame.scene != self.frames[-1].scene:
+            if frame.reported or not self._taken or frame.scene != self.frames[-1].scene:
                 self._take(frame)
 
     def _is_set(self) -> bool:
@@ -91,7 +91,7 @@ class Camera:
             self._pending = self._look(_flight(envelope, Fate.ARRIVING)), len(self.stage.lines)
         elif envelope is not None and moment is Moment.LOST:
             frame = self._look(_flight(envelope, Fate.LOST))
-            if frame.told:
+            if frame.reported:
                 self._take(frame)
         else:
             self._flush()
@@ -99,19 +99,19 @@ class Camera:
     def _flush(self) -> None:
         """Keep the message on its way if its arrival was printed or changed something; then keep what it changed."""
         if self._pending is not None:
-            (frame, told), self._pending = self._pending, None
-            if frame.told or len(self.stage.lines) > told:
-                self._take(frame, told)
+            (frame, reported), self._pending = self._pending, None
+            if frame.reported or len(self.stage.lines) > reported:
+                self._take(frame, reported)
         if len(self.stage.lines) > self._shown:
             self._take(self._look())
 
-    def _take(self, frame: Frame, told: int | None = None) -> None:
+    def _take(self, frame: Frame, reported: int | None = None) -> None:
         """Append a frame; its lanes say what differs from the last one."""
         before = {lane.name: lane for lane in self.frames[-1].lanes} if self.frames else {}
         lanes = tuple(_compared(before.get(lane.name), lane) for lane in frame.lanes)
         changed = bool(self.frames) and self.frames[-1].controller != frame.controller
         self.frames.append(replace(frame, lanes=lanes, controller_changed=changed))
-        self._shown = len(self.stage.lines) if told is None else told
+        self._shown = len(self.stage.lines) if reported is None else reported
         self._taken += 1
 
     def _look(self, *flights: Flight) -> Frame:
@@ -123,7 +123,7 @@ class Camera:
             command=self._command.text,
             narration=_comment_above(self._script, self._command),
             time_ms=stage.now_ms,
-            told=tuple(stage.lines[self._shown :]),
+            reported=tuple(stage.lines[self._shown :]),
             controller=_controller(stage),
             controller_changed=False,
             lanes=tuple(_lane(stage, actor) for actor in stage.actors.values()),

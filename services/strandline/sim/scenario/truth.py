@@ -50,7 +50,7 @@ class Truth:
         self._reigns: dict[int, tuple[str, int]] = {}
         # Property -> the first sentence that says how it was broken.
         self.broken: dict[str, str] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._last: object = None
 
     def acked(self, value: str, offset: int, lines: list[str]) -> None:
@@ -68,9 +68,9 @@ class Truth:
 
     def breaks(self, invariant: str, who: str, how: str, lines: list[str]) -> None:
         """Note that a property does not hold, and tell it."""
-        if (invariant, who) in self._told:
+        if (invariant, who) in self._reported:
             return
-        self._told.add((invariant, who))
+        self._reported.add((invariant, who))
         self.broken.setdefault(invariant, how)
         lines.append(f"!! {invariant} is broken: {how}")
 

@@ -128,7 +128,7 @@ def _meant(epoch: int | None, version: int | None) -> str:
 
 def _tell_again(call: Call, actor: Actor, epoch: int | None, version: int | None) -> None:
     """A copy of metadata that was sent to this node before, addressed as it was then (TR15)."""
-    for image in reversed(call.stage.control.told.get(actor.name, [])):
+    for image in reversed(call.stage.control.reported.get(actor.name, [])):
         partitions = [p for t in image.topics for p in t.partitions]
         if any(epoch in (None, p.leader_epoch) and version in (None, p.partition_epoch) for p in partitions):
             call.stage.tell(f"{CONTROLLER}->{actor.name} arrived again: metadata {_meant(epoch, version)}")
