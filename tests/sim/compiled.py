@@ -29,7 +29,8 @@ CORE = (
     "truncation",
 )  # fmt: skip
 SIM = (
-    "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "history", "machine",
+    "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "historic_rules", "history",
+    "machine",
     "memory_logs", "metadata_checks", "names", "network", "timeline", "virtual_loop", "world",
 )  # fmt: skip
 OBSERVE = ("fetch_counts", "hw_advances", "reporting", "samples")

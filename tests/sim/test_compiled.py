@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -47,3 +49,20 @@ def test_a_copy_of_these_sources_is_used_as_it_is(tmp_path: Path) -> None:
 
     assert script.make(tmp_path) == tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["made-from"]
+
+
+def test_no_interpreted_class_of_the_simulator_inherits_from_a_translated_one() -> None:
+    """mypyc refuses such a class when it is imported, and then nothing of the copy can be used."""
+    translated = {name.removesuffix(".py").replace("/", ".") for name in compiled().MODULES}
+    script = "import strandline.sim.run, sys; print(*(name for name in sys.modules if name.startswith('strandline.')))"
+    ran = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    wrong = [
+        f"{name}.{defined.__name__} from {base.__module__}"
+        for name in set(ran.stdout.split()) - translated
+        for defined in vars(importlib.import_module(name)).values()
+        if isinstance(defined, type) and defined.__module__ == name
+        for base in defined.__mro__[1:]
+        if base.__module__ in translated
+    ]
+
+    assert wrong == []
