@@ -115,23 +115,36 @@ class Strandline:
 
     def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
         """One measurement on a topic of its own."""
+        with self.topic() as topic:
+            return self.measure_on(topic, shape, pace)
+
+    @contextmanager
+    def topic(self) -> Iterator[str]:
+        """A topic with one partition and three replicas."""
         self._topics += 1
         topic = f"bench-{self._path}-{self._topics}"
         strandline(self._cluster.bootstrap, "topic", "create", topic, "--partitions", "1", "--replication-factor", "3")
-        pids = ",".join(f"{n}:{service.pid}" for n, service in self._cluster.nodes.items())
         try:
-            return _run(
-                "party_strandline.py",
-                self._path,
-                self._cluster.bootstrap,
-                pids,
-                topic,
-                shape.kib * 1024,
-                shape.window,
-                pace=pace,
-            )
+            yield topic
         finally:
             strandline(self._cluster.bootstrap, "topic", "delete", topic, "--yes")
+
+    def measure_on(self, topic: str, shape: Shape, pace: Pace) -> dict[str, object]:
+        """One measurement on a topic that exists."""
+        pids = ",".join(f"{n}:{service.pid}" for n, service in self._cluster.nodes.items())
+        size_bytes = shape.kib * 1024
+        return _run(
+            "party_strandline.py", self._path, self._cluster.bootstrap, pids, topic, size_bytes, shape.window, pace=pace
+        )
+
+    def pids_of(self, topic: str) -> dict[str, int]:
+        """The processes of the leader and the followers of a topic's partition."""
+        command = [sys.executable, str(HERE / "party_strandline.py"), "leader", self._cluster.bootstrap, topic]
+        found = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_GRACE_S, check=True)
+        leader = int(found.stdout)
+        pids = {n: service.pid for n, service in self._cluster.nodes.items() if service.pid is not None}
+        followers = [pid for n, pid in pids.items() if n != leader]
+        return {"leader": pids[leader], **{f"follower{i}": pid for i, pid in enumerate(followers)}}
 
 
 def strandline(bootstrap: str, *arguments: str) -> None:
@@ -154,6 +167,38 @@ def echo_server() -> Iterator[Echo]:
     finally:
         process.kill()
         process.wait()
+
+
+class Stripped:
+    """The stripped pipeline of `party_stripped.py`."""
+
+    name = "stripped pipeline"
+
+    def __init__(self, port: int, pids: dict[str, int]) -> None:
+        self.pids = pids
+        self._port = port
+
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
+        """One measurement; all of them share one log."""
+        pids = ",".join(f"{name}:{pid}" for name, pid in self.pids.items())
+        return _run("party_stripped.py", "measure", self._port, pids, shape.kib * 1024, shape.window, pace=pace)
+
+
+@contextmanager
+def stripped_pipeline(directory: Path) -> Iterator[Stripped]:
+    """The leader and the followers of the stripped pipeline."""
+    script = [sys.executable, str(HERE / "party_stripped.py")]
+    started = [subprocess.Popen([*script, "lead", str(directory / "leader")], stdout=subprocess.PIPE, text=True)]
+    try:
+        assert started[0].stdout is not None
+        port = int(started[0].stdout.readline())
+        for name in ("follower0", "follower1"):
+            started.append(subprocess.Popen([*script, "follow", str(port), str(directory / name)], text=True))
+        yield Stripped(port, dict(zip(("leader", "follower0", "follower1"), (p.pid for p in started), strict=True)))
+    finally:
+        for process in reversed(started):
+            process.kill()
+            process.wait()
 
 
 @contextmanager

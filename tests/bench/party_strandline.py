@@ -1,7 +1,8 @@
 """Strandline's own paths, from outside: ProduceStream and unary Produce, acks=all, RF 3, against a running cluster.
 
 Run as `party_strandline.py stream|unary BOOTSTRAP PIDS TOPIC SIZE WINDOW WARM RUN`; PIDS is `node:pid,...`. The client
-is the contract and nothing more, so that only the services are measured.
+is the contract and nothing more, so that only the services are measured. `party_strandline.py leader BOOTSTRAP TOPIC`
+prints the node id of the leader.
 """
 
 from __future__ import annotations
@@ -121,7 +122,14 @@ async def run(
         print(json.dumps(figures.as_dict()), flush=True)
 
 
+async def show_leader(bootstrap: str, topic: str) -> None:
+    """Print the node id of the leader of partition 0."""
+    print((await leader_of(bootstrap, topic))[0])
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "leader":
+        sys.exit(uvloop.run(show_leader(sys.argv[2], sys.argv[3])))
     by_node = {int(n): int(p) for n, p in (pair.split(":") for pair in sys.argv[3].split(","))}
     size, window = int(sys.argv[5]), int(sys.argv[6])
     uvloop.run(

@@ -1,0 +1,217 @@
+"""`make bench-anatomy`: what one acknowledged batch costs, in counts; ours beside the stripped pipeline's.
+
+Each pipeline runs three times: as it is, for processor time, context switches and bytes; under `perf trace`, for system
+calls; and with `probe/sitecustomize.py` in every process, for messages, objects, calls and task runs. Counts do not
+depend on how busy the machine is, apart from how many batches share a message; times do. Copies of bytes inside gRPC
+and protobuf are not counted. Needs perf (Debian: linux-perf) and the rights to trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pstats
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from anatomy_page import ROLES, Figures, block, rows_of, shown, system_calls
+from page_blocks import write_block
+from parties import Pace, Shape, Strandline, cluster, stripped_pipeline
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "BENCHMARKS.md"
+PROBE_S = 10
+
+Measure = Callable[[Pace], dict[str, object]]
+Counts = dict[str, Counter[str]]
+"""What was counted, by role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Something to measure: its processes by role, and a measurement of one shape."""
+
+    pids: dict[str, int]
+    measure: Measure
+
+
+@contextmanager
+def ours(directory: Path, shape: Shape) -> Iterator[Pipeline]:
+    """A cluster with one topic."""
+    with cluster(directory, "page-cache") as running:
+        party = Strandline(running, "stream", "page-cache")
+        with party.topic() as topic:
+            yield Pipeline(party.pids_of(topic), lambda pace: party.measure_on(topic, shape, pace))
+
+
+@contextmanager
+def stripped(directory: Path, shape: Shape) -> Iterator[Pipeline]:
+    """The same stack without a product."""
+    with stripped_pipeline(directory) as party:
+        yield Pipeline(party.pids, lambda pace: party.measure(shape, pace))
+
+
+def _spent(pid: int) -> Counter[str]:
+    process = psutil.Process(pid)
+    cpu, io = process.cpu_times(), process.io_counters()
+    switches: Counter[str] = Counter()
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        switches["thread waits (voluntary context switches)"] += int(lines["voluntary_ctxt_switches"])
+        switches["preemptions (involuntary context switches)"] += int(lines["nonvoluntary_ctxt_switches"])
+    return Counter(
+        {
+            "processor time, us": round((cpu.user + cpu.system) * 1e6),
+            "bytes read and written in files and pipes": io.read_chars + io.write_chars,
+            **switches,
+        }
+    )
+
+
+def as_it_is(pipeline: Pipeline, pace: Pace) -> tuple[Counts, int]:
+    """Counters of the kernel around one run."""
+    before = {role: _spent(pipeline.pids[role]) for role in ROLES}
+    batches = int(str(pipeline.measure(pace)["requests"]))
+    found = {role: _spent(pipeline.pids[role]) for role in ROLES}
+    return {role: Counter({k: found[role][k] - before[role][k] for k in found[role]}) for role in ROLES}, batches
+
+
+def traced(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int]:
+    """System calls of one run, by name."""
+    tracers = {}
+    for role in ROLES:
+        command = ["perf", "trace", "-s", "-o", str(directory / role), "-p", str(pipeline.pids[role])]
+        tracers[role] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        batches = int(str(pipeline.measure(pace)["requests"]))
+    finally:
+        for tracer in tracers.values():
+            tracer.send_signal(signal.SIGINT)
+    found: Counts = {}
+    for role, tracer in tracers.items():
+        _, complaint = tracer.communicate(timeout=PROBE_S)
+        if not (directory / role).exists():
+            raise SystemExit(f"perf cannot trace: {complaint.strip()}")
+        found[role] = system_calls((directory / role).read_text())
+    return found, batches
+
+
+def probed(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int]:
+    """What the probe counts in one run."""
+    for role in ROLES:
+        os.kill(pipeline.pids[role], signal.SIGUSR1)
+    batches = int(str(pipeline.measure(pace)["requests"]))
+    found: Counts = {}
+    for role in ROLES:
+        written = directory / f"{pipeline.pids[role]}.json"
+        os.kill(pipeline.pids[role], signal.SIGUSR2)
+        deadline = time.monotonic() + PROBE_S
+        while not written.exists():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the probe in process {pipeline.pids[role]} wrote nothing within {PROBE_S} s")
+            time.sleep(0.05)
+        found[role] = Counter(json.loads(written.read_text()))
+        written.with_suffix(".prof").rename(directory / f"{role}.prof")
+        (directory / f"{role}.batches").write_text(str(batches))
+    return found, batches
+
+
+@contextmanager
+def probes(directory: Path) -> Iterator[None]:
+    """Processes that start here carry the probe."""
+    directory.mkdir()
+    before = dict(os.environ)
+    os.environ.update(BENCH_PROBE=str(directory), PYTHONPATH=str(HERE / "probe"))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def anatomy(name: str, shape: Shape, pace: Pace, directory: Path) -> Figures:
+    """All three runs of one pipeline."""
+    start = {"ours": ours, "stripped": stripped}[name]
+    figures: Figures = {role: {} for role in ROLES}
+
+    def add(counted: tuple[Counts, int], total: str | None = None) -> None:
+        counts, batches = counted
+        for role in ROLES:
+            if total is not None:
+                figures[role][total] = sum(counts[role].values()) / batches
+            figures[role] |= {key: count / batches for key, count in sorted(counts[role].items(), key=lambda p: -p[1])}
+
+    with ExitStack() as stack:
+        stack.enter_context(probes(directory / f"{name}-probes"))
+        pipeline = stack.enter_context(start(directory / f"{name}-probed", shape))
+        pipeline.measure(Pace(0, 1))
+        add(probed(pipeline, pace, directory / f"{name}-probes"))
+    with start(directory / name, shape) as pipeline:
+        pipeline.measure(Pace(0, 1))
+        add(as_it_is(pipeline, pace))
+        (directory / f"{name}-traces").mkdir()
+        add(traced(pipeline, pace, directory / f"{name}-traces"), "system calls")
+    return figures
+
+
+def main() -> None:
+    """Count and show."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kib", type=int, default=64)
+    parser.add_argument("--window", type=int, default=5)
+    parser.add_argument("--run-s", type=float, default=5.0)
+    parser.add_argument("--calls", type=int, default=0, help="show so many functions that take longest")
+    parser.add_argument("--write", metavar="NAME", help="write the table into docs/BENCHMARKS.md as the block NAME")
+    asked = parser.parse_args()
+    if shutil.which("perf") is None:
+        raise SystemExit("perf is not installed; on Debian: apt-get install linux-perf")
+    shape, pace = Shape(asked.kib, asked.window), Pace(0, asked.run_s)
+    directory = Path(tempfile.mkdtemp(prefix="strandline-anatomy-"))
+    try:
+        found = {name: anatomy(name, shape, pace, directory) for name in ("stripped", "ours")}
+        if asked.calls:
+            for name in found:
+                show_calls(name, directory / f"{name}-probes", asked.calls)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    rows = rows_of(found)
+    table = Table("per acknowledged batch", "our leader", "stripped", "our follower", "stripped", box=None)
+    for name, values in rows:
+        table.add_row(name, *map(shown, values))
+    Console().print(table)
+    if asked.write:
+        write_block(PAGE, asked.write, "make bench-anatomy", block(rows, shape.name, _commit()))
+
+
+def show_calls(name: str, directory: Path, count: int) -> None:
+    """Print which functions take longest under the profiler, and how often each is called per batch."""
+    for role in ROLES:
+        batches = int((directory / f"{role}.batches").read_text())
+        found = pstats.Stats(str(directory / f"{role}.prof")).stats  # type: ignore[attr-defined]  # typeshed lacks it
+        table = Table(f"{name}: {role}", "calls per batch", "us per batch, own", box=None)
+        for place, (_, calls, own_s, _, _) in sorted(found.items(), key=lambda item: -item[1][2])[:count]:
+            function = f"{Path(place[0]).name}:{place[1]} {place[2]}"
+            table.add_row(function, shown(calls / batches), shown(own_s * 1e6 / batches))
+        Console().print(table)
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
