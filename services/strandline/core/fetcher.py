@@ -41,19 +41,19 @@ class Fetcher:
     def __init__(self, state: NodeState) -> None:
         self._state = state
         self._checked = state.truncation.checked
-        # Partitions that may be ready to ask; everything else waits for an answer, a commit or a time.
-        self._candidates: dict[TopicPartition, None] = {}
+        self.candidates: dict[TopicPartition, None] = {}
+        """Partitions that may be ready to ask; others wait for an answer, a commit or a time. Changed here alone."""
         self._backing_off: dict[TopicPartition, None] = {}
 
     def consider(self, tp: TopicPartition) -> None:
         """Something changed for this partition; look at the end of the step whether it can be asked for."""
-        self._candidates[tp] = None
+        self.candidates[tp] = None
 
     def ask(self, now_ms: int, out: list[Effect]) -> None:
         """End of a step: one message per leader and kind of question."""
-        if not self._candidates:
+        if not self.candidates:
             return
-        candidates, self._candidates = self._candidates, {}
+        candidates, self.candidates = self.candidates, {}
         by_kind: dict[tuple[FetchState, NodeId], list[FollowerReplica]] = defaultdict(list)
         for tp in candidates:
             follower = self._state.followers.get(tp)
@@ -114,7 +114,7 @@ class Fetcher:
             if follower.state is FetchState.FETCHING:
                 out.append(SendForget(follower.leader, (follower.log.tp,)))
             follower.outstanding = None
-        self._candidates.pop(follower.log.tp, None)
+        self.candidates.pop(follower.log.tp, None)
         self._backing_off.pop(follower.log.tp, None)
 
     def fetched(self, event: FetchAnswered, out: list[Effect]) -> list[TopicPartition]:

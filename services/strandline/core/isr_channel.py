@@ -7,8 +7,6 @@ content of a proposal is frozen when it is made (TR10).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from strandline.core.effects import Effect, Emit, Halt, RefreshMetadata, SendAlterPartition
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.events import AlterPartitionAnswered, AlterPartitionFailed
@@ -40,29 +38,25 @@ class IsrChannel:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._waiting: dict[TopicPartition, ProposedIsr] = {}
+        self.waiting: dict[TopicPartition, ProposedIsr] = {}
+        """What is proposed and not answered for good, by partition; changed here alone."""
         self._in_flight: AlterPartitionRequest | None = None
         self._sequence = 0
         self._sent_ms = 0
         self._retry_at_ms = 0
         self.failed_updates = 0
 
-    @property
-    def waiting(self) -> Mapping[TopicPartition, ProposedIsr]:
-        """What is proposed and not answered for good, by partition."""
-        return self._waiting
-
     def propose(self, proposal: ProposedIsr, out: list[Effect]) -> None:
         """Take a proposal; it is sent at the end of the step, if nothing is in flight."""
-        self._waiting[proposal.tp] = proposal
+        self.waiting[proposal.tp] = proposal
 
     def forget(self, tp: TopicPartition) -> None:
         """New metadata ended whatever was proposed for ``tp``; an answer still under way no longer counts."""
-        self._waiting.pop(tp, None)
+        self.waiting.pop(tp, None)
 
     def maybe_send(self, now_ms: int, out: list[Effect]) -> None:
         """Send everything that waits as one new attempt, unless one is in flight or backing off."""
-        if self._in_flight is not None or not self._waiting or now_ms < self._retry_at_ms:
+        if self._in_flight is not None or not self.waiting or now_ms < self._retry_at_ms:
             return
         self._sequence += 1
         identity = self._state.identity
@@ -72,7 +66,7 @@ class IsrChannel:
             node_id=identity.node_id,
             node_epoch=identity.node_epoch,
             request_sequence=self._sequence,
-            partitions=tuple(self._waiting.values()),
+            partitions=tuple(self.waiting.values()),
         )
         self._sent_ms = now_ms
         out += [self._emit("proposed", proposal, None, now_ms) for proposal in self._in_flight.partitions]
@@ -120,7 +114,7 @@ class IsrChannel:
 
     def _decide(self, proposal: ProposedIsr, decision: IsrDecision, now_ms: int, out: list[Effect]) -> bool:
         """One partition. Returns whether the committed ISR changed."""
-        if self._waiting.get(proposal.tp) is not proposal:
+        if self.waiting.get(proposal.tp) is not proposal:
             return False
         leader = self._state.leaders.get(proposal.tp)
         code = decision.refusal.code if decision.refusal else ErrorCode.NONE

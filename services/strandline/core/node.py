@@ -131,13 +131,19 @@ class NodeCore:
         """Take in one event; return what is wanted, in the order in which it must be done."""
         out: list[Effect] = []
         self._handlers[type(event)](event, out)
-        self._fetches.complete_woken(out)
-        self._isr.maybe_send(event.now_ms, out)
+        # Most steps leave nothing of the following; a call for each would cost more than many a handler.
+        if self._fetches.parked.woken:
+            self._fetches.complete_woken(out)
+        if self._isr.waiting:
+            self._isr.maybe_send(event.now_ms, out)
         if not self._opening:
             # One message and one write for all the logs that metadata opens, not one for each.
-            self._make_durable(out)
-            self._fetcher.ask(event.now_ms, out)
-            self._reporter.maybe_send(event.now_ms, out)
+            if self.state.unsaved_reconciled or self._checkpoint_now:
+                self._make_durable(out)
+            if self._fetcher.candidates:
+                self._fetcher.ask(event.now_ms, out)
+            if self.state.unreported:
+                self._reporter.maybe_send(event.now_ms, out)
         return out
 
     def _make_durable(self, out: list[Effect]) -> None:

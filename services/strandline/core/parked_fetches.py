@@ -54,8 +54,8 @@ class ParkedFetches:
         self._by_partition: dict[TopicPartition, dict[int, None]] = {}
         self._by_deadline: list[tuple[int, int]] = []
         self._streams: dict[int, _Stream] = {}
-        # Fetches to look at again at the end of the step, with the partitions that woke them.
-        self._woken: dict[int, dict[TopicPartition, None]] = {}
+        self.woken: dict[int, dict[TopicPartition, None]] = {}
+        """Fetches to look at again at the end of the step, with the partitions that woke them; changed here alone."""
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -119,13 +119,13 @@ class ParkedFetches:
             self._wake(fetch, tp)
 
     def _wake(self, fetch: ParkedFetch, tp: TopicPartition) -> None:
-        self._woken.setdefault(fetch.request_id, {})[tp] = None
+        self.woken.setdefault(fetch.request_id, {})[tp] = None
 
     def take_woken(self) -> list[tuple[ParkedFetch, Iterable[TopicPartition]]]:
         """The fetches that were woken since this was asked last, each with the partitions that woke it."""
-        if not self._woken:
+        if not self.woken:
             return []
-        woken, self._woken = self._woken, {}
+        woken, self.woken = self.woken, {}
         return [(self._parked[i], tps) for i, tps in woken.items() if i in self._parked]
 
     def get(self, request_id: int) -> ParkedFetch | None:

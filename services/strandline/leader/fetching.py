@@ -20,6 +20,7 @@ from strandline.core.types import TopicPartition
 from strandline.rpc.addressing import read_forgotten
 from strandline.rpc.convert_errors import write_error
 from strandline.rpc.convert_fetch import FetchAsked, fetch_topics, read_fetch
+from strandline.rpc.fetch_answers import encode_fetch_answer
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
 from strandline.rpc.limits import STREAM_BACKLOG_ANSWERS
 from strandline.runtime.aside import giving_way
@@ -39,7 +40,7 @@ class FetchPump:
     def __init__(self, host: Host, context: Context) -> None:
         self._host = host
         self._context = context
-        self._outbox: Outbox[pb.FetchStreamResponse] = Outbox()
+        self._outbox: Outbox[pb.FetchStreamResponse | bytes] = Outbox()
         self._stream_id = host.driver.calls.new_id()
         # Requests that the core has not answered in full, or closed because their partitions were named again.
         self._outstanding: set[int] = set()
@@ -119,8 +120,7 @@ class FetchPump:
         if asked.starts is not None and size_bytes:
             self._outbox.put_later(partial(self._decoded, correlation_id, asked, served), size_bytes)
             return
-        topics = fetch_topics(served, asked.unresolved, self._host.topics)
-        self._outbox.put(pb.FetchStreamResponse(correlation_id=correlation_id, responses=topics), size_bytes)
+        self._outbox.put(encode_fetch_answer(correlation_id, served, asked.unresolved, self._host.topics), size_bytes)
 
     async def _decoded(
         self, correlation_id: int, asked: FetchAsked, served: Sequence[ServedPartition]

@@ -6,6 +6,7 @@ Invariant: the high watermark is -1 on the wire and None here; no other offset b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from strandline.core.messages import DeletedPartition, DeletePartition
 from strandline.core.types import Offset, TopicPartition
@@ -41,7 +42,7 @@ def read_deletions(message: pb.DeleteRecordsRequest, topics: Topics) -> tuple[in
     asked = gather(
         [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics],
         topics,
-        lambda partition: partition.partition_index,
+        attrgetter("partition_index"),
         _read_part,
     )
     if not asked.parts and not asked.unresolved:

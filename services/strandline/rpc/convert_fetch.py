@@ -8,7 +8,8 @@ headers nor bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, cast
 
 from strandline.core.errors import ErrorCode, Refused
@@ -66,10 +67,11 @@ class FetchAsked(NamedTuple):
     def decoded(self, served: Iterable[ServedPartition], pace: Pace) -> dict[TopicPartition, Decoded]:
         """The records that were read, as messages, for a caller that asked for that. It may run in any thread."""
         assert self.starts is not None, "the caller wants batches"
-        return decode_records([(part.result.tp, _bytes_of(part)) for part in served], self.starts, pace)
+        return decode_records([(part.result.tp, bytes_of(part)) for part in served], self.starts, pace)
 
 
-def _bytes_of(part: ServedPartition) -> bytes:
+def bytes_of(part: ServedPartition) -> bytes:
+    """The bytes that were read for one partition."""
     # The logs of a server are files, so what was read is bytes.
     return cast("bytes", part.payload)
 
@@ -88,13 +90,17 @@ def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
     asked: Asked[FetchPartition] = gather(
         [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics],
         topics,
-        lambda partition: partition.partition,
+        attrgetter("partition"),
         _read_partition,
     )
     if replica is not None:
         _check_replica_topics(message)
     request = FetchRequest(
-        asked.parts, replica, _wait_ms(message, replica), _min_bytes(message), _cap(message, "max_bytes")
+        asked.parts,
+        replica,
+        _wait_ms(message, replica),
+        max(message.min_bytes, 0) if message.HasField("min_bytes") else 1,
+        _capped(message.max_bytes) if message.HasField("max_bytes") else DEFAULT_MAX_BYTES,
     )
     starts = {part.tp: part.fetch_offset for part in asked.parts} if message.decode else None
     return FetchAsked(request, asked.unresolved, starts)
@@ -119,7 +125,7 @@ def _read_partition(tp: TopicPartition, partition: partition_pb2.FetchPartition)
         LeaderEpoch(partition.current_leader_epoch) if partition.HasField("current_leader_epoch") else None,
         LeaderEpoch(partition.last_fetched_epoch) if partition.HasField("last_fetched_epoch") else None,
         Offset(partition.log_start_offset) if partition.HasField("log_start_offset") else None,
-        _cap(partition, "partition_max_bytes"),
+        _capped(partition.partition_max_bytes) if partition.HasField("partition_max_bytes") else DEFAULT_MAX_BYTES,
     )
 
 
@@ -129,16 +135,8 @@ def _wait_ms(message: FetchMessage, replica: ReplicaState | None) -> int:
     return 0 if replica is None else DEFAULT_REPLICA_WAIT_MS
 
 
-def _min_bytes(message: FetchMessage) -> int:
-    return max(message.min_bytes, 0) if message.HasField("min_bytes") else 1
-
-
-def _cap(message: FetchMessage | partition_pb2.FetchPartition, field: str) -> int:
-    # HasField's stub takes literals only; both callers name a field of their message.
-    present: Callable[[str], bool] = message.HasField  # type: ignore[assignment]
-    if not present(field):
-        return DEFAULT_MAX_BYTES
-    return min(max(int(getattr(message, field)), 1), DEFAULT_MAX_BYTES)
+def _capped(max_bytes: int) -> int:
+    return DEFAULT_MAX_BYTES if max_bytes >= DEFAULT_MAX_BYTES else max(max_bytes, 1)
 
 
 def fetch_topics(
@@ -153,9 +151,9 @@ def fetch_topics(
         answer = partition_pb2.FetchTopicResponse(topic=topics.name_of(topic_id), topic_id=topic_id)
         for part in parts:
             row = answer.partitions.add()
-            _write_result(row, part.result, topics)
+            _write_row(row, part.result, topics)
             if decoded is None:
-                row.records = _bytes_of(part)
+                row.records = bytes_of(part)
             elif part.payload:
                 records, refusal = decoded[part.result.tp]
                 row.simple_records.extend(records)
@@ -169,7 +167,14 @@ def fetch_topics(
     return answers
 
 
-def _write_result(row: partition_pb2.FetchPartitionResponse, result: FetchResult, topics: Topics) -> None:
+def row_without_records(result: FetchResult, topics: Topics) -> partition_pb2.FetchPartitionResponse:
+    """One partition's answer, as far as it is not records."""
+    row = partition_pb2.FetchPartitionResponse()
+    _write_row(row, result, topics)
+    return row
+
+
+def _write_row(row: partition_pb2.FetchPartitionResponse, result: FetchResult, topics: Topics) -> None:
     row.partition_index = result.tp.partition
     if result.refusal is not None:
         write_error(row, result.refusal)

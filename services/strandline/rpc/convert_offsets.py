@@ -6,6 +6,7 @@ Invariant: "undefined" is absence of both epoch and end on the wire and None her
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from strandline.core.messages import (
     LATEST,
@@ -64,7 +65,7 @@ def read_epoch_questions(message: pb.OffsetForLeaderEpochRequest, topics: Topics
         )
 
     asked = [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics]
-    return gather(asked, topics, lambda partition: partition.partition, build)
+    return gather(asked, topics, attrgetter("partition"), build)
 
 
 def read_offset_questions(message: pb.ListOffsetsRequest, topics: Topics) -> Asked[OffsetQuestion]:
@@ -85,7 +86,7 @@ def read_offset_questions(message: pb.ListOffsetsRequest, topics: Topics) -> Ask
 
     asked = [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics]
     # A follower asks for the latest and the earliest offset of a partition in one request (M30).
-    return gather(asked, topics, lambda partition: partition.partition_index, build, once_each=False)
+    return gather(asked, topics, attrgetter("partition_index"), build, once_each=False)
 
 
 def epoch_ends_response(

@@ -7,6 +7,7 @@ stay the very bytes that came.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
@@ -82,7 +83,7 @@ def read_produce(message: ProduceMessage, topics: Topics, now_ms: int | None = N
     asked: Asked[ProducePartition] = gather(
         [(topic.name, topic.topic_id, topic.partition_data) for topic in message.topic_data],
         topics,
-        lambda partition: partition.index,
+        attrgetter("index"),
         build,
     )
     if not asked.parts and not asked.unresolved:

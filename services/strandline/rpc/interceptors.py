@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.rpc import status
-from strandline.rpc.request_size import TOO_MUCH, names_too_much
+from strandline.rpc.request_size import MAX_NAMED, TOO_MUCH, names_too_much
 
 UNARY_CAP_S = 60.0
 """Longest life of a unary call that came without a deadline (RELIABILITY.md#limits)."""
@@ -75,7 +75,10 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         return wrapped
 
     def _wrap(self, method: str, handler: Handler) -> Handler:
-        handler = handler._replace(request_deserializer=_kept(handler.request_deserializer))
+        handler = handler._replace(
+            request_deserializer=_kept(handler.request_deserializer),
+            response_serializer=_unless_encoded(handler.response_serializer),
+        )
         if handler.unary_unary is not None:
             return handler._replace(unary_unary=self._unary(method, handler.unary_unary))
         if handler.unary_stream is not None:
@@ -159,9 +162,17 @@ def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             message = decode(content)
         except DecodeError:
             return Unread.of(NO_MESSAGE)
-        return Unread.of(TOO_MUCH) if names_too_much(message) else message
+        # An entry takes a byte at least, so most messages need no count.
+        if len(content) > MAX_NAMED and names_too_much(message):
+            return Unread.of(TOO_MUCH)
+        return message
 
     return decode_or_keep
+
+
+def _unless_encoded(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """``encode`` for messages; what a handler encoded itself is sent as it is (`rpc.fetch_answers`)."""
+    return lambda answer: answer if type(answer) is bytes else encode(answer)
 
 
 def _raise_kept(request: Any) -> None:

@@ -88,6 +88,24 @@ def count_clients(channel: Any) -> None:
         setattr(channel, name, making)
 
 
+def count_encoded(interceptors: Any) -> None:
+    """Count the answers that handlers encode themselves, which no serializer of gRPC's sees."""
+    unless_encoded = interceptors._unless_encoded
+
+    def counting(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        wrapped = unless_encoded(encode)
+
+        def encoded(answer: Any) -> bytes:
+            if profiles and isinstance(answer, bytes):
+                counts["gRPC messages out"] += 1
+                counts["bytes of messages out"] += len(answer)
+            return bytes(wrapped(answer))
+
+        return encoded
+
+    interceptors._unless_encoded = counting
+
+
 def begin(*_: object) -> None:
     """Count from here."""
     counts.clear()
@@ -121,5 +139,8 @@ if FOLDER is not None:
 
     count_servers(grpc)
     count_clients(_channel.Channel)
+    from strandline.rpc import interceptors
+
+    count_encoded(interceptors)
     signal.signal(signal.SIGUSR1, begin)
     signal.signal(signal.SIGUSR2, end)

@@ -136,7 +136,7 @@ class Bench:
             proposal = self._proposal(local, part)
             leader.isr = IsrState(leader.isr.committed, leader.isr.partition_epoch, PendingIsr(proposal))
             if part.asking:
-                core._isr._waiting[TP] = proposal
+                core._isr.waiting[TP] = proposal
         state.leaders[TP] = leader
 
     def _proposal(self, local: Local, part: Leading) -> ProposedIsr:
@@ -222,7 +222,7 @@ class Bench:
             isr=tuple(leader.isr.committed),
             proposed=tuple(sorted(pending.members)) if pending else None,
             proposed_at=pending.proposal.partition_epoch if pending else 0,
-            asking=pending is not None and TP in core._isr._waiting,
+            asking=pending is not None and TP in core._isr.waiting,
             remote_leos=tuple(leos.get(n) for n in self.replicas),
             agreed=() if leader._asks_first else _agreed(leader),
         )

@@ -1,0 +1,67 @@
+"""Encodes the answers of a FetchStream around their records, which are copied once.
+
+As protobuf objects the records would be copied three times: into their row, with it into the answer, and out of it.
+A message is encoded as its fields one after the other, in any order. So a topic that was encoded without its rows is
+completed by appending them, and a row by appending its records.
+
+Invariant: the bytes decode to exactly the message that `convert_fetch.fetch_topics` makes of the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from strandline.core.messages import ServedPartition
+from strandline.rpc.addressing import Topics, Unresolved, by_topic
+from strandline.rpc.convert_fetch import bytes_of, fetch_topics, row_without_records
+from strandline.v1 import leader_service_pb2, partition_pb2
+
+_LENGTH_DELIMITED = 2
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _tag(message: Any, field: str) -> bytes:
+    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
+
+
+_RESPONSES = _tag(leader_service_pb2.FetchStreamResponse, "responses")
+_PARTITIONS = _tag(partition_pb2.FetchTopicResponse, "partitions")
+_RECORDS = _tag(partition_pb2.FetchPartitionResponse, "records")
+
+
+def encode_fetch_answer(
+    correlation_id: int, served: Iterable[ServedPartition], unresolved: Iterable[Unresolved], topics: Topics
+) -> bytes:
+    """A `FetchStreamResponse` that answers these partitions, encoded."""
+    head = leader_service_pb2.FetchStreamResponse(
+        correlation_id=correlation_id, responses=fetch_topics((), unresolved, topics)
+    )
+    pieces: list[bytes] = [head.SerializeToString()]
+    for topic_id, parts in by_topic(served, lambda part: part.result.tp):
+        topic = _topic(topic_id, parts, topics)
+        pieces += (_RESPONSES, _varint(sum(map(len, topic))), *topic)
+    return b"".join(pieces)
+
+
+def _topic(topic_id: str, parts: Iterable[ServedPartition], topics: Topics) -> list[bytes]:
+    head = partition_pb2.FetchTopicResponse(topic=topics.name_of(topic_id), topic_id=topic_id)
+    pieces: list[bytes] = [head.SerializeToString()]
+    for part in parts:
+        row = row_without_records(part.result, topics).SerializeToString()
+        payload = bytes_of(part)
+        if payload:
+            length = _varint(len(payload))
+            size_bytes = len(row) + len(_RECORDS) + len(length) + len(payload)
+            pieces += (_PARTITIONS, _varint(size_bytes), row, _RECORDS, length, payload)
+        else:
+            pieces += (_PARTITIONS, _varint(len(row)), row)
+    return pieces
