@@ -69,7 +69,7 @@ class FetchServing:
         """Look at a fetch and count it. What follows from counting comes before its answer, which is `answer`."""
         request = event.request
         if event.stream_id is not None:
-            self.forget(event.stream_id, tuple(p.tp for p in request.partitions), out)
+            self.forget(event.stream_id, [part.tp for part in request.partitions], out)
         counted: list[Counted] = []
         results = [
             self._receive(part, request.replica, event.at_follower, event.now_ms, counted)
@@ -274,7 +274,7 @@ class FetchServing:
                 self.parked.postpone(fetch, now_ms)
 
     def _answer(self, fetch: ParkedFetch, results: list[FetchResult], out: list[Effect]) -> None:
-        self.parked.remove(fetch, tuple(r.tp for r in results))
+        self.parked.remove(fetch, [r.tp for r in results])
         if fetch.stream_id is not None:
             for r in results:
                 self.parked.tell(fetch.stream_id, r.tp, self._news(r))
@@ -289,7 +289,7 @@ class FetchServing:
         leader_epoch = self._state.images[result.tp].leader_epoch
         return News(leader_epoch, result.high_watermark, result.log_start_offset)
 
-    def forget(self, stream_id: int, tps: tuple[TopicPartition, ...], out: list[Effect]) -> None:
+    def forget(self, stream_id: int, tps: Iterable[TopicPartition], out: list[Effect]) -> None:
         """These partitions of a stream are named again or no longer wanted; fetches left empty are closed."""
         for fetch in self.parked.replace(stream_id, tps):
             replica = fetch.replica.node_id if fetch.replica else None

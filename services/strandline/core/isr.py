@@ -10,7 +10,7 @@ have applied either (KIP-497). At most one change is pending; only the controlle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from strandline.core.messages import NodeImage, ProposedIsr
@@ -67,24 +67,31 @@ def is_eligible(follower: FollowerProgress, node: NodeImage | None) -> bool:
     )
 
 
-def counts_for_hw(
-    follower: FollowerProgress,
+def counted_for_hw(
+    progress: Mapping[NodeId, FollowerProgress],
     *,
-    is_member: bool,
-    is_replica: bool,
-    node: NodeImage | None,
+    maximal: Collection[NodeId],
+    replicas: Collection[NodeId],
+    nodes: Mapping[NodeId, NodeImage],
     leader_leo: Offset,
     now_ms: int,
     lag_max_ms: int,
-) -> bool:
-    """Whether the HW waits for this follower (M16).
+) -> list[Offset | None]:
+    """The remote LEOs that the HW waits for (M16).
 
-    For every member, as it could be elected. And for a replica that could join at any moment: were it left out, the
+    Of every member, as it could be elected. And of a replica that could join at any moment: were it left out, the
     HW could pass it between the moment it qualifies and the moment it is a member.
     """
-    if is_member:
-        return True
-    return is_replica and follower.is_caught_up(leader_leo, now_ms, lag_max_ms) and is_eligible(follower, node)
+    return [
+        follower.remote_leo
+        for node_id, follower in progress.items()
+        if node_id in maximal
+        or (
+            node_id in replicas
+            and follower.is_caught_up(leader_leo, now_ms, lag_max_ms)
+            and is_eligible(follower, nodes.get(node_id))
+        )
+    ]
 
 
 def must_leave(follower: FollowerProgress, *, leader_leo: Offset, now_ms: int, lag_max_ms: int) -> bool:

@@ -218,29 +218,19 @@ class LeaderReplica:
 
     def maybe_raise_hw(self, now_ms: int) -> bool:
         """Move the HW as far as everybody counted has the log (M6, M16). Returns whether it rose."""
+        counted = isr.counted_for_hw(
+            self.progress,
+            maximal=self.isr.maximal,
+            replicas=self.image.replicas,
+            nodes=self._nodes,
+            leader_leo=self.log.leo,
+            now_ms=now_ms,
+            lag_max_ms=self._timings.replica_lag_time_max_ms,
+        )
         offset = high_watermark.candidate(
-            self.log.vote,
-            [f.remote_leo for f in self._counted(now_ms)],
-            committed_isr_size=len(self.isr.committed),
-            min_isr=self.image.min_isr,
+            self.log.vote, counted, committed_isr_size=len(self.isr.committed), min_isr=self.image.min_isr
         )
         return offset is not None and self.log.raise_hw(offset)
-
-    def _counted(self, now_ms: int) -> list[FollowerProgress]:
-        maximal = self.isr.maximal
-        return [
-            follower
-            for node_id, follower in self.progress.items()
-            if isr.counts_for_hw(
-                follower,
-                is_member=node_id in maximal,
-                is_replica=node_id in self.image.replicas,
-                node=self._nodes.get(node_id),
-                leader_leo=self.log.leo,
-                now_ms=now_ms,
-                lag_max_ms=self._timings.replica_lag_time_max_ms,
-            )
-        ]
 
     @property
     def is_under_min_isr(self) -> bool:

@@ -71,14 +71,14 @@ class ParkedFetches:
             for tp in fetch.partitions:
                 stream.parked[tp] = fetch.request_id
 
-    def replace(self, stream_id: int, tps: tuple[TopicPartition, ...]) -> list[ParkedFetch]:
+    def replace(self, stream_id: int, tps: Iterable[TopicPartition]) -> list[ParkedFetch]:
         """These partitions are named again, or no longer wanted: end what is parked for them.
 
         Returns the fetches of which nothing is left.
         """
         stream = self._streams.get(stream_id)
         emptied: list[ParkedFetch] = []
-        if stream is None:
+        if stream is None or not stream.parked:
             return emptied
         for tp in tps:
             request_id = stream.parked.get(tp)
@@ -103,13 +103,13 @@ class ParkedFetches:
 
     def wake_replicas(self, tp: TopicPartition) -> None:
         """The log grew: replicas may have something to fetch."""
-        for fetch in self.at(tp):
+        for fetch in self.at(tp) if tp in self._by_partition else ():
             if fetch.replica is not None:
                 self._wake(fetch, tp)
 
     def wake_consumers(self, tp: TopicPartition) -> None:
         """The HW moved: consumers may have something to read. It does not wake replicas (M22, KAFKA-9952)."""
-        for fetch in self.at(tp):
+        for fetch in self.at(tp) if tp in self._by_partition else ():
             if fetch.replica is None:
                 self._wake(fetch, tp)
 
@@ -132,7 +132,7 @@ class ParkedFetches:
         """The parked fetch of a call, if it still is parked."""
         return self._parked.get(request_id)
 
-    def remove(self, fetch: ParkedFetch, tps: tuple[TopicPartition, ...]) -> None:
+    def remove(self, fetch: ParkedFetch, tps: Iterable[TopicPartition]) -> None:
         """These partitions of ``fetch`` are answered or no longer wanted."""
         stream = self._streams.get(fetch.stream_id) if fetch.stream_id is not None else None
         for tp in tps:

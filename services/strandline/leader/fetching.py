@@ -62,7 +62,8 @@ class FetchPump:
 
     async def _read_all(self) -> None:
         while True:
-            await self._outbox.until_shorter_than(STREAM_BACKLOG_ANSWERS)
+            if len(self._outbox) >= STREAM_BACKLOG_ANSWERS:
+                await self._outbox.until_shorter_than(STREAM_BACKLOG_ANSWERS)
             message = await self._context.read()
             if message is grpc.aio.EOF:
                 break

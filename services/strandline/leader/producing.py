@@ -85,8 +85,10 @@ class ProducePump:
         while True:
             if driver.core.purgatory_full:
                 await driver.wait_for_room()
-            await self._until_below(PRODUCE_STREAM_OUTSTANDING)
-            await self._outbox.until_shorter_than(STREAM_BACKLOG_ANSWERS)
+            if len(self._outstanding) >= PRODUCE_STREAM_OUTSTANDING:
+                await self._until_below(PRODUCE_STREAM_OUTSTANDING)
+            if len(self._outbox) >= STREAM_BACKLOG_ANSWERS:
+                await self._outbox.until_shorter_than(STREAM_BACKLOG_ANSWERS)
             message = await self._context.read()
             if message is grpc.aio.EOF:
                 break

@@ -128,7 +128,7 @@ def produce_topics(
 ) -> list[pb.ProduceTopicResponse]:
     """The answers of a produce, by topic; with acks=0 the base offset stays absent."""
     answers = []
-    for topic_id, parts in by_topic(results, lambda result: result.tp):
+    for topic_id, parts in by_topic(results, attrgetter("tp")):
         answer = pb.ProduceTopicResponse(name=topics.name_of(topic_id), topic_id=topic_id)
         for result in parts:
             _write_result(answer.partition_responses.add(), result, topics, acks)

@@ -10,6 +10,7 @@ Invariant: the bytes decode to exactly the message that `convert_fetch.fetch_top
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 from strandline.core.messages import ServedPartition
@@ -46,7 +47,7 @@ def encode_fetch_answer(
         correlation_id=correlation_id, responses=fetch_topics((), unresolved, topics)
     )
     pieces: list[bytes] = [head.SerializeToString()]
-    for topic_id, parts in by_topic(served, lambda part: part.result.tp):
+    for topic_id, parts in by_topic(served, attrgetter("result.tp")):
         topic = _topic(topic_id, parts, topics)
         pieces += (_RESPONSES, _varint(sum(map(len, topic))), *topic)
     return b"".join(pieces)

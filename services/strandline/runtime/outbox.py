@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 _Message = TypeVar("_Message")
 
@@ -85,7 +85,7 @@ class Outbox(Generic[_Message]):
                 message, make, size_bytes = self._messages.popleft()
                 if make is not None:
                     message = await make()
-                await write(cast("_Message", message))
+                await write(message)  # type: ignore[arg-type]  # one of the two is there
                 self._backlog_bytes -= size_bytes
                 self._written.set()
             if self._closed:

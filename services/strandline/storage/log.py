@@ -212,12 +212,15 @@ class Log:
         segment = self._segments.active
         if not segment.size_bytes:
             return False
-        size = sum(header.size_bytes for header in batches)
+        size = records = 0
+        for header in batches:
+            size += header.size_bytes
+            records += header.record_count
         last = batches[-1].max_timestamp_ms
         first = segment.first_timestamp_ms()
         is_old = first is not None and first >= 0 and last - first > self.settings.segment_ms
         is_full = segment.size_bytes + size > self.settings.segment_bytes
-        is_long = segment.next_offset - segment.base_offset + sum(h.record_count for h in batches) > MAX_SEGMENT_BYTES
+        is_long = segment.next_offset - segment.base_offset + records > MAX_SEGMENT_BYTES
         return self.roll() if is_full or is_old or is_long else False
 
     def _write(self, buffers: Sequence[bytes | memoryview], batches: Sequence[BatchHeader]) -> None:
