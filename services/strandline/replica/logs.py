@@ -45,6 +45,10 @@ Progress = Callable[[int, int, OpenedLog], None]
 """Called after each log: how many are open, of how many, and what was found."""
 
 
+_Question = tuple[TopicPartition, Offset, Offset, int, bool]
+"""Partition, start, end, most bytes, and whether one batch is given whatever its size."""
+
+
 class DirectoryLogs:
     """`runtime.ports.Logs` and `runtime.host.LogSizes` over one `DataDirectory`."""
 
@@ -54,6 +58,8 @@ class DirectoryLogs:
         self._configs: dict[str, Mapping[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
         self._found: dict[TopicPartition, OpenedLog] = {}
+        # What was read last, and for which question: followers that wait at the log end ask the same one in turn.
+        self._last_read: tuple[_Question, Chunk] | None = None
 
     def stored_metadata(self) -> MetadataImage | None:
         """The newest metadata an earlier life kept, and with it the settings of its topics."""
@@ -147,6 +153,7 @@ class DirectoryLogs:
 
     def delete(self, tp: TopicPartition) -> None:
         """Remove a log for good."""
+        self._last_read = None
         log = self._logs.pop(tp, None)
         self._found.pop(tp, None)
         if log is not None:
@@ -165,16 +172,19 @@ class DirectoryLogs:
         self, tp: TopicPartition, offset: Offset, *, durable: bool
     ) -> tuple[Offset, tuple[ProducerBatch, ...]]:
         """Cut a log; returns its LEO and the producer state of what is left."""
+        self._last_read = None
         log = self._logs[tp]
         leo = log.truncate_to(offset, durable=durable)
         return leo, log.producer_rows()
 
     def restart(self, tp: TopicPartition, offset: Offset) -> None:
         """Throw a log's records away and begin at ``offset``."""
+        self._last_read = None
         self._logs[tp].truncate_fully_and_start_at(offset)
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
         """Move a log's start up."""
+        self._last_read = None
         self._logs[effect.tp].advance_log_start(effect.offset)
 
     def expired(self, tp: TopicPartition, high_watermark: Offset) -> Offset | None:
@@ -220,7 +230,14 @@ class DirectoryLogs:
 
     def read(self, tp: TopicPartition, start: Offset, end: Offset, max_bytes: int, *, at_least_one: bool) -> Chunk:
         """Whole batches from the one that holds ``start``, none that ends above ``end``."""
-        return Chunk(*self._logs[tp].read(start, max_bytes, end, at_least_one=at_least_one))
+        question = tp, start, end, max_bytes, at_least_one
+        last, self._last_read = self._last_read, None
+        if last is not None and last[0] == question:
+            # Once, for the other follower: damage that arises later is found by the next reader.
+            return last[1]
+        chunk = Chunk(*self._logs[tp].read(start, max_bytes, end, at_least_one=at_least_one))
+        self._last_read = question, chunk
+        return chunk
 
     def look_up(self, answer: OffsetAnswer) -> Callable[[], OffsetAnswer]:
         """Open the files in which the record that ``answer.lookup`` asks for lies; what is returned finds it there.
