@@ -218,16 +218,22 @@ class FetchServing:
             )
         return None
 
-    def _ready(self, fetch: ParkedFetch, results: Iterable[FetchResult]) -> list[FetchResult]:
+    def _ready(self, fetch: ParkedFetch, results: list[FetchResult]) -> list[FetchResult]:
         """What of ``results`` is to be answered now: nothing, or all of a call, or a stream's ripe part (M22)."""
-        found = list(results)
         if fetch.min_bytes <= 0:
-            return found
-        ripe = [r for r in found if r.read is not None or _is_news(r)]
-        only_bytes = not any(map(_is_news, ripe))
+            return results
+        ripe: list[FetchResult] = []
+        only_bytes = True
+        for result in results:
+            # Refusal, divergence and proof of lineage are needed even without records.
+            if result.refusal is not None or result.diverging is not None or result.confirms_lineage:
+                only_bytes = False
+            elif result.read is None:
+                continue
+            ripe.append(result)
         if not ripe or (only_bytes and fetch.min_bytes > 1 and self._bytes(ripe) < fetch.min_bytes):
             return []
-        return ripe if fetch.stream_id is not None else found
+        return ripe if fetch.stream_id is not None else results
 
     def _bytes(self, results: Iterable[FetchResult]) -> int:
         logs = self._state.logs
@@ -304,11 +310,6 @@ class FetchServing:
         fetch = self.parked.get(request_id)
         if fetch is not None:
             self.parked.remove(fetch, tuple(fetch.partitions))
-
-
-def _is_news(result: FetchResult) -> bool:
-    """Whether the caller needs this answer even without records."""
-    return result.refusal is not None or result.diverging is not None or result.confirms_lineage
 
 
 def _invalid(message: str) -> Refusal:

@@ -17,7 +17,7 @@ from strandline.core.errors import Refusal, Refused
 from strandline.core.events import FetchArrived, FetchForgotten
 from strandline.core.messages import Served, ServedPartition
 from strandline.core.types import TopicPartition
-from strandline.rpc.addressing import read_forgotten
+from strandline.rpc.addressing import Unresolved, read_forgotten
 from strandline.rpc.convert_errors import write_error
 from strandline.rpc.convert_fetch import FetchAsked, fetch_topics, read_fetch
 from strandline.rpc.fetch_answers import encode_fetch_answer
@@ -85,7 +85,7 @@ class FetchPump:
             asked = read_fetch(message, self._host.topics)
             self._forget(read_forgotten(message.forgotten_topics_data, self._host.topics))
             if asked.unresolved:
-                self._put(message.correlation_id, asked, ())
+                self._put(message.correlation_id, asked, (), asked.unresolved)
             if not asked.request.partitions:
                 return
             request_id = driver.calls.new_id()
@@ -110,18 +110,26 @@ class FetchPump:
 
     def _complete(self, request_id: int, correlation_id: int, asked: FetchAsked, served: Served) -> bool:
         if served.partitions:
-            self._put(correlation_id, asked._replace(unresolved=()), served.partitions)
+            self._put(correlation_id, asked, served.partitions, ())
         if served.done:
             self._outstanding.discard(request_id)
             self._idle.set()
         return served.done
 
-    def _put(self, correlation_id: int, asked: FetchAsked, served: Sequence[ServedPartition]) -> None:
-        size_bytes = sum(len(part.payload) for part in served)
+    def _put(
+        self,
+        correlation_id: int,
+        asked: FetchAsked,
+        served: Sequence[ServedPartition],
+        unresolved: Sequence[Unresolved],
+    ) -> None:
+        size_bytes = 0
+        for part in served:
+            size_bytes += len(part.payload)
         if asked.starts is not None and size_bytes:
             self._outbox.put_later(partial(self._decoded, correlation_id, asked, served), size_bytes)
             return
-        self._outbox.put(encode_fetch_answer(correlation_id, served, asked.unresolved, self._host.topics), size_bytes)
+        self._outbox.put(encode_fetch_answer(correlation_id, served, unresolved, self._host.topics), size_bytes)
 
     async def _decoded(
         self, correlation_id: int, asked: FetchAsked, served: Sequence[ServedPartition]
@@ -132,5 +140,5 @@ class FetchPump:
         except Refused as error:
             write_error(answer, error.refusal)
         else:
-            answer.responses.extend(fetch_topics(served, asked.unresolved, self._host.topics, decoded))
+            answer.responses.extend(fetch_topics(served, (), self._host.topics, decoded))
         return answer

@@ -52,6 +52,7 @@ class Reporting:
         self._state = state
         self._min_ms = state.timings.sample_min_ms
         self._max_ms = state.timings.sample_max_ms
+        self._samples = self._min_ms > 0
         self._led: dict[TopicPartition, _Led] = {}
         self._local: dict[TopicPartition, tuple[int, Offset, Offset]] = {}
         self._waiting: dict[TopicPartition, None] = {}
@@ -60,10 +61,6 @@ class Reporting:
         self._queued: set[TopicPartition] = set()
         self._last_sample_id = 0
         self._last_tick_ms = 0
-
-    @property
-    def _samples(self) -> bool:
-        return self._min_ms > 0
 
     def leads(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
         """A reign began."""

@@ -197,8 +197,8 @@ def fetch_stream_message(
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
         max_bytes=request.max_bytes,
-        topics=_asked_topics(request.partitions),
     )
+    _write_topics(message, request.partitions)
     if request.replica is not None:
         write_replica(message.replica_state, request.replica)
     return message
@@ -214,10 +214,9 @@ def forget_message(
     return message
 
 
-def _asked_topics(partitions: Iterable[FetchPartition]) -> list[partition_pb2.FetchTopic]:
-    topics = []
+def _write_topics(message: leader_service_pb2.FetchStreamRequest, partitions: Iterable[FetchPartition]) -> None:
     for topic_id, parts in by_topic(partitions, attrgetter("tp")):
-        topic = partition_pb2.FetchTopic(topic_id=topic_id)
+        topic = message.topics.add(topic_id=topic_id)
         for part in parts:
             topic.partitions.add(
                 partition=part.tp.partition,
@@ -227,8 +226,6 @@ def _asked_topics(partitions: Iterable[FetchPartition]) -> list[partition_pb2.Fe
                 last_fetched_epoch=part.last_fetched_epoch,
                 log_start_offset=part.log_start_offset,
             )
-        topics.append(topic)
-    return topics
 
 
 def read_fetched(responses: Iterable[partition_pb2.FetchTopicResponse]) -> tuple[FetchedPartition, ...]:

@@ -40,6 +40,7 @@ MAX_TIMEOUT_MS = 600_000
 
 ProduceMessage = pb.ProduceRequest | pb.ProduceStreamRequest
 
+_ACKS = {int(acks): acks for acks in Acks}
 _NO_HEADER = BatchHeader(Offset(0), None, 0, 0, 0)
 
 
@@ -60,7 +61,11 @@ class ProduceAsked(NamedTuple):
 
 def holds_single_records(message: ProduceMessage) -> bool:
     """Whether any partition's records came as messages; encoding those takes too long for the event loop."""
-    return any(partition.simple_records for topic in message.topic_data for partition in topic.partition_data)
+    for topic in message.topic_data:
+        for partition in topic.partition_data:
+            if partition.simple_records:
+                return True
+    return False
 
 
 def read_produce(message: ProduceMessage, topics: Topics, now_ms: int | None = None) -> ProduceAsked:
@@ -99,16 +104,21 @@ def read_produce(message: ProduceMessage, topics: Topics, now_ms: int | None = N
 
 def _size_beyond_batches(message: ProduceMessage, asked: Asked[ProducePartition], now_ms: int | None) -> int:
     """The message's size if it holds more than the batches that are appended, else 0: measuring costs a copy."""
-    holds_more = now_ms is not None or asked.unresolved or any(part.invalid is not None for part in asked.parts)
-    return int(message.ByteSize()) if holds_more else 0
+    if now_ms is None and not asked.unresolved:
+        for part in asked.parts:
+            if part.invalid is not None:
+                break
+        else:
+            return 0
+    return int(message.ByteSize())
 
 
 def _read_acks(number: int) -> Acks:
-    try:
-        return Acks(number)
-    except ValueError:
+    acks = _ACKS.get(number)
+    if acks is None:
         message = f"acks {number} must be 0, 1 or -1 (all in-sync replicas)"
-        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, message, Outcome.NOT_APPENDED) from None
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, message, Outcome.NOT_APPENDED)
+    return acks
 
 
 def _read_part(tp: TopicPartition, partition: pb.ProducePartition, now_ms: int | None) -> ProducePartition:

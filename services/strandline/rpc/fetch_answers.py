@@ -9,7 +9,8 @@ Invariant: the bytes decode to exactly the message that `convert_fetch.fetch_top
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +22,7 @@ from strandline.v1 import leader_service_pb2, partition_pb2
 _LENGTH_DELIMITED = 2
 
 
+@lru_cache(4_096)
 def _varint(number: int) -> bytes:
     encoded = bytearray()
     while number > 0x7F:
@@ -40,12 +42,12 @@ _RECORDS = _tag(partition_pb2.FetchPartitionResponse, "records")
 
 
 def encode_fetch_answer(
-    correlation_id: int, served: Iterable[ServedPartition], unresolved: Iterable[Unresolved], topics: Topics
+    correlation_id: int, served: Iterable[ServedPartition], unresolved: Sequence[Unresolved], topics: Topics
 ) -> bytes:
     """A `FetchStreamResponse` that answers these partitions, encoded."""
-    head = leader_service_pb2.FetchStreamResponse(
-        correlation_id=correlation_id, responses=fetch_topics((), unresolved, topics)
-    )
+    head = leader_service_pb2.FetchStreamResponse(correlation_id=correlation_id)
+    if unresolved:
+        head.responses.extend(fetch_topics((), unresolved, topics))
     pieces: list[bytes] = [head.SerializeToString()]
     for topic_id, parts in by_topic(served, attrgetter("result.tp")):
         topic = _topic(topic_id, parts, topics)
@@ -53,9 +55,13 @@ def encode_fetch_answer(
     return b"".join(pieces)
 
 
+@lru_cache(1_024)
+def _topic_without_rows(name: str, topic_id: str) -> bytes:
+    return bytes(partition_pb2.FetchTopicResponse(topic=name, topic_id=topic_id).SerializeToString())
+
+
 def _topic(topic_id: str, parts: Iterable[ServedPartition], topics: Topics) -> list[bytes]:
-    head = partition_pb2.FetchTopicResponse(topic=topics.name_of(topic_id), topic_id=topic_id)
-    pieces: list[bytes] = [head.SerializeToString()]
+    pieces = [_topic_without_rows(topics.name_of(topic_id), topic_id)]
     for part in parts:
         row = row_without_records(part.result, topics).SerializeToString()
         payload = bytes_of(part)

@@ -20,10 +20,11 @@ Perform = Callable[[Any], Event | None]
 
 
 class Found(NamedTuple):
-    """What was read for an answer to a fetch, and up to where in each partition."""
+    """What was read for an answer to a fetch, up to where in each partition, and how much."""
 
     partitions: list[ServedPartition]
     ends: list[tuple[TopicPartition, Offset]]
+    size_bytes: int
 
 
 class LogPerformers:
@@ -71,8 +72,9 @@ class LogPerformers:
 
     def read(self, results: Iterable[FetchResult], room_bytes: int) -> Found:
         """Read what an answer to a fetch wants: whole batches, of the first partition that has any at least one."""
-        found = Found([], [])
-        is_first = room_bytes > 0
+        partitions: list[ServedPartition] = []
+        ends: list[tuple[TopicPartition, Offset]] = []
+        size_bytes, is_first = 0, room_bytes > 0
         for result in results:
             payload: Payload = b""
             if result.read is not None:
@@ -80,8 +82,9 @@ class LogPerformers:
                 if is_first or room_bytes > 0:
                     chunk = self._logs.read(result.tp, start, end, min(limit, room_bytes), at_least_one=is_first)
                     payload, start = chunk.payload, chunk.end
-                found.ends.append((result.tp, start))
+                ends.append((result.tp, start))
                 is_first = is_first and not payload
                 room_bytes -= len(payload)
-            found.partitions.append(ServedPartition(result, payload))
-        return found
+                size_bytes += len(payload)
+            partitions.append(ServedPartition(result, payload))
+        return Found(partitions, ends, size_bytes)

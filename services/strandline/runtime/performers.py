@@ -76,7 +76,7 @@ class Performers:
             return None
         found = self._log_performers.read(effect.results, room_bytes)
         self._calls.answer(effect.request_id, Served(found.partitions, effect.done))
-        size_bytes = sum(len(one.payload) for one in found.partitions)
+        size_bytes = found.size_bytes
         if effect.replica is None:
             self.bytes_to_consumers += size_bytes
             return None
