@@ -115,8 +115,8 @@ def _commit(about: Row) -> str:
     return " at a commit that was not recorded (the data path has changed since)"
 
 
-def page(results: Row) -> str:
-    """The whole page."""
+def page(results: Row, bars: str) -> str:
+    """The whole page; ``bars`` is the table of `bars.bars_table`."""
     about = results["about"]
     facts = f"\nMeasured {about['date']}{_commit(about)} on {about['cpus']} CPUs, {about['kernel']}, "
     facts += f"Python {about['python']}, "
@@ -127,6 +127,7 @@ def page(results: Row) -> str:
     parts = [HEAD, facts, throughput_table(rows)]
     if any(r["party"].startswith("NATS") for r in rows):
         parts.append(ratio_table(rows, "NATS JetStream R3"))
+    parts.append(bars)
     if results["failover"]:
         parts.append(failover_table(results["failover"]))
     return "\n".join(parts)

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import report
+from bars import bars_table
 from page_blocks import blocks_of
-from parties import Pace, Party, Shape, Strandline, cluster, echo_server, nats_servers
+from parties import Pace, Party, Shape, Strandline, cluster, echo_server, nats_servers, stripped_pipeline
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 HERE = Path(__file__).parent
@@ -54,6 +55,7 @@ def throughput(rounds: int, pace: Pace, directory: Path) -> list[dict[str, Any]]
             Strandline(synced, "stream", "fsync"),
             Strandline(synced, "unary", "fsync"),
             stack.enter_context(nats_servers(directory)),
+            stack.enter_context(stripped_pipeline(directory / "stripped")),
             stack.enter_context(echo_server()),
         ]
         bar = progress.add_task("measuring", total=rounds * len(SHAPES) * len(parties))
@@ -127,7 +129,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "benchmarks.json").write_text(json.dumps(results, indent=1) + "\n")
     page = options.out / "BENCHMARKS.md"
-    text = report.page(results)
+    text = report.page(results, bars_table(rows))
     page.write_text("\n".join(part for part in (text, blocks_of(page)) if part))
     print(text)
 
