@@ -10,7 +10,7 @@ from typing import Protocol
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import Endpoint, LeaderHint
-from strandline.core.types import LeaderEpoch, NodeId
+from strandline.core.types import NodeId
 from strandline.v1 import error_pb2, leader_service_pb2, partition_pb2
 
 _OUTCOME_TO_WIRE = {
@@ -78,9 +78,3 @@ def write_leader(target: partition_pb2.CurrentLeader, hint: LeaderHint, addresse
     endpoint = addresses.endpoint_of(hint.leader) if addresses else None
     if endpoint is not None:
         target.endpoint.host, target.endpoint.port = endpoint
-
-
-def read_leader(source: partition_pb2.CurrentLeader) -> LeaderHint:
-    """The leader hint of an answer that has one."""
-    leader = NodeId(source.leader_id) if source.HasField("leader_id") else None
-    return LeaderHint(leader, LeaderEpoch(source.leader_epoch if source.HasField("leader_epoch") else -1))
