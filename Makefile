@@ -74,7 +74,7 @@ test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and
 test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
 	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }
 
-bench: .venv/.bench ## measure beside NATS JetStream and a bare echo; writes docs/BENCHMARKS.md
+bench: .venv/.bench ## measure beside NATS JetStream, Kafka and a stripped pipeline; writes docs/BENCHMARKS.md
 	@$(BIN)/python tests/bench/run.py
 
 bench-anatomy: .venv/.bench ## count what one acknowledged batch costs beside a stripped pipeline [FLAGS="--calls 40 --write anatomy"]; needs perf

@@ -8,15 +8,20 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
+PEERS = ("NATS JetStream R3", "Kafka", "stripped pipeline")
+"""The parties that ours is divided by, where they were measured."""
+
 HEAD = """# Measurements
 
 Written by `make bench` from `benchmarks.json`, which lies beside this page.
 
 All parties ran on one machine in interleaved rounds: each round measures every party once per shape, in turn.
-A closed loop keeps `window` requests outstanding; acks=all with three replicas for us, R3 on file for NATS.
+A closed loop keeps `window` requests outstanding; acks=all with three replicas for us and Kafka, R3 on file for NATS.
 Each cell is the median over the rounds, with the range in brackets.
 Only ratios within one run count; the machine has few cores and is shared with the clients, so identical repeats differ.
-NATS is measured with its defaults, which do not fsync per message; compare it with ours under `page-cache`.
+NATS and Kafka have their defaults, which do not fsync per message; compare them with ours under `page-cache`.
+Kafka is warmed for three minutes; its client is its own Java producer, one record per batch, one process for all.
+The stripped pipeline is our stack with nothing of a product in it (`tests/bench/party_stripped.py`).
 """
 
 
@@ -125,8 +130,7 @@ def page(results: Row, bars: str) -> str:
     facts += f"worst steal time in a measurement {about['steal_percent']} %.\n"
     rows = results["throughput"]
     parts = [HEAD, facts, throughput_table(rows)]
-    if any(r["party"].startswith("NATS") for r in rows):
-        parts.append(ratio_table(rows, "NATS JetStream R3"))
+    parts += [ratio_table(rows, peer) for peer in PEERS if any(r["party"] == peer for r in rows)]
     parts.append(bars)
     if results["failover"]:
         parts.append(failover_table(results["failover"]))

@@ -23,6 +23,7 @@ import report
 from bars import bars_table
 from page_blocks import blocks_of
 from parties import Pace, Party, Shape, Strandline, cluster, echo_server, nats_servers, stripped_pipeline
+from party_kafka import KafkaAbsent, kafka_servers
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 HERE = Path(__file__).parent
@@ -39,11 +40,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--run-s", type=float, default=3.0)
     parser.add_argument("--kills", type=int, default=10, help="leader kills per session time-out; 0 leaves them out")
     parser.add_argument("--no-throughput", action="store_true")
+    parser.add_argument("--kafka-warm-s", type=float, default=180.0, help="how long Kafka is warmed; 0 leaves it out")
     parser.add_argument("--out", type=Path, default=DOCS, help="where benchmarks.json and BENCHMARKS.md go")
     return parser.parse_args()
 
 
-def throughput(rounds: int, pace: Pace, directory: Path) -> list[dict[str, Any]]:
+def throughput(rounds: int, pace: Pace, directory: Path, kafka_warm_s: float) -> list[dict[str, Any]]:
     """Every party, every shape, every round, interleaved."""
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack, _progress() as progress:
@@ -58,6 +60,11 @@ def throughput(rounds: int, pace: Pace, directory: Path) -> list[dict[str, Any]]
             stack.enter_context(stripped_pipeline(directory / "stripped")),
             stack.enter_context(echo_server()),
         ]
+        try:
+            if kafka_warm_s:
+                parties.append(stack.enter_context(kafka_servers(directory, kafka_warm_s)))
+        except KafkaAbsent as why:
+            progress.console.print(f"Kafka is absent: {why}")
         bar = progress.add_task("measuring", total=rounds * len(SHAPES) * len(parties))
         for number in range(rounds):
             for shape in SHAPES:
@@ -119,9 +126,8 @@ def main() -> None:
     options = arguments()
     directory = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
     try:
-        rows = (
-            [] if options.no_throughput else throughput(options.rounds, Pace(options.warm_s, options.run_s), directory)
-        )
+        pace = Pace(options.warm_s, options.run_s)
+        rows = [] if options.no_throughput else throughput(options.rounds, pace, directory, options.kafka_warm_s)
         results = {"throughput": rows, "failover": failovers(options.kills, directory)}
     finally:
         shutil.rmtree(directory, ignore_errors=True)
