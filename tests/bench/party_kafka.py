@@ -73,6 +73,10 @@ def _properties(node: int, home: Path, ports: Mapping[int, int], quorum: Mapping
         "log.dirs": home / "data",
         "min.insync.replicas": 2,
         "auto.create.topics.enable": "false",
+        # Minutes of warming would fill a disk.
+        "log.segment.bytes": 128 << 20,
+        "log.retention.bytes": 512 << 20,
+        "log.retention.check.interval.ms": 2_000,
         "log.segment.delete.delay.ms": 1_000,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
