@@ -8,6 +8,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
+BELIEVABLE_STEAL_PERCENT = 3.0
 PEERS = ("NATS JetStream R3", "Kafka", "stripped pipeline")
 """The parties that ours is divided by, where they were measured."""
 
@@ -20,7 +21,7 @@ A closed loop keeps `window` requests outstanding; acks=all with three replicas 
 Each cell is the median over the rounds, with the range in brackets.
 Only ratios within one run count; the machine has few cores and is shared with the clients, so identical repeats differ.
 NATS and Kafka have their defaults, which do not fsync per message; compare them with ours under `page-cache`.
-Kafka is warmed for three minutes; its client is its own Java producer, one record per batch, one process for all.
+Kafka's client is its own Java producer, one record per batch, one process for all measurements.
 The stripped pipeline is our stack with nothing of a product in it (`tests/bench/party_stripped.py`).
 """
 
@@ -127,7 +128,13 @@ def page(results: Row, bars: str) -> str:
     facts += f"Python {about['python']}, "
     facts += f"grpcio {about['grpcio']}, {about['nats']}, everybody at nice {about['nice']}; {about['rounds']} rounds, "
     facts += f"{about['run_s']} s each after {about['warm_s']} s of warming; "
+    if about.get("kafka_warm_s"):
+        facts += f"Kafka warmed for {about['kafka_warm_s']:g} s before the first round; "
     facts += f"worst steal time in a measurement {about['steal_percent']} %.\n"
+    if about["steal_percent"] > BELIEVABLE_STEAL_PERCENT:
+        facts += (
+            "The host took more of the processor than that of a quiet machine: repeat it before you rely on a figure.\n"
+        )
     rows = results["throughput"]
     parts = [HEAD, facts, throughput_table(rows)]
     parts += [ratio_table(rows, peer) for peer in PEERS if any(r["party"] == peer for r in rows)]

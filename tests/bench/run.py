@@ -106,6 +106,7 @@ def about(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
         "rounds": options.rounds,
         "warm_s": options.warm_s,
         "run_s": options.run_s,
+        "kafka_warm_s": options.kafka_warm_s if any(r["party"] == "Kafka" for r in rows) else 0,
         "steal_percent": max((r["figures"]["steal_percent"] for r in rows), default=0.0),
     }
 
