@@ -132,9 +132,7 @@ def page(results: Row, bars: str) -> str:
         facts += f"Kafka warmed for {about['kafka_warm_s']:g} s before the first round; "
     facts += f"worst steal time in a measurement {about['steal_percent']} %.\n"
     if about["steal_percent"] > BELIEVABLE_STEAL_PERCENT:
-        facts += (
-            "The host took more of the processor than that of a quiet machine: repeat it before you rely on a figure.\n"
-        )
+        facts += "The host took much of the processor: repeat the run before you rely on a figure.\n"
     rows = results["throughput"]
     parts = [HEAD, facts, throughput_table(rows)]
     parts += [ratio_table(rows, peer) for peer in PEERS if any(r["party"] == peer for r in rows)]
