@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from tests.analytics.random_history import SECOND, random_history, story_text
 
 from strandline_analytics.silver.events import ConflictingEvents
-from strandline_analytics.stream.carry import Carry, UnknownFormat
+from strandline_analytics.stream.carry import FORMAT, Carry, Moves, Pending, UnknownFormat
+from strandline_analytics.stream.control_fold import Held
 from strandline_analytics.stream.machine import Row, Timing, TooManyWindows, settle
+from strandline_analytics.stream.stall_fold import Stall
 
 HISTORIES = Path(__file__).parent / "histories"
 TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
@@ -158,6 +161,22 @@ def test_a_checkpoint_of_another_format_is_refused() -> None:
     """A checkpoint of another format is rejected with a message that says what to do."""
     with pytest.raises(UnknownFormat, match="begin with a new checkpoint"):
         Carry.from_json('{"format": 0}')
+
+
+def test_the_names_in_a_checkpoint_belong_to_its_format() -> None:
+    """A kept class whose fields change needs another FORMAT, or a checkpoint of before fails without saying why."""
+    kept = {kind.__name__: [field.name for field in fields(kind)] for kind in (Held, Moves, Stall, Pending)}
+
+    assert FORMAT == 3
+    assert " ".join(sorted(json.loads(Carry().to_json()))) == (
+        "advances first_looks format held is_done last_looks moves pending stalls start_us terms topic under_min"
+    )
+    assert {name: " ".join(names) for name, names in kept.items()} == {
+        "Held": "t order leader_epoch leader reported_at isr replicas min_isr is_deleted holes isr_reported_at",
+        "Moves": "came went session",
+        "Stall": "seen held came went last_at last_look blockers",
+        "Pending": "start_us looked_us flaws",
+    }
 
 
 @settings(max_examples=150)

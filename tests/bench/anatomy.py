@@ -26,7 +26,7 @@ from pathlib import Path
 
 import psutil
 from anatomy_page import ROLES, Figures, block, rows_of, shown, system_calls
-from page_blocks import write_block
+from page_blocks import measured_commit, write_block
 from parties import Pace, Shape, Strandline, cluster, stripped_pipeline
 from rich.console import Console
 from rich.table import Table
@@ -193,7 +193,7 @@ def main() -> None:
         table.add_row(name, *map(shown, values))
     Console().print(table)
     if asked.write:
-        write_block(PAGE, asked.write, "make bench-anatomy", block(rows, shape.name, _commit()))
+        write_block(PAGE, asked.write, "make bench-anatomy", block(rows, shape.name, measured_commit()))
 
 
 def show_calls(name: str, directory: Path, count: int) -> None:
@@ -206,11 +206,6 @@ def show_calls(name: str, directory: Path, count: int) -> None:
             function = f"{Path(place[0]).name}:{place[1]} {place[2]}"
             table.add_row(function, shown(calls / batches), shown(own_s * 1e6 / batches))
         Console().print(table)
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

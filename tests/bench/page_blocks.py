@@ -6,6 +6,7 @@ Invariant: writing a block leaves the rest of the page unchanged; writing the pa
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 _BLOCK = re.compile(r"<!-- (?P<name>[^:>]+): written by `[^`]+` -->\n.*?<!-- end of (?P=name) -->\n", re.DOTALL)
@@ -19,6 +20,12 @@ def write_block(page: Path, name: str, tool: str, text: str) -> None:
         page.write_text(_BLOCK.sub(lambda found: block if found["name"] == name else found[0], before))
     else:
         page.write_text(f"{before.rstrip()}\n\n{block}")
+
+
+def measured_commit() -> str:
+    """The commit that a run measures: figures of another one say little about the current one."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def blocks_of(page: Path) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 import report
 from bars import bars_table
-from page_blocks import blocks_of
+from page_blocks import blocks_of, measured_commit
 from parties import Pace, Party, Shape, Strandline, cluster, echo_server, nats_servers, stripped_pipeline
 from party_kafka import KafkaAbsent, kafka_servers
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -96,7 +96,7 @@ def about(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
     nats_version = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True).stdout
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": _commit(),
+        "commit": measured_commit(),
         "cpus": os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -109,12 +109,6 @@ def about(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
         "kafka_warm_s": options.kafka_warm_s if any(r["party"] == "Kafka" for r in rows) else 0,
         "steal_percent": max((r["figures"]["steal_percent"] for r in rows), default=0.0),
     }
-
-
-def _commit() -> str:
-    """The measured commit: figures of another commit say little about the current one."""
-    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _progress() -> Progress:

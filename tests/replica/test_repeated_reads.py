@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from strandline.core.effects import Append
+from strandline.core.effects import AdvanceLogStart, Append
+from strandline.core.errors import Refused
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.records.batch import parse_header
 from strandline.records.codec import NewRecord, encode_batch
@@ -57,12 +59,41 @@ def test_the_same_question_is_read_from_disk_once(logs: DirectoryLogs, monkeypat
     assert len(reads) == 2
 
 
-def test_bytes_from_before_a_cut_are_never_given_after_it(logs: DirectoryLogs) -> None:
-    """The same question about other records, appended after a truncation, is answered with those."""
+def cut(logs: DirectoryLogs) -> None:
+    """Truncate everything."""
+    logs.truncate(TP, Offset(0), durable=False)
+
+
+def restart(logs: DirectoryLogs) -> None:
+    """Begin again, empty."""
+    logs.restart(TP, Offset(0))
+
+
+def delete_and_open(logs: DirectoryLogs) -> None:
+    """The partition goes and comes back."""
+    logs.delete(TP)
+    logs.open(TP, "t")
+
+
+@pytest.mark.parametrize("change", [cut, restart, delete_and_open])
+def test_bytes_from_before_a_change_are_never_given_after_it(
+    logs: DirectoryLogs, change: Callable[[DirectoryLogs], None]
+) -> None:
+    """The same question about other records, appended after a cut, a restart or a deletion, is answered with those."""
     append(logs, 0, b"m0")
     before = read(logs, 1)
-    logs.truncate(TP, Offset(0), durable=False)
+    change(logs)
     append(logs, 0, b"n0")
 
     assert b"m0" in before
     assert b"n0" in read(logs, 1)
+
+
+def test_deleted_records_are_not_given(logs: DirectoryLogs) -> None:
+    """What lies below a log start that moved up is refused, although it was just read."""
+    append(logs, 0, b"m0")
+    read(logs, 1)
+    logs.advance_log_start(AdvanceLogStart(TP, Offset(1)))
+
+    with pytest.raises(Refused, match="outside 1"):
+        read(logs, 1)

@@ -141,7 +141,7 @@ class Silver:
         return self.keep(("names", grouping), lambda: numbered(self.keys.select(*names).distinct(), names))
 
     def release(self) -> None:
-        """Let go of what was kept; the tables can still be read, and are then made again."""
+        """Release what was kept; a table that is read afterwards is computed again."""
         with self._making:
             frames = [self.transitions, self.beside, *self._kept.values()]
             self._kept.clear()

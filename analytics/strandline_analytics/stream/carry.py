@@ -16,8 +16,8 @@ from strandline_analytics.stream.look_fold import LastLook, Leader, Series, seri
 from strandline_analytics.stream.stall_fold import Stall, StallKey
 from strandline_analytics.stream.stories import Story
 
-FORMAT = 2
-"""Written with every carry; a change of meaning raises it."""
+FORMAT = 3
+"""Written with every carry; a change of meaning or of a name raises it."""
 
 
 Times = list[tuple[int, int]]

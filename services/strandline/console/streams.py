@@ -58,7 +58,7 @@ class Streams:
         ends = [
             asyncio.create_task(_gone(receive), name="browser leaves"),
             asyncio.create_task(self._stopping.wait(), name="console stops"),
-            asyncio.create_task(self._tell(make, send), name="browser is reported"),
+            asyncio.create_task(self._tell(make, send), name="parts for a browser"),
         ]
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

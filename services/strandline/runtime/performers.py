@@ -76,11 +76,10 @@ class Performers:
             return None
         found = self._log_performers.read(effect.results, room_bytes)
         self._calls.answer(effect.request_id, Served(found.partitions, effect.done))
-        size_bytes = found.size_bytes
         if effect.replica is None:
-            self.bytes_to_consumers += size_bytes
+            self.bytes_to_consumers += found.size_bytes
             return None
-        self.bytes_to_replicas += size_bytes
+        self.bytes_to_replicas += found.size_bytes
         return FetchServed(self._clock(), effect.replica, tuple(found.ends)) if found.ends else None
 
     def _answer_offsets(self, effect: want.AnswerOffsets) -> None:

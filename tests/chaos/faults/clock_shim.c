@@ -35,7 +35,7 @@ struct orders {
   int64_t shown_ns;  /* what the clock showed then */
   double rate;
   double rate_before;
-  uint64_t wrong_answers;  /* counted here: how often somebody was reported a wrong time */
+  uint64_t wrong_answers;  /* counted here: how often a caller got a wrong time */
 };
 
 static struct orders still = {0, 0, 0, 0, 1.0, 1.0, 0};

@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         number="21",
         name="reverted while a copy is under way",
-        broken="The controller does not number attempts, so a copy applies what its sender was reported was refused.",
+        broken="Attempts are not numbered, so a copy applies a proposal that its sender knows was refused.",
         source="TR16",
         scenario="tr16_retried_alter_partition",
         swaps=(Swap(Attempts, "answer_again", _as_new),),

@@ -97,7 +97,7 @@ ROLES = ("replica", "observer")
 
 
 def topic(call: Call) -> None:
-    """`topic`: the one topic with its one partition. Everybody hears of it, unless `sent-to` names them."""
+    """`topic`: the one topic with its one partition. Every node receives it, or those that `sent-to` names."""
     stage = call.stage
     name = call.word(0, "the topic's name")
     if stage.control.partition() is not None:
@@ -105,7 +105,7 @@ def topic(call: Call) -> None:
     if "replicas" not in call.options:
         raise call.wrong(None, "replicas=, in order of preference")
     replicas = call.nodes(call.options["replicas"])
-    reported = call.nodes(call.options["sent-to"]) if "sent-to" in call.options else list(stage.actors.values())
+    receivers = call.nodes(call.options["sent-to"]) if "sent-to" in call.options else list(stage.actors.values())
     stage.tells_messages = False
     _create(call, name, replicas)
     _age(call, replicas)
@@ -114,7 +114,7 @@ def topic(call: Call) -> None:
     stage.lines[:] = [f"{CONTROLLER}: {partition_text(partition, stage.names)}"]
     for actor in stage.actors.values():
         newest = _newest_only(call, actor)
-        if newest is not None and actor in reported:
+        if newest is not None and actor in receivers:
             stage.deliver(newest)
     stage.tells_messages = True
 
