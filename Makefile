@@ -34,7 +34,7 @@ packages: ## Debian's packages that tests need: installed for root, otherwise na
 test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 2,001 seeds, exhaustive search, mutants
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
 	  $(BIN)/python tests/fuzz/harness.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
-	@echo "==> seeds";             $(BIN)/strandline sim run --seeds 0..2000
+	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
 	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
 	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1
 	@$(MAKE) mutants
@@ -83,8 +83,12 @@ bench-anatomy: .venv/.bench ## count what one acknowledged batch costs beside a 
 bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
 	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
-campaigns: .venv/.installed ## simulate every profile over many seeds; writes into docs/RELIABILITY.md [MINUTES=30]
-	@$(BIN)/python tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES))
+# The simulator with its hot modules compiled to C, where a C compiler is; made again when a source has changed.
+FAST = PYTHONPATH=$$($(BIN)/python tests/sim/compiled.py)
+
+campaigns: .venv/.installed ## simulate every profile; writes docs/RELIABILITY.md [MINUTES=30]; or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
+	@$(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tests/sim/seeds_onward.py --seeds $(SEEDS) \
+	  $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS)),tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES)))
 
 bench-sim: .venv/.installed ## measure the simulator: events per second of one core, every check on
 	@$(BIN)/python tests/bench/sim.py

@@ -79,6 +79,8 @@ def measure_compiled() -> None:
     made = subprocess.run([sys.executable, str(maker)], stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode:
         raise SystemExit(made.returncode)
+    if not (Path(made.stdout.strip()) / "made-from").exists():
+        return  # no C compiler; the maker said so
     environment = dict(os.environ, PYTHONPATH=made.stdout.strip())
     subprocess.run([sys.executable, *sys.argv, "--this-only"], env=environment, check=True)
 

@@ -1,4 +1,4 @@
-"""Runs a campaign of every profile and writes the results into docs/RELIABILITY.md, between two marks.
+"""Runs a campaign of every profile; writes the results into docs/RELIABILITY.md, between two marks, and the ledger.
 
 Run by `make campaigns`; nothing in that table is typed by hand. A campaign that found something, or that did not show
 what its profile promises, is written as such, and the exit code is 1. `--minutes` bounds the whole run: the swarm gets
@@ -11,13 +11,15 @@ import argparse
 import datetime
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from ledger import append
+from seeds_onward import committed, row_of
 
 from strandline.sim.campaign import Campaign, outcomes
 from strandline.sim.profiles import PROFILES
@@ -132,11 +134,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, help="at most about so long, whatever that leaves undone")
     asked = parser.parse_args()
-    git = ["git", "-C", str(PAGE.parent), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    commit = committed()
     every: list[Obtained] = []
     for profile in PROFILES:
         every.append(obtain(profile, asked.jobs, asked.minutes))
+        append(row_of(every[-1].campaign, 0, commit))
         sys.stdout.write(f"{row(every[-1])}\n")
         sys.stdout.flush()
         for outcome in every[-1].campaign.broken[:3]:

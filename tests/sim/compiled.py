@@ -1,9 +1,9 @@
 """Makes a copy of the package in which the hot modules of core and simulator are compiled to C, and checks it.
 
-Run by `make bench-sim`, or directly before long campaigns: `PYTHONPATH=.venv/compiled` then makes every command use the
-copy. The sources are the same, assertions and checks included; the compiler is mypyc, which comes with mypy, and a C
-compiler is needed. Modules that only define values stay as they are, because mypyc does not support all of their
-annotations.
+Run by `make campaigns`, `make test-deep` and `make bench-sim`, which put the printed folder on PYTHONPATH. The sources
+are the same, assertions and checks included; the compiler is mypyc, which comes with mypy. Where there is no C
+compiler, the sources run as they are. Modules that only define values stay as they are, because mypyc does not support
+all of their annotations.
 
 Invariant: a copy is returned only if it was made from exactly these sources, and after it did, effect by effect, the
 same as the sources, on seeds that end well and on seeds that must be caught.
@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,5 +115,18 @@ def _digests(path: Path) -> str:
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
+def fastest() -> Path:
+    """The folder to import the package from: a checked copy, or the sources where no C compiler is.
+
+    Raises:
+        SystemExit: as `make`.
+    """
+    compiler = sysconfig.get_config_var("CC") or "cc"
+    if shutil.which(compiler.split()[0]) is None:
+        print(f"no C compiler ({compiler}): the simulator runs as it is, at two thirds of the speed", file=sys.stderr)
+        return SOURCES.parent
+    return make()
+
+
 if __name__ == "__main__":
-    print(make())
+    print(fastest())

@@ -1,0 +1,94 @@
+"""The ledger of campaigns: what is read back, what runs next, and what a damaged line says."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(name="ledger")
+def fixture_ledger(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module, which is not part of the package."""
+    monkeypatch.syspath_prepend(HERE)
+    return importlib.import_module("ledger")
+
+
+@pytest.fixture(name="onward")
+def fixture_onward(ledger: ModuleType) -> ModuleType:
+    """The script that runs seeds onward."""
+    assert ledger is sys.modules["ledger"]
+    return importlib.import_module("seeds_onward")
+
+
+def row(ledger: ModuleType, first: int, broken: dict[str, list[int]] | None = None, profile: str = "swarm") -> object:
+    """Ten seeds."""
+    return ledger.Row(profile, first, 10, "abc1234", 99, broken or {}, "2026-11-23")
+
+
+def test_rows_are_read_as_they_were_appended(ledger: ModuleType, tmp_path: Path) -> None:
+    """Appending keeps what is there, and reading gives the same values back."""
+    path = tmp_path / "campaigns.jsonl"
+    rows = [row(ledger, 0), row(ledger, 10, {"I5": [12]})]
+    for each in rows:
+        ledger.append(each, path)
+
+    assert ledger.read(path) == rows
+
+
+def test_the_next_seed_is_behind_all_rows_of_its_profile(ledger: ModuleType) -> None:
+    """Rows of other profiles do not count."""
+    rows = [row(ledger, 0), row(ledger, 10), row(ledger, 50, profile="trim")]
+
+    assert ledger.next_seed(rows, "swarm") == 20
+    assert ledger.next_seed(rows, "minority") == 0
+
+
+def test_a_seed_is_clean_as_its_newest_row_says(ledger: ModuleType) -> None:
+    """A seed that broke and was run again after the cure is clean; one that broke later is not."""
+    rows = [row(ledger, 0, {"I5": [3]}), row(ledger, 0, {"I1": [4]})]
+
+    assert ledger.clean_seeds(rows, "swarm") == set(range(10)) - {4}
+
+
+def test_a_damaged_line_is_named(ledger: ModuleType, tmp_path: Path) -> None:
+    """Half a line, and a line with another field, are refused by file and line."""
+    path = tmp_path / "campaigns.jsonl"
+    ledger.append(row(ledger, 0), path)
+    whole = path.read_text()
+    for wrong in (whole[:20], whole.replace("events", "evnts")):
+        path.write_text(whole + wrong)
+        with pytest.raises(ledger.LedgerDamaged, match=r"campaigns\.jsonl, line 2: .*run again"):
+            ledger.read(path)
+
+
+def test_seeds_run_onward_until_the_ledger_holds_enough(
+    onward: ModuleType, ledger: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows follow one another without a gap, the last one holds only what was missing, and nothing runs after that."""
+    monkeypatch.setattr(onward, "CHUNK", 2)
+    path = tmp_path / "campaigns.jsonl"
+    rows = list(onward.onward("calm", 3, 1, "abc1234", path))
+
+    assert [list(each.span) for each in rows] == [[0, 1], [2]]
+    assert all(each.events > 0 and not each.broken for each in rows)
+    assert ledger.read(path) == rows
+    assert list(onward.onward("calm", 3, 1, "abc1234", path)) == []
+
+
+def test_a_broken_seed_is_written_and_ends_the_run(
+    onward: ModuleType, ledger: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule of history breaks an invariant; its row names the seeds, and no further chunk is run."""
+    monkeypatch.setattr(onward, "CHUNK", 3)
+    path = tmp_path / "campaigns.jsonl"
+    rows = list(onward.onward("high-watermark", 100, 1, "abc1234", path))
+
+    assert len(rows) == 1
+    assert rows[0].broken
+    assert ledger.read(path) == rows
