@@ -39,7 +39,9 @@ def leave(
     first = min([start_us, *(one.start_us for one in pending)])
     counting = {key for key, one in reported.items() if not one.is_settled or one.t1 > first}
     stalls = _stalls(carry, looks, lasts, scene.looks, advances, counting)
-    floor = min([first, *(stall.seen for stall in stalls.values() if stall.seen is not None)])
+    # A last look is folded again with its true end, so a stall may still be found to begin at it.
+    begun = [look.at for look in lasts.values() if look.is_leader and stall_fold.is_waiting(look)]
+    floor = min([first, *begun, *(stall.seen for stall in stalls.values() if stall.seen is not None)])
     under = [span for span in scene.under_min() if held is not None and span[1] <= held.t]
     kept = Carry(
         start_us=start_us,

@@ -19,6 +19,7 @@ from typing import Any
 from strandline.export.layout import hour_folder, hour_of
 from strandline_analytics.scope import MOST_WINDOWS
 from strandline_analytics.stream.carry import Carry, Pending
+from strandline_analytics.stream.control_fold import Held
 from strandline_analytics.stream.counting import Counted, count
 from strandline_analytics.stream.figures import (
     FLAWS,
@@ -88,7 +89,8 @@ def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Tim
     stalls = _stalls(carry, scene, watermark_us, timing)
     topic = max(scene.topics | ({carry.topic} if carry.topic else set()), default=None)
     is_reported = carry.held is not None or bool(scene.steps)
-    rows, pending = _stall_rows(carry, scene, counted, stalls, end, step)
+    certain = _certain_until(carry, scene, watermark_us, timing)
+    rows, pending = _stall_rows(carry, scene, counted, stalls, end, certain, step)
     rows += [row for number in counted.numbers for row in _rows(number, counted.windows[number], end, step)]
     left, rest = leave(carry, scene, stalls, pending, start_us=end, horizon_us=timing.horizon_us)
     left.topic, left.moves = topic, counted.moves
@@ -110,13 +112,23 @@ def _too_many(start: int, now: int, step: int) -> TooManyWindows:
 def _closed_until(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> int:
     step = timing.step_us
     passed = watermark // step * step
-    held = scene.steps[-1].held if scene.steps else carry.held
-    certain = (watermark - timing.horizon_us) // step * step
+    held = _latest(carry, scene)
     if held is not None and held.is_deleted:
         return min(passed, (held.t // step + 1) * step)
-    if held is not None:
-        certain = max(certain, held.t // step * step)
-    return min(passed, certain)
+    return min(passed, _certain_until(carry, scene, watermark, timing) // step * step)
+
+
+def _certain_until(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> int:
+    """Before when the state of the partition does not change any more, us."""
+    held = _latest(carry, scene)
+    if held is not None and held.is_deleted:
+        return watermark
+    silent = watermark - timing.horizon_us
+    return min(watermark, silent if held is None else max(silent, held.t))
+
+
+def _latest(carry: Carry, scene: Scene) -> Held | None:
+    return scene.steps[-1].held if scene.steps else carry.held
 
 
 def _wake(end: int, watermark: int, timing: Timing) -> int:
@@ -150,14 +162,15 @@ def _rows(number: int, figures: Figures, end: int, step: int) -> list[Row]:
 
 
 def _stall_rows(
-    carry: Carry, scene: Scene, counted: Counted, stalls: dict[StallKey, Episode], end: int, step: int
+    carry: Carry, scene: Scene, counted: Counted, stalls: dict[StallKey, Episode], end: int, certain: int, step: int
 ) -> tuple[list[Row], list[Pending]]:
     under = [*carry.under_min, *scene.under_min()]
     rows, pending = [], []
     for window in [*carry.pending, *(_looked(number, counted.windows[number], step) for number in counted.numbers)]:
         stop = window.start_us + step
         own = [one for one in stalls.values() if one.t0 < stop and (one.t1 > window.start_us or not one.is_settled)]
-        is_settled = stop <= end and all(one.is_settled for one in own)
+        # Whether the ISR was below the minimum during a stall is certain once the state is, to the stall's end.
+        is_settled = stop <= end and all(one.is_settled and one.t1 <= certain for one in own)
         if stop <= end and not is_settled:
             pending.append(window)
         long = [one for one in own if one.t1 - one.t0 >= STALL_US]
