@@ -62,6 +62,20 @@ def test_a_log_that_ends_below_its_checkpointed_high_watermark_is_missed() -> No
     assert disk.is_unclean
 
 
+def test_a_loss_that_was_reported_is_not_missed_again() -> None:
+    """Once the controller registered the loss, the next start of the same log is clean, as with the services' disks."""
+    disk = Disk(1)
+    log = disk.logs[TopicPartition("t", 0)] = grown(2, 2)
+    log.hw_cached = log.hw_durable = 4
+    log.cut(2)
+    disk.recover(trusts_only_clean_stops=False)
+    disk.is_unclean = False
+    disk.recover(trusts_only_clean_stops=False)
+
+    assert not disk.is_unclean
+    assert (log.hw_cached, log.hw_durable) == (2, 2)
+
+
 def test_equal_hashes_mean_equal_logs() -> None:
     """Two logs with the same batches have the same hash at each end; another epoch or value changes all after it."""
     one, other = grown(1, 1, 1), grown(1, 1)

@@ -47,6 +47,15 @@ def test_a_record_deleted_before_its_sender_heard_of_it_is_not_written_again() -
 
 
 @pytest.mark.timeout(60)
+def test_a_loss_is_reported_once() -> None:
+    """M58: swarm seed 4312, where a node that had reported a loss left the ISRs of its other partitions again."""
+    outcome = run_seed(4312, "swarm")
+
+    assert outcome.violation is None
+    assert outcome.counts["unclean start"] > 0
+
+
+@pytest.mark.timeout(60)
 def test_without_faults_everything_works() -> None:
     """A calm run keeps committing, shrinks no ISR, elects only preferred leaders, and truncates only there."""
     counts: Counter[str] = Counter()

@@ -176,7 +176,8 @@ class LogFile:
             self.restart(self.log_start, hash_below(self.log_start))
         self.epochs = self._believed_epochs()
         self.synced = self.leo
-        self.hw_durable = self.hw_cached
+        # Lowered once the loss is marked: the next start must not report it again.
+        self.hw_cached = self.hw_durable = min(self.hw_cached, self.leo)
         self.recovery_point = self.recovery_point_durable = min(self.recovery_point, self.leo)
         return missed
 
