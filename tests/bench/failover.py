@@ -1,0 +1,51 @@
+"""Measures the gap of acknowledgements when a leader is lost: by kill -9, by SIGSTOP, and when its address vanishes.
+
+Each kind of fault and session time-out is a process with a cluster of its own (`failover_gap.py`). No gap is dropped or
+repeated for steal time: the longest ones count, and a bad moment of the host would be a convenient excuse.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from bench import Bench, Row
+from failover_faults import lacking
+from parties import HERE
+from plan import KILL, Faults, Plan
+
+_STARTING_S = 8.0
+_KILL_S = 6.0
+"""Per kill: waiting for the ISR, half a second of load, the gap, and the start of the node."""
+_OTHER_S = 4.0
+_LIMIT_S = 120
+
+
+def rows(bench: Bench) -> Iterator[Row]:
+    """One row per kind of fault and session time-out; a fault that cannot be had is a note."""
+    for faults in bench.plan.faults:
+        if why := lacking(faults.fault):
+            note = f"{faults.fault} with a session time-out of {faults.session_ms} ms was not measured: {why}"
+            bench.notes.append(note)
+            bench.say(note)
+            continue
+        bench.say(f"{faults.fault}: {faults.rounds} times, session time-out {faults.session_ms} ms")
+        home = bench.directory / f"failover-{faults.fault}-{faults.session_ms}"
+        numbers = (faults.rounds, faults.session_ms, faults.heartbeat_ms, bench.plan.load_records_per_s)
+        command = [sys.executable, str(HERE / "failover_gap.py"), faults.fault, str(home), *map(str, numbers)]
+        limit_s = _LIMIT_S * faults.rounds
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        if done.returncode:
+            raise RuntimeError(f"failover_gap.py {faults.fault} failed: {done.stderr.strip()[-2000:]}")
+        yield json.loads(done.stdout.splitlines()[-1])
+
+
+def expected_s(plan: Plan) -> float:
+    """Seconds."""
+    return sum(_STARTING_S + faults.rounds * _each_s(faults) for faults in plan.faults)
+
+
+def _each_s(faults: Faults) -> float:
+    return _KILL_S if faults.fault == KILL else faults.session_ms / 1_000 + _OTHER_S
