@@ -87,7 +87,8 @@ def idle_section(rows: Sequence[Row]) -> str:
         [
             "## Idle cost",
             "",
-            "Three replicas of each partition on three nodes with their defaults, no client; CPU in % of a core.",
+            "Three replicas of each partition on three nodes with their defaults, no client, once the work of adding "
+            "partitions is done; CPU in % of a core.",
             "",
             *table(["partitions", *processes, "largest RSS MiB"], lines),
         ]

@@ -66,7 +66,8 @@ class Plan:
     readers: tuple[int, ...] = (1, 10, 50)
     fan_out_s: float = 5.0
     idle_partitions: tuple[int, ...] = (10, 100, 1_000)
-    idle_settle_s: float = 5.0
+    idle_settle_s: float = 25.0
+    """After partitions were added: a thousand of them keep their nodes busy for some twenty seconds."""
     idle_sample_s: float = 10.0
     load_records_per_s: int = 2_000
     """Of 1 KiB each, while leaders fail."""

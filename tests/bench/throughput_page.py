@@ -35,7 +35,16 @@ def throughput_tables(rows: Sequence[Row]) -> str:
 
 
 def _speeds(rows: Sequence[Row], shape: str) -> list[str]:
-    head = ["party", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU ms/MB, all processes", "others, % of a core"]
+    head = [
+        "party",
+        "MB/s",
+        "requests",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "CPU ms/MB, all processes",
+        "others, % of a core",
+    ]
     lines = []
     for party in names(rows, "party"):
         found = figures_of(rows, shape=shape, party=party)
@@ -43,7 +52,8 @@ def _speeds(rows: Sequence[Row], shape: str) -> list[str]:
             cpu = [sum(one["cpu_ms_per_mb"].values()) for one in found]
             latencies = [span(column(found, name), 2) for name in ("p50_ms", "p99_ms", "p999_ms")]
             others = span(column(found, "others_percent"), 0)
-            lines.append([party, span(column(found, "megabytes_per_s")), *latencies, span(cpu), others])
+            speed, requests = span(column(found, "megabytes_per_s")), span(column(found, "requests"), 0)
+            lines.append([party, speed, requests, *latencies, span(cpu), others])
     return table(head, lines)
 
 
