@@ -7,11 +7,11 @@ repeated for steal time: the longest ones count, and a bad moment of the host wo
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 
 from bench import Bench, Row
+from child import output_of
 from failover_faults import lacking
 from parties import HERE
 from plan import KILL, Faults, Plan
@@ -35,11 +35,7 @@ def rows(bench: Bench) -> Iterator[Row]:
         home = bench.directory / f"failover-{faults.fault}-{faults.session_ms}"
         numbers = (faults.rounds, faults.session_ms, faults.heartbeat_ms, bench.plan.load_records_per_s)
         command = [sys.executable, str(HERE / "failover_gap.py"), faults.fault, str(home), *map(str, numbers)]
-        limit_s = _LIMIT_S * faults.rounds
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-        if done.returncode:
-            raise RuntimeError(f"failover_gap.py {faults.fault} failed: {done.stderr.strip()[-2000:]}")
-        yield json.loads(done.stdout.splitlines()[-1])
+        yield json.loads(output_of(command, _LIMIT_S * faults.rounds).splitlines()[-1])
 
 
 def expected_s(plan: Plan) -> float:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from child import output_of
 from plan import Pace, Shape
 
 from strandline.cli.local_cluster import LocalCluster, Plan
@@ -40,11 +41,8 @@ class Party(Protocol):
 
 def run_script(script: str, *arguments: object, limit_s: float) -> dict[str, object]:
     """Run a file of this folder as a process; what it printed last, which must be JSON."""
-    command = [sys.executable, str(HERE / script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{script} failed: {done.stderr.strip()[-2000:]}")
-    figures: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    output = output_of([sys.executable, str(HERE / script), *map(str, arguments)], limit_s)
+    figures: dict[str, object] = json.loads(output.splitlines()[-1])
     return figures
 
 

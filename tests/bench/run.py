@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -94,9 +96,11 @@ def measure(part: str, bench: Bench, kept: results.Results, out: Path, *, smoke:
         if rows or complete:
             results.put(kept, part, about, rows)
             results.write(out, kept)
+            if rows:
+                write_page(kept, out)
 
 
-def write_page(kept: results.Results, out: Path) -> str:
+def write_page(kept: results.Results, out: Path) -> None:
     """The page with its pictures; blocks that other verbs wrote stay."""
     page = out / "BENCHMARKS.md"
     text = report.page(kept)
@@ -104,11 +108,12 @@ def write_page(kept: results.Results, out: Path) -> str:
         (out / "img").mkdir(exist_ok=True)
         (out / "img" / name).write_text(picture)
     page.write_text("\n".join(part for part in (text, blocks_of(page)) if part))
-    return text
 
 
 def main() -> None:
     """Measure, write, show."""
+    # An exit, unlike the signal, stops the servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     asked = arguments()
     plan, parts = plan_of(asked), asked.only or list(PARTS)
     minutes = sum(cast(Measure, PARTS[part]).expected_s(plan) for part in parts) / 60
@@ -126,7 +131,6 @@ def main() -> None:
                 if part in ALONE:
                     servers.close()
                 measure(part, Bench(plan, servers, directory, say, Steady()), kept, asked.out, smoke=asked.smoke)
-                write_page(kept, asked.out)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(report.page(kept))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import report
 from tests.bench.bars import NATS, OURS
+from tests.bench.plot import LABELS, RIGHT, WIDTH, place, shown, ticks
 from tests.bench.results import put, read, write
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -142,10 +143,21 @@ def test_pictures_show_every_round() -> None:
 @pytest.mark.parametrize("logarithmic", [False, True])
 def test_a_scale_is_as_wide_as_its_panel(logarithmic: bool) -> None:
     """The lowest value is at the left end, the highest at the right end, and the others between."""
-    from tests.bench.plot import LABELS, RIGHT, WIDTH, place
-
     ends = [place(value, 1.0, 100.0, logarithmic=logarithmic) for value in (1.0, 10.0, 100.0)]
 
     assert ends[0] == LABELS
     assert ends[2] == pytest.approx(WIDTH - RIGHT)
     assert (ends[1] - ends[0]) / (ends[2] - ends[0]) == pytest.approx(0.5 if logarithmic else 9 / 99)
+
+
+def test_a_scale_holds_every_value() -> None:
+    """From zero to the highest value, or whole decades around all of them, even around a single one."""
+    assert ticks([5.0, 60.0], logarithmic=False) == [0.0, 60.0]
+    assert ticks([7.0, 950.0], logarithmic=True) == [1.0, 10.0, 100.0, 1_000.0]
+    assert ticks([10.0], logarithmic=True) == [10.0, 100.0]
+
+
+@pytest.mark.parametrize(("value", "text"), [(5.4, "5.4"), (123.44, "123.4"), (83_610.0, "83,610"), (2_027.6, "2,028")])
+def test_numbers_in_pictures_have_no_exponent(value: float, text: str) -> None:
+    """Thousands are separated, small figures keep four digits."""
+    assert shown(value) == text
