@@ -6,6 +6,8 @@ run keeps what it had, and ``expected_s(plan)``, about how long it takes.
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from servers import Servers
 from steady import Steady
 
 Row = dict[str, Any]
+_MOST_OF_AN_ERROR = 200
 
 
 @dataclass(slots=True)
@@ -31,12 +34,27 @@ class Bench:
     """What a measure could not do, in sentences."""
 
     def row(self, measure: Callable[[], Mapping[str, Any]], **names: object) -> Iterator[Row]:
-        """One row with these names and the measure's figures; none if the host disturbed it twice."""
+        """One row with these names and the measure's figures; none if the host disturbed it twice.
+
+        A measurement that fails is a note, which the page shows, so that one bad minute does not cost the others.
+        """
         name = ", ".join(f"{key} {value}" if isinstance(value, int) else str(value) for key, value in names.items())
         self.say(name)
-        figures = self.steady.measured(name, measure)
+        # What one party left to be written to the disk must not slow the next one down.
+        os.sync()
+        try:
+            figures = self.steady.measured(name, measure)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            said = str(error).strip() or type(error).__name__
+            self.note(f"{name} failed: {said.splitlines()[-1][:_MOST_OF_AN_ERROR]}")
+            return
         if figures is not None:
             yield {**names, "figures": figures}
+
+    def note(self, sentence: str) -> None:
+        """Something that could not be measured."""
+        self.notes.append(sentence)
+        self.say(sentence)
 
 
 class Measure(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 _GRACE_S = 15
 
@@ -25,7 +26,7 @@ def output_of(command: Sequence[str], limit_s: float) -> str:
     finally:
         _end(process)
     if process.returncode:
-        raise RuntimeError(f"{' '.join(command[1:3])} failed: {errors.strip()[-2000:]}")
+        raise RuntimeError(f"{Path(command[1]).name} failed: {errors.strip()[-2000:]}")
     return output
 
 

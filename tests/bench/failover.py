@@ -27,9 +27,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     """One row per kind of fault and session time-out; a fault that cannot be had is a note."""
     for faults in bench.plan.faults:
         if why := lacking(faults.fault):
-            note = f"{faults.fault} with a session time-out of {faults.session_ms} ms was not measured: {why}"
-            bench.notes.append(note)
-            bench.say(note)
+            bench.note(f"{faults.fault} with a session time-out of {faults.session_ms} ms was not measured: {why}")
             continue
         bench.say(f"{faults.fault}: {faults.rounds} times, session time-out {faults.session_ms} ms")
         home = bench.directory / f"failover-{faults.fault}-{faults.session_ms}"

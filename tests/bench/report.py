@@ -51,20 +51,21 @@ def conditions(results: Results, part: str) -> Row | None:
 
 def page(results: Results) -> str:
     """The whole page."""
-    newest = max((about for part in ("throughput", *SECTIONS) if (about := conditions(results, part))), key=_date)
-    parts = [HEAD, _machine(newest)]
-    if newest.get("smoke"):
+    measured = [about for part in ("throughput", *SECTIONS) if (about := conditions(results, part))]
+    machine = _machine(max(measured, key=_date))
+    parts = [HEAD, f"Measured on {machine}.\n"]
+    if any(about.get("smoke") for about in measured):
         parts.append(SMOKE)
     else:
         parts += [bars_table(results), missed_bars(results)]
     rows = results.get("throughput")
     if rows:
-        parts += ["## Throughput\n", _facts(results, "throughput"), INTRO, _picture(results, "throughput")]
+        parts += ["## Throughput\n", _facts(results, "throughput", machine), INTRO, _picture(results, "throughput")]
         parts.append(throughput_tables(rows))
     for part, section in SECTIONS.items():
         if results.get(part):
             heading, _, rest = section(results[part]).partition("\n")
-            parts += [f"{heading}\n", _facts(results, part), rest.lstrip("\n"), _picture(results, part)]
+            parts += [f"{heading}\n", _facts(results, part, machine), rest.lstrip("\n"), _picture(results, part)]
     return "\n".join(part for part in parts if part)
 
 
@@ -109,15 +110,16 @@ def _machine(about: Row) -> str:
     facts = (
         f"{about['cpus']} CPUs, {about['kernel']}, Python {about['python']}, grpcio {about['grpcio']}, {about['nats']}"
     )
-    return f"Measured on {facts}; everybody at nice {about['nice']}, {about.get('scheduler', 'normal')} scheduling.\n"
+    return f"{facts}, everybody at nice {about['nice']}, {about.get('scheduler', 'normal')} scheduling"
 
 
-def _facts(results: Results, part: str) -> str:
-    """When, at which commit, and what must be known about this part's rows."""
+def _facts(results: Results, part: str, machine: str) -> str:
+    """When, at which commit, and what must be known about this part's rows; ``machine`` is what the page said above."""
     about = conditions(results, part)
     assert about is not None, part
     commit = f"commit {about['commit']}" if "commit" in about else "a commit that was not recorded"
-    facts = [f"Measured {about['date']} at {commit}"]
+    own = _machine(about)
+    facts = [f"Measured {about['date']} at {commit}" + ("" if own == machine else f" on {own}")]
     if "load_before" in about:
         facts.append(f"load average {about['load_before']} before and {about['load_after']} after")
     if part == "throughput":

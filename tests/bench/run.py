@@ -55,7 +55,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--run-s", type=float, help="of the closed loops")
     parser.add_argument("--kafka-warm-s", type=float, help="how long Kafka is warmed; 0 leaves it out")
     parser.add_argument("--out", type=Path, default=DOCS, help="where benchmarks.json, BENCHMARKS.md and img/ go")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if asked.smoke and asked.out == DOCS:
+        parser.error("--smoke needs --out: its figures mean nothing and must not replace those in docs/")
+    return asked
 
 
 def plan_of(asked: argparse.Namespace) -> Plan:

@@ -73,6 +73,27 @@ def test_each_measure_names_its_commit() -> None:
     assert "at commit def5678" in after and "abc1234" not in after
 
 
+def test_another_machine_is_said() -> None:
+    """A measure that was obtained under other conditions than the newest says so, and one under the same does not."""
+    results = results_of(100, 90, date="2026-11-20", nice=-10)
+    idle = [{"round": 0, "partitions": 1_000, "figures": {"cpu_percent": {"node-1": 0.8}, "rss_mib": {"node-1": 75}}}]
+    put(results, "idle", ABOUT, idle)
+
+    page = report.page(results)
+
+    assert "Measured 2026-11-20 at commit abc1234 on 2 CPUs" in page
+    assert page.count("everybody at nice 0") == 1
+    assert page.count("everybody at nice -10") == 1
+
+
+def test_figures_of_a_smoke_run_judge_nothing() -> None:
+    """One measure of a smoke run is enough for the page to say so, and to leave the bars out."""
+    page = report.page(results_of(100, 90, smoke=True))
+
+    assert "its figures mean nothing" in page
+    assert "## Bars" not in page
+
+
 def test_what_was_repeated_dropped_and_absent_is_said() -> None:
     """Steal time and absent parties are named beside the figures."""
     page = report.page(results_of(100, 90))

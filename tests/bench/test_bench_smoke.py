@@ -12,7 +12,8 @@ import pytest
 from tests.bench.bars import KAFKA, NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED
 
 RUN = Path(__file__).with_name("run.py")
-LIMIT_S = 280
+LIMIT_S = 600
+"""A run takes about a minute; ten other runs on the same cores must not make it a failure."""
 PARTIES = {OURS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRIPPED, "bare bidi echo"}
 
 
@@ -53,6 +54,7 @@ def test_every_measure_has_figures(smoke: tuple[Path, dict[str, Any]]) -> None:
     assert {row["consumers"]: row["figures"]["received"] for row in results["fan-out"]} == {1: 10, 2: 20}
     assert [row["partitions"] for row in results["idle"]] == [10]
     assert all(part["complete"] for part in results["parts"].values())
+    assert [note for part in results["parts"].values() for note in part["notes"] if "failed" in note] == []
 
 
 def test_a_cold_read_is_cold(smoke: tuple[Path, dict[str, Any]]) -> None:
