@@ -18,6 +18,7 @@ from servers import Servers
 from steady import Steady
 
 Row = dict[str, Any]
+Figures = Mapping[str, Any]
 _MOST_OF_AN_ERROR = 200
 
 
@@ -33,23 +34,27 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     """What a measure could not do, in sentences."""
 
-    def row(self, measure: Callable[[], Mapping[str, Any]], **names: object) -> Iterator[Row]:
-        """One row with these names and the measure's figures; none if the host disturbed it twice.
-
-        A measurement that fails is a note, which the page shows, so that one bad minute does not cost the others.
-        """
+    def row(self, measure: Callable[[], Figures], **names: object) -> Iterator[Row]:
+        """One row with these names and the measure's figures; none if it failed or the host disturbed it twice."""
         name = ", ".join(f"{key} {value}" if isinstance(value, int) else str(value) for key, value in names.items())
+        figures = self.attempted(name, lambda: self.steady.measured(name, measure))
+        if figures is not None:
+            yield {**names, "figures": figures}
+
+    def attempted(self, name: str, measure: Callable[[], Figures | None]) -> Figures | None:
+        """What ``measure`` returns.
+
+        If it fails, that is a note, which the page shows, so that one bad minute does not cost the others.
+        """
         self.say(name)
         # What one party left to be written to the disk must not slow the next one down.
         os.sync()
         try:
-            figures = self.steady.measured(name, measure)
+            return measure()
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             said = str(error).strip() or type(error).__name__
             self.note(f"{name} failed: {said.splitlines()[-1][:_MOST_OF_AN_ERROR]}")
-            return
-        if figures is not None:
-            yield {**names, "figures": figures}
+            return None
 
     def note(self, sentence: str) -> None:
         """Something that could not be measured."""

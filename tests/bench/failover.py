@@ -29,11 +29,15 @@ def rows(bench: Bench) -> Iterator[Row]:
         if why := lacking(faults.fault):
             bench.note(f"{faults.fault} with a session time-out of {faults.session_ms} ms was not measured: {why}")
             continue
-        bench.say(f"{faults.fault}: {faults.rounds} times, session time-out {faults.session_ms} ms")
         home = bench.directory / f"failover-{faults.fault}-{faults.session_ms}"
         numbers = (faults.rounds, faults.session_ms, faults.heartbeat_ms, bench.plan.load_records_per_s)
         command = [sys.executable, str(HERE / "failover_gap.py"), faults.fault, str(home), *map(str, numbers)]
-        yield json.loads(output_of(command, _LIMIT_S * faults.rounds).splitlines()[-1])
+        row = bench.attempted(
+            f"{faults.fault}: {faults.rounds} times, session time-out {faults.session_ms} ms",
+            lambda command=command, faults=faults: _answer(command, _LIMIT_S * faults.rounds),
+        )
+        if row is not None:
+            yield dict(row)
 
 
 def expected_s(plan: Plan) -> float:
@@ -43,3 +47,8 @@ def expected_s(plan: Plan) -> float:
 
 def _each_s(faults: Faults) -> float:
     return _KILL_S if faults.fault == KILL else faults.session_ms / 1_000 + _OTHER_S
+
+
+def _answer(command: list[str], limit_s: float) -> Row:
+    row: Row = json.loads(output_of(command, limit_s).splitlines()[-1])
+    return row

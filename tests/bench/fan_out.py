@@ -76,8 +76,7 @@ def _reading(bootstrap: str, topic: str, readers: int, count: int) -> Iterator[l
             command = [sys.executable, script, bootstrap, topic, *map(str, (share, count, limit_s))]
             started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True))
         for process in started:
-            if _line(process) != "ready":
-                raise RuntimeError("a process of consumers ended before it was ready")
+            _line(process)
         yield started
     finally:
         for process in started:
@@ -86,6 +85,9 @@ def _reading(bootstrap: str, topic: str, readers: int, count: int) -> Iterator[l
 
 
 def _line(process: subprocess.Popen[str]) -> str:
-    # The process has a limit of its own; then its end closes the pipe.
+    """What it says next: "ready", then its ages. It has a limit of its own; then its end closes the pipe."""
     assert process.stdout is not None
-    return process.stdout.readline().strip()
+    line = process.stdout.readline().strip()
+    if not line:
+        raise RuntimeError("a process of consumers ended too early")
+    return line

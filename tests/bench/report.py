@@ -42,29 +42,28 @@ PICTURES = {
 
 
 def conditions(results: Results, part: str) -> Row | None:
-    """Under which conditions a part was measured; None if it was not."""
-    if not results.get(part):
-        return None
-    found: Row | None = results.get("parts", {}).get(part) or results.get("about")
-    return found
+    """Under which conditions a part was measured, even if nothing came of it; None if it was not."""
+    about: Row | None = results.get("parts", {}).get(part)
+    return about or (results.get("about") if results.get(part) else None)
 
 
 def page(results: Results) -> str:
     """The whole page."""
     measured = [about for part in ("throughput", *SECTIONS) if (about := conditions(results, part))]
+    if not measured:
+        return HEAD
     machine = _machine(max(measured, key=_date))
     parts = [HEAD, f"Measured on {machine}.\n"]
     if any(about.get("smoke") for about in measured):
         parts.append(SMOKE)
     else:
         parts += [bars_table(results), missed_bars(results)]
-    rows = results.get("throughput")
-    if rows:
+    if conditions(results, "throughput"):
         parts += ["## Throughput\n", _facts(results, "throughput", machine), INTRO, _picture(results, "throughput")]
-        parts.append(throughput_tables(rows))
+        parts.append(throughput_tables(results.get("throughput", ())))
     for part, section in SECTIONS.items():
-        if results.get(part):
-            heading, _, rest = section(results[part]).partition("\n")
+        if conditions(results, part):
+            heading, _, rest = section(results.get(part, ())).partition("\n")
             parts += [f"{heading}\n", _facts(results, part, machine), rest.lstrip("\n"), _picture(results, part)]
     return "\n".join(part for part in parts if part)
 
@@ -98,7 +97,7 @@ def _fault(row: Row) -> str:
 
 
 def _picture(results: Results, part: str) -> str:
-    name = PICTURES.get(part)
+    name = PICTURES.get(part) if results.get(part) else None
     return f"![{part}: each round a dot, the bar at the median](img/{name})\n" if name else ""
 
 

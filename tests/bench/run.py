@@ -99,8 +99,7 @@ def measure(part: str, bench: Bench, kept: results.Results, out: Path, *, smoke:
         if rows or complete:
             results.put(kept, part, about, rows)
             results.write(out, kept)
-            if rows:
-                write_page(kept, out)
+            write_page(kept, out)
 
 
 def write_page(kept: results.Results, out: Path) -> None:

@@ -126,6 +126,18 @@ def test_figures_from_before_are_shown_with_dashes() -> None:
     assert f"Measured {results['about']['date']}" in page if "about" in results else "at commit" in page
 
 
+def test_a_measure_without_rows_says_why() -> None:
+    """What failed or could not be had is on the page, though there is no figure."""
+    results: dict[str, Any] = {}
+    put(results, "failover", {**ABOUT, "notes": ["vanish was not measured: root is needed"]}, [])
+
+    page = report.page(results)
+
+    assert "vanish was not measured: root is needed" in page
+    assert "benchmark-failover.svg" not in page
+    assert report.page({}) == report.HEAD
+
+
 def test_one_measure_again_keeps_the_others(tmp_path: Path) -> None:
     """Conditions that an older file has once for all go to each of its measures, and its rows stay."""
     old = {"about": {"date": "2026-11-21"}, "throughput": throughput(1, 2), "failover": []}
