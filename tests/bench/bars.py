@@ -18,6 +18,7 @@ Results = Mapping[str, Any]
 OURS, SYNCED = "Strandline stream, page-cache", "Strandline stream, fsync"
 NATS, NATS_SYNCED = "NATS JetStream R3", "NATS JetStream R3, sync: always"
 STRIPPED, KAFKA = "stripped pipeline", "Kafka"
+MET, MISSED = "met", "**missed**"
 CLIENT_SYNCED, AIOKAFKA, JAVA = "strandline.client, fsync", "aiokafka to Kafka", "Kafka's Java producer"
 
 
@@ -32,6 +33,8 @@ class Bar:
     at_least: bool = False
     reduced: Callable[[Sequence[float]], float] = median
     digits: int = 2
+    rounds: int = 5
+    """Of fewer it is judged with a remark."""
     sides: tuple[str, str] | None = None
     """The party and the peer of a ratio of throughput."""
 
@@ -44,7 +47,12 @@ class Bar:
         values = self.values(results)
         if not values:
             return "not measured"
-        return "met" if self.is_met(self.reduced(values)) else "**missed**"
+        verdict = MET if self.is_met(self.reduced(values)) else MISSED
+        return verdict if len(values) >= self.rounds else f"{verdict}, of fewer than {self.rounds} rounds"
+
+    def is_missed(self, results: Results) -> bool:
+        """Whether it was measured and is not met."""
+        return self.verdict(results).startswith(MISSED)
 
 
 def ratios(rows: Sequence[Row], figure: Callable[[Figures], float], ours: Row, theirs: Row) -> list[float]:
@@ -110,7 +118,7 @@ def _of_kills(what: str, reduced: Callable[[Sequence[float]], float], wanted: fl
         return gaps_of(results, "kill", 9_000)
 
     measure = "failover under load, kill -9"
-    return Bar(measure=measure, what=what, values=values, wanted=wanted, reduced=reduced, digits=0)
+    return Bar(measure=measure, what=what, values=values, wanted=wanted, reduced=reduced, digits=0, rounds=20)
 
 
 def _of_vanishing(session_ms: int) -> Bar:

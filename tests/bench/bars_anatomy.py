@@ -9,8 +9,11 @@ _PROCESSES = ("leader", "follower0", "follower1", "client")
 
 
 def missed_bars(results: Results) -> str:
-    """A table per shape in which a bar of throughput is missed; empty if none is."""
-    missed = [bar for bar in BARS if bar.sides and bar.verdict(results) == "**missed**"]
+    """A table per shape in which a bar of throughput is missed; empty if none is.
+
+    The other measures have the parts of their figures in their own sections.
+    """
+    missed = [bar for bar in BARS if bar.sides and bar.is_missed(results)]
     lines: list[str] = []
     for shape in dict.fromkeys(bar.measure for bar in missed):
         sides = dict.fromkeys(party for bar in missed if bar.measure == shape for party in _sides(bar))
