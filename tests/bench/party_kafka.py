@@ -10,15 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-from closed_loop import cpu_ms, rss_mib
-from party_nats import free_port
+from free_port import free_port
+from machine_time import Spent, Watch
+from parties import PartyAbsent
+from plan import Pace, Shape
 
 HERE = Path(__file__).parent
 LIBRARIES = Path.home() / ".cache" / "strandline" / "kafka-4.3.1"
@@ -30,19 +30,15 @@ _HEAP = "-Xms1g -Xmx1g -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOc
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 
 
-class KafkaAbsent(Exception):
-    """Kafka cannot be run here; the message says why."""
-
-
 def libraries() -> Path:
     """The folder with Kafka's jars and the compiled client, fetched and compiled if it is not there.
 
     Raises:
-        KafkaAbsent: a tool is missing, or Maven does not get the packages.
+        PartyAbsent: a tool is missing, or Maven does not get the packages.
     """
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
-        raise KafkaAbsent(f"{', '.join(missing)} not installed; on Debian: apt-get install default-jdk-headless maven")
+        raise PartyAbsent(f"{', '.join(missing)} not installed; on Debian: apt-get install default-jdk-headless maven")
     if not (LIBRARIES / "complete").exists():
         LIBRARIES.mkdir(parents=True, exist_ok=True)
         copy = ["mvn", "-B", "-q", "-f", str(HERE / "kafka" / "pom.xml"), "dependency:copy-dependencies"]
@@ -54,9 +50,12 @@ def libraries() -> Path:
 
 
 def _run(command: list[str], limit_s: float) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise PartyAbsent(f"{command[0]} did not end within {limit_s:g} s") from None
     if done.returncode:
-        raise KafkaAbsent(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-500:]}")
+        raise PartyAbsent(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-500:]}")
 
 
 def _properties(node: int, home: Path, ports: Mapping[int, int], quorum: Mapping[int, int]) -> str:
@@ -92,60 +91,74 @@ class Kafka:
 
     name = "Kafka"
 
-    def __init__(self, pids: list[int], client: subprocess.Popen[str]) -> None:
-        self._pids, self._client = pids, client
+    def __init__(self, bootstrap: str, homes: list[Path], pids: list[int], client: subprocess.Popen[str]) -> None:
+        self.bootstrap, self.homes = bootstrap, homes
+        self.pids = dict(zip(("node-1", "node-2", "node-3"), pids, strict=True))
+        self._client = client
         self._topics = 0
 
-    def measure(self, shape: Any, pace: Any) -> dict[str, object]:
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
         """One measurement on a topic of its own, led by node 1."""
+        with self.topic(1) as topic:
+            return self._loop(topic, shape.kib * 1024, shape.window, pace)
+
+    def send_records(self, topic: str, batch_bytes: int, pace: Pace) -> tuple[int, Spent]:
+        """Kafka's producer sends records of 1 KiB as fast as it can; how many were acknowledged."""
+        self._say(f"records {topic} {batch_bytes} {pace.warm_s} {pace.run_s}")
+        self._hear("begin")
+        watch = Watch({**self.pids, "client": self._client.pid})
+        count = int(self._hear("done").split()[1])
+        return count, watch.end()
+
+    @contextmanager
+    def topic(self, partitions: int) -> Iterator[str]:
+        """A topic with three replicas of each partition, deleted at the end."""
         self._topics += 1
         topic = f"bench-{self._topics}"
-        self._ask(f"create {topic}")
+        self._ask(f"create {topic} {partitions}")
         try:
-            return self._loop(topic, shape.kib * 1024, shape.window, pace.warm_s, pace.run_s)
+            yield topic
         finally:
             self._ask(f"delete {topic}")
 
     def warm(self, seconds: float) -> None:
-        """Run loops of both sizes, unmeasured."""
-        self._ask("create warm")
-        for size in (64 * 1024, 256 * 1024):
-            self._loop("warm", size, 5, 0, seconds / 2)
-        self._ask("delete warm")
+        """Run what is measured, unmeasured: loops of both sizes, and records."""
+        with self.topic(6) as topic:
+            for size in (64 * 1024, 256 * 1024):
+                self._loop(topic, size, 5, Pace(0, seconds / 3))
+            self.send_records(topic, 256 * 1024, Pace(0, seconds / 3))
 
-    def _loop(self, topic: str, size: int, window: int, warm_s: float, run_s: float) -> dict[str, object]:
-        self._say(f"loop {topic} {size} {window} {warm_s} {run_s}")
-        self._hear("begin", warm_s)
-        pids = dict(zip(("leader", "follower0", "follower1"), self._pids, strict=True)) | {"client": self._client.pid}
-        used, steal, began = {name: cpu_ms(pid) for name, pid in pids.items()}, psutil.cpu_times(), time.perf_counter()
-        _, count, p50_ms, p99_ms = self._hear("done", run_s).split()
-        elapsed, now = time.perf_counter() - began, psutil.cpu_times()
+    def _loop(self, topic: str, size: int, window: int, pace: Pace) -> dict[str, object]:
+        self._say(f"loop {topic} {size} {window} {pace.warm_s} {pace.run_s}")
+        self._hear("begin")
+        names = ("leader", "follower0", "follower1")
+        watch = Watch({**dict(zip(names, self.pids.values(), strict=True)), "client": self._client.pid})
+        count, *latencies = self._hear("done").split()[1:]
+        spent = watch.end()
         megabytes = int(count) * size / 1e6
         return {
-            "megabytes_per_s": round(megabytes / elapsed, 1),
-            "p50_ms": round(float(p50_ms), 2),
-            "p99_ms": round(float(p99_ms), 2),
+            "megabytes_per_s": round(megabytes / spent.elapsed_s, 1),
+            **{name: round(float(ms), 2) for name, ms in zip(("p50_ms", "p99_ms", "p999_ms"), latencies, strict=True)},
             "requests": int(count),
-            "cpu_ms_per_mb": {name: round((cpu_ms(pid) - used[name]) / megabytes, 2) for name, pid in pids.items()},
-            "rss_mib": {name: round(rss_mib(pid), 1) for name, pid in pids.items()},
-            "steal_percent": round(100 * (now.steal - steal.steal) / max(1.0, sum(now) - sum(steal)), 2),
+            "cpu_ms_per_mb": spent.per_mb(megabytes),
+            **spent.machine(),
         }
 
     def _ask(self, command: str) -> None:
         self._say(command)
-        self._hear(command.split()[0] + "d", 0)
+        self._hear(command.split()[0] + "d")
 
     def _say(self, command: str) -> None:
         assert self._client.stdin is not None
         self._client.stdin.write(command + "\n")
         self._client.stdin.flush()
 
-    def _hear(self, word: str, expected_s: float) -> str:
+    def _hear(self, word: str) -> str:
         assert self._client.stdout is not None
         # The client's own deadlines (Kafka's delivery.timeout.ms) end every wait; then its end closes the pipe.
         line = self._client.stdout.readline().strip()
         if not line.startswith(word):
-            raise RuntimeError(f"the client of Kafka said {line!r} instead of {word!r} (after {expected_s} s or more)")
+            raise RuntimeError(f"the client of Kafka said {line!r} instead of {word!r}")
         return line
 
 
@@ -154,7 +167,7 @@ def kafka_servers(directory: Path, warm_s: float) -> Iterator[Kafka]:
     """Three brokers, warmed for ``warm_s``.
 
     Raises:
-        KafkaAbsent: as `libraries`, or the brokers do not start.
+        PartyAbsent: as `libraries`, or the brokers do not start.
     """
     libraries()
     ports, quorum = ({n: free_port() for n in NODES} for _ in range(2))
@@ -167,7 +180,7 @@ def kafka_servers(directory: Path, warm_s: float) -> Iterator[Kafka]:
             config.write_text(_properties(node, home, ports, quorum))
             formatting = _java(_QUIET, f"kafka.tools.StorageTool format -t {CLUSTER_ID} -c {config}", stdout=-3)
             if formatting.wait(START_S):
-                raise KafkaAbsent("StorageTool could not format a node's directory")
+                raise PartyAbsent("StorageTool could not format a node's directory")
         for node in NODES:
             home = directory / f"kafka{node}"
             log = (home / "log").open("w")
@@ -176,7 +189,8 @@ def kafka_servers(directory: Path, warm_s: float) -> Iterator[Kafka]:
         bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": sys.stderr}
         client = _java("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", f"ClosedLoop {bootstrap}", **pipes)
-        party = Kafka([process.pid for process in started], client)
+        homes = [directory / f"kafka{node}" for node in NODES]
+        party = Kafka(bootstrap, homes, [process.pid for process in started], client)
         started.append(client)
         party.warm(warm_s)
         yield party

@@ -1,7 +1,7 @@
 """NATS JetStream, three servers, one stream with three replicas on file: the peer for comparison.
 
 Run as `party_nats.py create PORTS STREAM` or `party_nats.py measure PORTS PIDS STREAM SIZE WINDOW WARM RUN` (PORTS and
-PIDS comma-separated, in server order n1..n3). `servers(directory)` starts the three.
+PIDS comma-separated, in server order n0..n2). `servers(directory)` starts the three.
 """
 
 from __future__ import annotations
@@ -9,46 +9,47 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nats
 from closed_loop import measure
+from free_port import free_port
 from nats.errors import Error as NatsError
 from nats.js.api import StorageType, StreamConfig
 
 CREATE_TIMEOUT_S = 30
 
 
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def servers(directory: Path) -> tuple[list[int], list[subprocess.Popen[bytes]]]:
-    """Start three clustered servers; returns their client ports and processes."""
-    ports = [free_port() for _ in range(3)]
-    routes = [free_port() for _ in range(3)]
+@contextmanager
+def servers(directory: Path, *, sync_always: bool) -> Iterator[tuple[list[int], list[int]]]:
+    """Three clustered servers; their client ports and process ids. ``sync_always``: fsync before each answer."""
+    ports, routes = ([free_port() for _ in range(3)] for _ in range(2))
     binary = Path(sys.executable).parent / "nats-server"
-    started = []
-    for n in range(3):
-        home = directory / f"nats{n}"
-        home.mkdir(parents=True)
-        config = home / "nats.conf"
-        peers = ", ".join(f"nats-route://127.0.0.1:{r}" for r in routes)
-        config.write_text(
-            f"server_name: n{n}\nhost: 127.0.0.1\nport: {ports[n]}\nmax_payload: 8388608\n"
-            f'jetstream {{ store_dir: "{home}" }}\n'
-            f"cluster {{ name: bench, host: 127.0.0.1, port: {routes[n]}, routes: [{peers}] }}\n"
-        )
-        output = (home / "log").open("wb")
-        started.append(subprocess.Popen([str(binary), "-c", str(config)], stdout=output, stderr=output))
-    return ports, started
+    peers = ", ".join(f"nats-route://127.0.0.1:{r}" for r in routes)
+    sync = ", sync_interval: always" if sync_always else ""
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for n in range(3):
+            home = directory / f"n{n}"
+            home.mkdir(parents=True)
+            config = home / "nats.conf"
+            config.write_text(
+                f"server_name: n{n}\nhost: 127.0.0.1\nport: {ports[n]}\nmax_payload: 8388608\n"
+                f'jetstream {{ store_dir: "{home}"{sync} }}\n'
+                f"cluster {{ name: bench, host: 127.0.0.1, port: {routes[n]}, routes: [{peers}] }}\n"
+            )
+            with (home / "log").open("wb") as output:
+                started.append(subprocess.Popen([str(binary), "-c", str(config)], stdout=output, stderr=output))
+        yield ports, [process.pid for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 async def create(ports: list[int], stream: str) -> None:

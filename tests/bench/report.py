@@ -1,142 +1,136 @@
-"""Writes the measurements of `run.py` as `docs/BENCHMARKS.md`: medians, ranges, ratios within rounds, as measured."""
+"""Writes the measurements of `run.py` as `docs/BENCHMARKS.md` with pictures: medians, ranges, bars, as measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-Row = Mapping[str, Any]
+from bars import bars_table
+from bars_anatomy import missed_bars
+from cells import column, figures_of, names
+from failover_page import FAULTS, failover_table
+from measures_page import clients_section, consuming_section, fan_out_section, idle_section
+from plot import Line, Panel, picture
+from throughput_page import INTRO, throughput_tables
 
-BELIEVABLE_STEAL_PERCENT = 3.0
-PEERS = ("NATS JetStream R3", "Kafka", "stripped pipeline")
-"""The parties that ours is divided by, where they were measured."""
+Row = Mapping[str, Any]
+Results = Mapping[str, Any]
 
 HEAD = """# Measurements
 
 Written by `make bench` from `benchmarks.json`, which lies beside this page.
 
-All parties ran on one machine in interleaved rounds: each round measures every party once per shape, in turn.
-A closed loop keeps `window` requests outstanding; acks=all with three replicas for us and Kafka, R3 on file for NATS.
 Each cell is the median over the rounds, with the range in brackets.
 Only ratios within one run count; the machine has few cores and is shared with the clients, so identical repeats differ.
-NATS and Kafka have their defaults, which do not fsync per message; compare them with ours under `page-cache`.
-Kafka's client is its own Java producer, one record per batch, one process for all measurements.
-The stripped pipeline is our stack with nothing of a product in it (`tests/bench/party_stripped.py`).
+A measurement during which the host took more than 3 % of the processors (steal time) is repeated once, and dropped if
+that happens again.
 """
+SMOKE = "This is a smoke run: it shows that every measure works, and its figures mean nothing. No bar is judged.\n"
+SECTIONS: Mapping[str, Callable[[Sequence[Row]], str]] = {
+    "clients": clients_section,
+    "consuming": consuming_section,
+    "fan-out": fan_out_section,
+    "idle": idle_section,
+    "failover": failover_table,
+}
+BESIDE_PEERS = ("throughput", "clients", "consuming")
+PICTURES = {
+    "throughput": "benchmark-throughput.svg",
+    "clients": "benchmark-clients.svg",
+    "failover": "benchmark-failover.svg",
+}
 
 
-def _span(values: Sequence[float], digits: int = 1) -> str:
-    return f"{median(values):.{digits}f} [{min(values):.{digits}f}-{max(values):.{digits}f}]"
+def conditions(results: Results, part: str) -> Row | None:
+    """Under which conditions a part was measured, even if nothing came of it; None if it was not."""
+    about: Row | None = results.get("parts", {}).get(part)
+    return about or (results.get("about") if results.get(part) else None)
 
 
-def _of(rows: Iterable[Row], party: str, shape: str) -> list[Row]:
-    return [r for r in rows if r["party"] == party and r["shape"] == shape]
+def page(results: Results) -> str:
+    """The whole page."""
+    measured = [about for part in ("throughput", *SECTIONS) if (about := conditions(results, part))]
+    if not measured:
+        return HEAD
+    machine = _machine(max(measured, key=_date))
+    parts = [HEAD, f"Measured on {machine}.\n"]
+    if any(about.get("smoke") for about in measured):
+        parts.append(SMOKE)
+    else:
+        parts += [bars_table(results), missed_bars(results)]
+    if conditions(results, "throughput"):
+        parts += ["## Throughput\n", _facts(results, "throughput", machine), INTRO, _picture(results, "throughput")]
+        parts.append(throughput_tables(results.get("throughput", ())))
+    for part, section in SECTIONS.items():
+        if conditions(results, part):
+            heading, _, rest = section(results.get(part, ())).partition("\n")
+            parts += [f"{heading}\n", _facts(results, part, machine), rest.lstrip("\n"), _picture(results, part)]
+    return "\n".join(part for part in parts if part)
 
 
-def _names(rows: Iterable[Row], key: str) -> list[str]:
-    return list(dict.fromkeys(r[key] for r in rows))
+def pictures(results: Results) -> dict[str, str]:
+    """The SVGs by file name."""
+    drawn = {}
+    if rows := results.get("throughput"):
+        panels = []
+        for shape in names(rows, "shape"):
+            parties = [party for party in names(rows, "party") if "echo" not in party]
+            lines = [_line(party, figures_of(rows, shape=shape, party=party), "megabytes_per_s") for party in parties]
+            panels.append(Panel(shape, lines))
+        drawn[PICTURES["throughput"]] = picture("Closed loop, acks=all, three replicas", "MB/s", panels)
+    if rows := results.get("clients"):
+        lines = [_line(client, figures_of(rows, client=client), "records_per_s") for client in names(rows, "client")]
+        drawn[PICTURES["clients"]] = picture("Full clients, 1 KiB records", "records/s", [Panel("acks=all", lines)])
+    if rows := results.get("failover"):
+        lines = [Line(_fault(row), row["gaps_ms"], True) for row in rows]
+        panels = [Panel("gap per fault", lines)]
+        drawn[PICTURES["failover"]] = picture("Silence when a leader is lost", "ms", panels, logarithmic=True)
+    return drawn
 
 
-def _cpu(figures: Row) -> float:
-    return float(sum(figures["cpu_ms_per_mb"].values()))
+def _line(name: str, figures: Sequence[Row], figure: str) -> Line:
+    return Line(name, column(figures, figure), name.startswith(("Strandline", "strandline")))
 
 
-def throughput_table(rows: Sequence[Row]) -> str:
-    """MB/s, latencies, CPU and memory per party and shape."""
-    lines = []
-    for shape in _names(rows, "shape"):
-        lines += [
-            f"## {shape}",
-            "",
-            "| party | MB/s | p50 ms | p99 ms | CPU ms/MB, all parties | of it client | leader RSS MiB |",
-        ]
-        lines.append("|---|---|---|---|---|---|---|")
-        for party in _names(rows, "party"):
-            found = [r["figures"] for r in _of(rows, party, shape)]
-            if not found:
-                continue
-            rss = [f["rss_mib"].get("leader", f["rss_mib"].get("server", 0.0)) for f in found]
-            cells = [
-                _span([f["megabytes_per_s"] for f in found]),
-                _span([f["p50_ms"] for f in found], 2),
-                _span([f["p99_ms"] for f in found], 2),
-                _span([_cpu(f) for f in found]),
-                _span([f["cpu_ms_per_mb"]["client"] for f in found]),
-                _span(rss, 0),
-            ]
-            lines.append(f"| {party} | {' | '.join(cells)} |")
-        lines.append("")
-    return "\n".join(lines)
+def _fault(row: Row) -> str:
+    return f"{FAULTS[row.get('fault', 'kill')].replace('`', '')}, session {row['session_timeout_ms']} ms"
 
 
-def ratio_table(rows: Sequence[Row], peer: str) -> str:
-    """Strandline's throughput divided by the peer's of the same round."""
-    lines = [f"## Ratio to {peer}, round by round", "", "| shape | party | median | range |", "|---|---|---|---|"]
-    for shape in _names(rows, "shape"):
-        theirs = {r["round"]: r["figures"]["megabytes_per_s"] for r in _of(rows, peer, shape)}
-        for party in _names(rows, "party"):
-            ours = {r["round"]: r["figures"]["megabytes_per_s"] for r in _of(rows, party, shape)}
-            ratios = [ours[n] / theirs[n] for n in ours if n in theirs]
-            if party != peer and ratios:
-                lines.append(f"| {shape} | {party} | {median(ratios):.2f} | {min(ratios):.2f}-{max(ratios):.2f} |")
-    return "\n".join([*lines, ""])
+def _picture(results: Results, part: str) -> str:
+    name = PICTURES.get(part) if results.get(part) else None
+    return f"![{part}: each round a dot, the bar at the median](img/{name})\n" if name else ""
 
 
-_CONDITIONS = (
-    "One partition, one small record under way at a time, acks=all, a cluster without other load on one machine.\n"
-    "The closed connection tells the controller of a killed process at once; a machine that vanishes costs the session "
-    "time-out more.\n"
-)
-FAILOVER = (
-    _CONDITIONS + "The silence that the producer sees: from the last acknowledgement before the kill to the first "
-    "acknowledgement of a record that was sent after it."
-)
-FAILOVER_BEFORE = (
-    _CONDITIONS + "These figures are of an earlier measure, which looked from 20 ms after the last acknowledgement on: "
-    "where service was back sooner, the figure is an ordinary gap between two acknowledgements.\n"
-    "`make bench` now takes the silence that the producer sees, from the last acknowledgement before the kill to the "
-    "first of a record that was sent after it."
-)
-"""For figures that do not say which gap they are."""
+def _date(about: Row) -> str:
+    return str(about["date"])
 
 
-def failover_table(measured: Sequence[Row]) -> str:
-    """Gaps of acknowledgements per leader kill."""
-    lines = ["## Failover: silence of acknowledgements per `kill -9` of the leader", ""]
-    lines += [FAILOVER if all("measure" in one for one in measured) else FAILOVER_BEFORE, ""]
-    lines += ["| session time-out | heartbeat | kills | median ms | range ms |", "|---|---|---|---|---|"]
-    for one in measured:
-        gaps = one["gaps_ms"]
-        lines.append(
-            f"| {one['session_timeout_ms']} ms | {one['heartbeat_interval_ms']} ms | {len(gaps)} "
-            f"| {median(gaps):.0f} | {min(gaps):.0f}-{max(gaps):.0f} |"
-        )
-    return "\n".join([*lines, ""])
+def _machine(about: Row) -> str:
+    facts = (
+        f"{about['cpus']} CPUs, {about['kernel']}, Python {about['python']}, grpcio {about['grpcio']}, {about['nats']}"
+    )
+    return f"{facts}, everybody at nice {about['nice']}, {about.get('scheduler', 'normal')} scheduling"
 
 
-def _commit(about: Row) -> str:
-    if "commit" in about:
-        return f" at commit {about['commit']}"
-    return " at a commit that was not recorded (the data path has changed since)"
-
-
-def page(results: Row, bars: str) -> str:
-    """The whole page; ``bars`` is the table of `bars.bars_table`."""
-    about = results["about"]
-    facts = f"\nMeasured {about['date']}{_commit(about)} on {about['cpus']} CPUs, {about['kernel']}, "
-    facts += f"Python {about['python']}, "
-    facts += f"grpcio {about['grpcio']}, {about['nats']}, everybody at nice {about['nice']}; {about['rounds']} rounds, "
-    facts += f"{about['run_s']} s each after {about['warm_s']} s of warming; "
-    if about.get("kafka_warm_s"):
-        facts += f"Kafka warmed for {about['kafka_warm_s']:g} s before the first round; "
-    facts += f"worst steal time in a measurement {about['steal_percent']} %.\n"
-    if about["steal_percent"] > BELIEVABLE_STEAL_PERCENT:
-        facts += "The host took much of the processor: repeat the run before you rely on a figure.\n"
-    rows = results["throughput"]
-    parts = [HEAD, facts, throughput_table(rows)]
-    parts += [ratio_table(rows, peer) for peer in PEERS if any(r["party"] == peer for r in rows)]
-    parts.append(bars)
-    if results["failover"]:
-        parts.append(failover_table(results["failover"]))
-    return "\n".join(parts)
+def _facts(results: Results, part: str, machine: str) -> str:
+    """When, at which commit, and what must be known about this part's rows; ``machine`` is what the page said above."""
+    about = conditions(results, part)
+    assert about is not None, part
+    commit = f"commit {about['commit']}" if "commit" in about else "a commit that was not recorded"
+    own = _machine(about)
+    facts = [f"Measured {about['date']} at {commit}" + ("" if own == machine else f" on {own}")]
+    if "load_before" in about:
+        facts.append(f"load average {about['load_before']} before and {about['load_after']} after")
+    if part == "throughput":
+        facts.append(f"{about['rounds']} rounds, {about['run_s']:g} s each after {about['warm_s']:g} s of warming")
+    absent = about.get("absent", {}) if part in BESIDE_PEERS else {}
+    if part in BESIDE_PEERS and about.get("kafka_warm_s") and "Kafka" not in absent:
+        facts.append(f"Kafka warmed for {about['kafka_warm_s']:g} s before the first round")
+    if "repeated" in about and part != "failover":
+        dropped = about["dropped"]
+        facts.append(f"{about['repeated']} measurements repeated for steal time, {len(dropped)} of them dropped")
+        facts += [f"dropped: {name}" for name in dropped]
+    if not about.get("complete", True):
+        facts.append("**interrupted: not all rounds were measured**")
+    facts += [f"{name} is absent: {why}" for name, why in absent.items()]
+    return "; ".join([*facts, *about.get("notes", ())]) + ".\n"

@@ -1,138 +1,141 @@
-"""`make bench`: interleaved rounds of Strandline's paths and the peers, then leader kills; JSON and a page in docs/.
+"""`make bench`: every measure beside its peers, bars met and missed; JSON, a page and pictures in docs/.
 
-Bounded in rounds and seconds, and it stops by itself. Loopback only.
+Bounded in rounds and seconds, and it stops by itself. Loopback only. `--smoke` shows within a minute that every measure
+works; its figures mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-from contextlib import ExitStack
-from datetime import UTC, datetime
-from importlib.metadata import version
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import client_records
+import consuming
+import failover
+import fan_out
+import idle_cost
 import report
-from bars import bars_table
-from page_blocks import blocks_of, measured_commit
-from parties import Pace, Party, Shape, Strandline, cluster, echo_server, nats_servers, stripped_pipeline
-from party_kafka import KafkaAbsent, kafka_servers
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+import results
+import throughput
+from bench import Bench, Measure
+from page_blocks import blocks_of
+from party_kafka import LIBRARIES
+from plan import SMOKE, Pace, Plan
+from servers import Servers
+from steady import Steady
 
-HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs"
-SHAPES = [Shape(64, 1), Shape(64, 5), Shape(256, 1), Shape(256, 5)]
-FAILOVERS = [(9_000, 2_000), (2_000, 500)]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PARTS = {
+    "throughput": throughput,
+    "clients": client_records,
+    "consuming": consuming,
+    "fan-out": fan_out,
+    "idle": idle_cost,
+    "failover": failover,
+}
+ALONE = {"fan-out", "idle", "failover"}
+"""These need no peer, so the servers that others needed are stopped before them."""
 
 
 def arguments() -> argparse.Namespace:
-    """Rounds, seconds, and what to leave out."""
+    """What to measure, and how often."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm-s", type=float, default=1.0)
-    parser.add_argument("--run-s", type=float, default=3.0)
-    parser.add_argument("--kills", type=int, default=10, help="leader kills per session time-out; 0 leaves them out")
-    parser.add_argument("--no-throughput", action="store_true")
-    parser.add_argument("--kafka-warm-s", type=float, default=180.0, help="how long Kafka is warmed; 0 leaves it out")
-    parser.add_argument("--out", type=Path, default=DOCS, help="where benchmarks.json and BENCHMARKS.md go")
-    return parser.parse_args()
+    parser.add_argument("--only", choices=PARTS, action="append", help="measure this part again and keep the others")
+    parser.add_argument("--smoke", action="store_true", help="everything, each for a fraction of a second")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--warm-s", type=float, help="of the closed loops, unmeasured")
+    parser.add_argument("--run-s", type=float, help="of the closed loops")
+    parser.add_argument("--kafka-warm-s", type=float, help="how long Kafka is warmed; 0 leaves it out")
+    parser.add_argument("--out", type=Path, default=DOCS, help="where benchmarks.json, BENCHMARKS.md and img/ go")
+    asked = parser.parse_args()
+    if asked.smoke and asked.out == DOCS:
+        parser.error("--smoke needs --out: its figures mean nothing and must not replace those in docs/")
+    return asked
 
 
-def throughput(rounds: int, pace: Pace, directory: Path, kafka_warm_s: float) -> list[dict[str, Any]]:
-    """Every party, every shape, every round, interleaved."""
-    rows: list[dict[str, Any]] = []
-    with ExitStack() as stack, _progress() as progress:
-        cached = stack.enter_context(cluster(directory / "page-cache", "page-cache"))
-        synced = stack.enter_context(cluster(directory / "fsync", "fsync"))
-        parties: list[Party] = [
-            Strandline(cached, "stream", "page-cache"),
-            Strandline(cached, "unary", "page-cache"),
-            Strandline(synced, "stream", "fsync"),
-            Strandline(synced, "unary", "fsync"),
-            stack.enter_context(nats_servers(directory)),
-            stack.enter_context(stripped_pipeline(directory / "stripped")),
-            stack.enter_context(echo_server()),
-        ]
-        try:
-            if kafka_warm_s:
-                parties.append(stack.enter_context(kafka_servers(directory, kafka_warm_s)))
-        except KafkaAbsent as why:
-            progress.console.print(f"Kafka is absent: {why}")
-        bar = progress.add_task("measuring", total=rounds * len(SHAPES) * len(parties))
-        for number in range(rounds):
-            for shape in SHAPES:
-                for party in parties[number % len(parties) :] + parties[: number % len(parties)]:
-                    progress.update(bar, description=f"round {number + 1}: {party.name}, {shape.name}")
-                    figures = party.measure(shape, pace)
-                    rows.append({"round": number, "shape": shape.name, "party": party.name, "figures": figures})
-                    progress.advance(bar)
-    order = [party.name for party in parties]
-    return sorted(rows, key=lambda r: (r["round"], [s.name for s in SHAPES].index(r["shape"]), order.index(r["party"])))
+def plan_of(asked: argparse.Namespace) -> Plan:
+    """The plan with what the command line changes."""
+    plan = SMOKE if asked.smoke else Plan()
+    if asked.smoke and not (LIBRARIES / "complete").exists():
+        # A smoke run downloads nothing.
+        plan = replace(plan, kafka_warm_s=0.0)
+    changed: dict[str, Any] = {name: getattr(asked, name) for name in ("rounds", "kafka_warm_s")}
+    warm_s = plan.pace.warm_s if asked.warm_s is None else asked.warm_s
+    run_s = plan.pace.run_s if asked.run_s is None else asked.run_s
+    changed["pace"] = Pace(warm_s, run_s)
+    return replace(plan, **{name: value for name, value in changed.items() if value is not None})
 
 
-def failovers(kills: int, directory: Path) -> list[dict[str, Any]]:
-    """Leader kills with Kafka's default session and with a short one."""
-    measured = []
-    for session_ms, heartbeat_ms in FAILOVERS if kills else []:
-        print(f"killing the leader {kills} times with a session time-out of {session_ms} ms", flush=True)
-        home = directory / f"failover-{session_ms}"
-        command = [sys.executable, str(HERE / "failover_gap.py"), str(home)]
-        command += [str(n) for n in (kills, session_ms, heartbeat_ms)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60 * kills, check=True)
-        measured.append(json.loads(done.stdout.splitlines()[-1]))
-    return measured
+def measure(part: str, bench: Bench, kept: results.Results, out: Path, *, smoke: bool) -> None:
+    """One part; what was obtained is written even if it does not end."""
+    about = results.conditions() | {"smoke": smoke}
+    began, rows, complete = time.monotonic(), [], False
+    try:
+        for row in cast(Measure, PARTS[part]).rows(bench):
+            rows.append(row)
+        complete = True
+    finally:
+        about |= {
+            "rounds": bench.plan.rounds,
+            "seconds": round(time.monotonic() - began),
+            "load_after": round(os.getloadavg()[0], 1),
+            "complete": complete,
+            "repeated": bench.steady.repeated,
+            "dropped": bench.steady.dropped,
+            "absent": dict(bench.servers.absent),
+            "notes": bench.notes,
+            "warm_s": bench.plan.pace.warm_s,
+            "run_s": bench.plan.pace.run_s,
+            "kafka_warm_s": bench.plan.kafka_warm_s,
+        }
+        if rows or complete:
+            results.put(kept, part, about, rows)
+            results.write(out, kept)
+            write_page(kept, out)
 
 
-def about(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The conditions that are needed to read the figures."""
-    binary = Path(sys.executable).parent / "nats-server"
-    nats_version = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True).stdout
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": measured_commit(),
-        "cpus": os.cpu_count(),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "grpcio": version("grpcio"),
-        "nats": nats_version.strip(),
-        "nice": os.nice(0),
-        "rounds": options.rounds,
-        "warm_s": options.warm_s,
-        "run_s": options.run_s,
-        "kafka_warm_s": options.kafka_warm_s if any(r["party"] == "Kafka" for r in rows) else 0,
-        "steal_percent": max((r["figures"]["steal_percent"] for r in rows), default=0.0),
-    }
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn())
+def write_page(kept: results.Results, out: Path) -> None:
+    """The page with its pictures; blocks that other verbs wrote stay."""
+    page = out / "BENCHMARKS.md"
+    text = report.page(kept)
+    for name, picture in report.pictures(kept).items():
+        (out / "img").mkdir(exist_ok=True)
+        (out / "img" / name).write_text(picture)
+    page.write_text("\n".join(part for part in (text, blocks_of(page)) if part))
 
 
 def main() -> None:
     """Measure, write, show."""
-    options = arguments()
+    # An exit, unlike the signal, stops the servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    asked = arguments()
+    plan, parts = plan_of(asked), asked.only or list(PARTS)
+    minutes = sum(cast(Measure, PARTS[part]).expected_s(plan) for part in parts) / 60
+    print(f"measuring {', '.join(parts)}: about {minutes:.0f} minutes", flush=True)
+    kept = results.read(asked.out)
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
+
     directory = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
     try:
-        pace = Pace(options.warm_s, options.run_s)
-        rows = [] if options.no_throughput else throughput(options.rounds, pace, directory, options.kafka_warm_s)
-        results = {"throughput": rows, "failover": failovers(options.kills, directory)}
+        with Servers(directory, plan.kafka_warm_s, say) as servers:
+            for part in parts:
+                if part in ALONE:
+                    servers.close()
+                measure(part, Bench(plan, servers, directory, say, Steady()), kept, asked.out, smoke=asked.smoke)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    results = {"about": about(options, rows), **results}
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "benchmarks.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = options.out / "BENCHMARKS.md"
-    text = report.page(results, bars_table(rows))
-    page.write_text("\n".join(part for part in (text, blocks_of(page)) if part))
-    print(text)
+    print(report.page(kept))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ PARTY = "Strandline stream, fsync"
 
 def sizing_table(measured: Mapping[str, Any]) -> str:
     """One row per shape of load, and where it was measured."""
-    about, rows = measured["about"], [row for row in measured["throughput"] if row["party"] == PARTY]
+    about = measured.get("parts", {}).get("throughput") or measured["about"]
+    rows = [row for row in measured["throughput"] if row["party"] == PARTY]
     lines = [
         "| requests | MB/s | CPU of the leader, ms/MB | of a follower, ms/MB | memory of the leader, MiB |",
         "|---|---|---|---|---|",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.bench.failover_gap import Acknowledgement, gap_ms
-from tests.bench.report import failover_table
+from tests.bench.failover_page import failover_table
+from tests.bench.gaps import Acknowledgement, gap_ms
 
 KILLED_S = 100.0
 STEADY = [Acknowledgement(sent_s=99.98 + n / 1_000, acked_s=99.981 + n / 1_000) for n in range(18)]
@@ -28,8 +28,13 @@ def test_an_answer_that_was_on_its_way_ends_no_gap() -> None:
 def test_the_table_says_what_its_figures_are() -> None:
     """Figures of this measure are explained, and those of the earlier one are labelled as such."""
     row = {"session_timeout_ms": 9_000, "heartbeat_interval_ms": 2_000, "gaps_ms": [7.0, 9.0]}
-    now, before = failover_table([{**row, "measure": "sent-after-kill"}]), failover_table([row])
+    idle = {**row, "measure": "sent-after-kill"}
+    loaded = {**idle, "fault": "vanish", "load": {"per_s": 1_950}, "machine_percent": 130.0}
+    now, without_load, before = (failover_table([one]) for one in (loaded, idle, row))
 
     assert "first acknowledgement of a record that was sent after it" in now
-    assert "earlier" not in now
+    assert "| vanished address | 9000 ms | 2000 ms | 2 | 8 | 7-9 | 1950 | 130.0 |" in now
+    assert "without other load" not in now
+    assert "without other load" in without_load
     assert "figures are of an earlier measure" in before
+    assert "earlier" not in now + without_load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.bench.growth.model import (
+from growth.model import (
     BUSY_SHARE,
     Check,
     Costs,
@@ -17,7 +17,7 @@ from tests.bench.growth.model import (
     nodes_for,
     uses,
 )
-from tests.bench.growth.page import growth_block
+from growth.page import growth_block
 
 from strandline.rpc.limits import MAX_MESSAGE_BYTES
 

@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from growth import measured
+from growth.model import Check, Costs, Line
+from growth.page import growth_block
 from page_blocks import measured_commit, write_block
 from rich.console import Console
-from tests.bench.growth import measured
-from tests.bench.growth.model import Check, Costs, Line
-from tests.bench.growth.page import growth_block
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "BENCHMARKS.md"
 

@@ -13,8 +13,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from closed_loop import rss_mib
-from parties import Pace, Shape, Strandline
+from machine_time import rss_mib
+from parties import Strandline
+from plan import Pace, Shape
 
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.cli.processes import Service

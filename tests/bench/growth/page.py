@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from tests.bench.growth.model import (
+from growth.model import (
     BUSY_SHARE,
     Check,
     Costs,

@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -15,11 +16,12 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * The client of the bench's Kafka: a closed loop of Kafka's own producer, acks=all, one record per batch.
+ * The client of the bench's Kafka: Kafka's own producer, acks=all, in a closed loop with one record per batch, or as
+ * fast as it takes records of 1 KiB.
  *
  * It lives as long as the brokers, so that its code is compiled when it is measured. Reads one command a line, and
- * answers each with one line: "create TOPIC", "delete TOPIC", and "loop TOPIC BYTES WINDOW WARM_S RUN_S", which also
- * prints "begin" when its unmeasured seconds are over.
+ * answers each with one line: "create TOPIC PARTITIONS", "delete TOPIC", "loop TOPIC BYTES WINDOW WARM_S RUN_S" and
+ * "records TOPIC BATCH_BYTES WARM_S RUN_S"; the last two also print "begin" when their unmeasured seconds are over.
  */
 public final class ClosedLoop {
     private static final int MOST_RECORDS = 2_000_000;
@@ -32,8 +34,13 @@ public final class ClosedLoop {
                 String[] words = line.split(" ");
                 switch (words[0]) {
                     case "create" -> {
-                        NewTopic topic = new NewTopic(words[1], Map.of(0, List.of(1, 2, 3)));
-                        admin.createTopics(List.of(topic)).all().get();
+                        Map<Integer, List<Integer>> replicas = new HashMap<>();
+                        for (int partition = 0; partition < Integer.parseInt(words[2]); partition++) {
+                            replicas.put(
+                                    partition,
+                                    List.of(1 + partition % 3, 1 + (partition + 1) % 3, 1 + (partition + 2) % 3));
+                        }
+                        admin.createTopics(List.of(new NewTopic(words[1], replicas))).all().get();
                         say("created");
                     }
                     case "delete" -> {
@@ -47,6 +54,12 @@ public final class ClosedLoop {
                             Integer.parseInt(words[3]),
                             Double.parseDouble(words[4]),
                             Double.parseDouble(words[5]));
+                    case "records" -> records(
+                            bootstrap,
+                            words[1],
+                            Integer.parseInt(words[2]),
+                            Double.parseDouble(words[3]),
+                            Double.parseDouble(words[4]));
                     default -> throw new IllegalArgumentException(line);
                 }
             }
@@ -101,10 +114,60 @@ public final class ClosedLoop {
         Arrays.sort(sorted);
         say(String.format(
                 Locale.ROOT,
-                "done %d %.3f %.3f",
+                "done %d %.3f %.3f %.3f",
                 sorted.length,
-                sorted[sorted.length / 2] / 1e6,
-                sorted[(int) (sorted.length * 0.99)] / 1e6));
+                percentile(sorted, 50),
+                percentile(sorted, 99),
+                percentile(sorted, 99.9)));
+    }
+
+    /** By nearest rank, in ms. */
+    private static double percentile(long[] sorted, double percent) {
+        int rank = (int) Math.ceil(Math.round(percent * sorted.length * 1e4) / 1e6);
+        return sorted[Math.max(1, rank) - 1] / 1e6;
+    }
+
+    private static void records(String bootstrap, String topic, int batchBytes, double warmS, double runS)
+            throws Exception {
+        Map<String, Object> settings = Map.of(
+                "bootstrap.servers", bootstrap,
+                "acks", "all",
+                "linger.ms", 5,
+                "batch.size", batchBytes,
+                "max.in.flight.requests.per.connection", 5);
+        byte[] value = new byte[1024];
+        new Random(1).nextBytes(value);
+        AtomicReference<Exception> failure = new AtomicReference<>();
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings, bytes, bytes)) {
+            sendFor(warmS, producer, topic, value, failure);
+            say("begin");
+            int sent = sendFor(runS, producer, topic, value, failure);
+            if (failure.get() != null) {
+                throw failure.get();
+            }
+            say("done " + sent);
+        }
+    }
+
+    /** Returns when everything that was sent is acknowledged. */
+    private static int sendFor(
+            double seconds,
+            KafkaProducer<byte[], byte[]> producer,
+            String topic,
+            byte[] value,
+            AtomicReference<Exception> failure) {
+        long end = System.nanoTime() + (long) (seconds * 1e9);
+        int sent = 0;
+        for (; System.nanoTime() < end && failure.get() == null; sent++) {
+            producer.send(new ProducerRecord<>(topic, value), (metadata, error) -> {
+                if (error != null) {
+                    failure.set(error);
+                }
+            });
+        }
+        producer.flush();
+        return sent;
     }
 
     private static void say(String line) {

@@ -1,0 +1,54 @@
+"""Measures the gap of acknowledgements when a leader is lost: by kill -9, by SIGSTOP, and when its address vanishes.
+
+Each kind of fault and session time-out is a process with a cluster of its own (`failover_gap.py`). No gap is dropped or
+repeated for steal time: the longest ones count, and a bad moment of the host would be a convenient excuse.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+from bench import Bench, Row
+from child import output_of
+from failover_faults import lacking
+from parties import HERE
+from plan import KILL, Faults, Plan
+
+_STARTING_S = 8.0
+_KILL_S = 6.0
+"""Per kill: waiting for the ISR, half a second of load, the gap, and the start of the node."""
+_OTHER_S = 4.0
+_LIMIT_S = 120
+
+
+def rows(bench: Bench) -> Iterator[Row]:
+    """One row per kind of fault and session time-out; a fault that cannot be had is a note."""
+    for faults in bench.plan.faults:
+        if why := lacking(faults.fault):
+            bench.note(f"{faults.fault} with a session time-out of {faults.session_ms} ms was not measured: {why}")
+            continue
+        home = bench.directory / f"failover-{faults.fault}-{faults.session_ms}"
+        numbers = (faults.rounds, faults.session_ms, faults.heartbeat_ms, bench.plan.load_records_per_s)
+        command = [sys.executable, str(HERE / "failover_gap.py"), faults.fault, str(home), *map(str, numbers)]
+        row = bench.attempted(
+            f"{faults.fault}: {faults.rounds} times, session time-out {faults.session_ms} ms",
+            lambda command=command, faults=faults: _answer(command, _LIMIT_S * faults.rounds),
+        )
+        if row is not None:
+            yield dict(row)
+
+
+def expected_s(plan: Plan) -> float:
+    """Seconds."""
+    return sum(_STARTING_S + faults.rounds * _each_s(faults) for faults in plan.faults)
+
+
+def _each_s(faults: Faults) -> float:
+    return _KILL_S if faults.fault == KILL else faults.session_ms / 1_000 + _OTHER_S
+
+
+def _answer(command: list[str], limit_s: float) -> Row:
+    row: Row = json.loads(output_of(command, limit_s).splitlines()[-1])
+    return row

@@ -1,0 +1,99 @@
+"""How much a run measures: the plan of `make bench`, and the small one of `make bench-smoke`, which only shows that
+every measure works.
+
+Invariant: every number of rounds, seconds, records and faults is here, so that a run is bounded and can be estimated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Batch size in KiB and requests outstanding."""
+
+    kib: int
+    window: int
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.kib} KiB, window {self.window}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds unmeasured and measured."""
+
+    warm_s: float
+    run_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Both."""
+        return self.warm_s + self.run_s
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often the leader suffers one kind of fault, and with which session time-out."""
+
+    fault: str
+    rounds: int
+    session_ms: int
+    heartbeat_ms: int
+
+
+KILL, STOP, VANISH = "kill", "stop", "vanish"
+DEFAULT_SESSION = (9_000, 2_000)
+"""Session time-out and heartbeat interval in ms, as Kafka and Strandline have them by default."""
+SHORT_SESSION = (2_000, 500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one run does. Seconds in ``_s``."""
+
+    rounds: int = 5
+    pace: Pace = Pace(1.0, 3.0)
+    shapes: tuple[Shape, ...] = (Shape(64, 1), Shape(64, 5), Shape(256, 1), Shape(256, 5))
+    kafka_warm_s: float = 180.0
+    """How long Kafka is warmed before it is measured; 0 leaves it out."""
+    records_pace: Pace = Pace(2.0, 4.0)
+    consumed_records: int = 200_000
+    """Of 1 KiB each, read once cold and once cached in each round."""
+    readers: tuple[int, ...] = (1, 10, 50)
+    fan_out_s: float = 5.0
+    idle_partitions: tuple[int, ...] = (10, 100, 1_000)
+    idle_settle_s: float = 25.0
+    """After partitions were added: a thousand of them keep their nodes busy for some twenty seconds."""
+    idle_sample_s: float = 10.0
+    load_records_per_s: int = 2_000
+    """Of 1 KiB each, while leaders fail."""
+    faults: tuple[Faults, ...] = (
+        Faults(KILL, 20, *DEFAULT_SESSION),
+        Faults(KILL, 10, *SHORT_SESSION),
+        Faults(STOP, 5, *DEFAULT_SESSION),
+        Faults(STOP, 5, *SHORT_SESSION),
+        Faults(VANISH, 5, *DEFAULT_SESSION),
+        Faults(VANISH, 5, *SHORT_SESSION),
+    )
+
+
+SMOKE = Plan(
+    rounds=1,
+    pace=Pace(0.1, 0.3),
+    shapes=(Shape(64, 5),),
+    kafka_warm_s=1.0,
+    records_pace=Pace(0.1, 0.3),
+    consumed_records=2_000,
+    readers=(1, 2),
+    fan_out_s=0.5,
+    idle_partitions=(10,),
+    idle_settle_s=0.2,
+    idle_sample_s=0.5,
+    load_records_per_s=200,
+    faults=(Faults(KILL, 1, *SHORT_SESSION), Faults(STOP, 1, *SHORT_SESSION), Faults(VANISH, 1, *SHORT_SESSION)),
+)
+"""Every party and every measure, too short for any figure to mean something."""

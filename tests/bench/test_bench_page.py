@@ -1,0 +1,196 @@
+"""The page says of each measure when and at which commit it was obtained, and shows missed bars with their anatomy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report
+from tests.bench.bars import NATS, OURS
+from tests.bench.plot import LABELS, RIGHT, WIDTH, place, shown, ticks
+from tests.bench.results import put, read, write
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+ABOUT = {
+    "date": "2026-11-24",
+    "commit": "abc1234",
+    "cpus": 2,
+    "kernel": "Linux 6",
+    "python": "3.11",
+    "grpcio": "1.85",
+    "nats": "nats-server: v2",
+    "nice": 0,
+    "rounds": 1,
+    "warm_s": 1.0,
+    "run_s": 3.0,
+    "kafka_warm_s": 180.0,
+    "load_before": 0.1,
+    "load_after": 2.0,
+    "complete": True,
+    "repeated": 2,
+    "dropped": ["round 4, 64 KiB, window 1, Kafka"],
+    "absent": {"Kafka": "java not installed"},
+    "notes": [],
+}
+
+
+def throughput(ours: float, theirs: float) -> list[dict[str, Any]]:
+    """One round of two parties."""
+    rows = []
+    for party, speed in ((OURS, ours), (NATS, theirs)):
+        figures = {
+            "megabytes_per_s": speed,
+            "requests": 1_000,
+            "p50_ms": 3.0,
+            "p99_ms": 4.0,
+            "p999_ms": 5.0,
+            "cpu_ms_per_mb": {"leader": 9.5, "follower0": 4.5, "follower1": 4.0, "client": 2.0},
+            "rss_mib": {"leader": 80.0, "follower0": 70.0, "follower1": 70.0, "client": 50.0},
+            "others_percent": 7.0,
+        }
+        rows.append({"round": 0, "shape": "64 KiB, window 5", "party": party, "figures": figures})
+    return rows
+
+
+def results_of(ours: float, theirs: float, **about: object) -> dict[str, Any]:
+    """A run with one measure."""
+    results: dict[str, Any] = {}
+    put(results, "throughput", {**ABOUT, **about}, throughput(ours, theirs))
+    return results
+
+
+def test_each_measure_names_its_commit() -> None:
+    """A measure that was repeated later has a commit of its own; the other keeps its."""
+    results = results_of(100, 90)
+    idle = [{"round": 0, "partitions": 1_000, "figures": {"cpu_percent": {"node-1": 0.8}, "rss_mib": {"node-1": 75}}}]
+    put(results, "idle", {**ABOUT, "commit": "def5678"}, idle)
+
+    before, after = report.page(results).split("## Idle cost")
+
+    assert "at commit abc1234" in before and "def5678" not in before
+    assert "at commit def5678" in after and "abc1234" not in after
+
+
+def test_another_machine_is_said() -> None:
+    """A measure that was obtained under other conditions than the newest says so, and one under the same does not."""
+    results = results_of(100, 90, date="2026-11-20", nice=-10)
+    idle = [{"round": 0, "partitions": 1_000, "figures": {"cpu_percent": {"node-1": 0.8}, "rss_mib": {"node-1": 75}}}]
+    put(results, "idle", ABOUT, idle)
+
+    page = report.page(results)
+
+    assert "Measured 2026-11-20 at commit abc1234 on 2 CPUs" in page
+    assert page.count("everybody at nice 0") == 1
+    assert page.count("everybody at nice -10") == 1
+
+
+def test_figures_of_a_smoke_run_judge_nothing() -> None:
+    """One measure of a smoke run is enough for the page to say so, and to leave the bars out."""
+    page = report.page(results_of(100, 90, smoke=True))
+
+    assert "its figures mean nothing" in page
+    assert "## Bars" not in page
+
+
+def test_what_was_repeated_dropped_and_absent_is_said() -> None:
+    """Steal time and absent parties are named beside the figures."""
+    page = report.page(results_of(100, 90))
+
+    assert "2 measurements repeated for steal time, 1 of them dropped" in page
+    assert "dropped: round 4, 64 KiB, window 1, Kafka" in page
+    assert "Kafka is absent: java not installed" in page
+    assert "Kafka warmed" not in page
+    assert "interrupted" not in page
+    assert "**interrupted" in report.page(results_of(100, 90, complete=False))
+
+
+def test_a_missed_bar_has_its_anatomy() -> None:
+    """CPU of each process on both sides, for the shape whose bar is missed; nothing when all are met."""
+    missed, met = report.page(results_of(80, 100)), report.page(results_of(100, 100))
+
+    assert "## Where the time goes" in missed
+    line = next(line for line in missed.partition("## Where the time goes")[2].splitlines() if OURS in line)
+    assert "| 9.5 [9.5-9.5] | 4.5 [4.5-4.5] | 4.0 [4.0-4.0] | 2.0 [2.0-2.0] | 7 [7-7] |" in line
+    assert "## Where the time goes" not in met
+
+
+def test_figures_from_before_are_shown_with_dashes() -> None:
+    """The file of an older run has no p99.9 and one set of conditions, and is still a page."""
+    results = json.loads((DOCS / "benchmarks.json").read_text())
+
+    page = report.page(results)
+
+    assert "## Failover: silence of acknowledgements per `kill -9` of the leader" in page
+    assert f"Measured {results['about']['date']}" in page if "about" in results else "at commit" in page
+
+
+def test_a_measure_without_rows_says_why() -> None:
+    """What failed or could not be had is on the page, though there is no figure."""
+    results: dict[str, Any] = {}
+    put(results, "failover", {**ABOUT, "notes": ["vanish was not measured: root is needed"]}, [])
+
+    page = report.page(results)
+
+    assert "vanish was not measured: root is needed" in page
+    assert "benchmark-failover.svg" not in page
+    assert report.page({}) == report.HEAD
+
+
+def test_one_measure_again_keeps_the_others(tmp_path: Path) -> None:
+    """Conditions that an older file has once for all go to each of its measures, and its rows stay."""
+    old = {"about": {"date": "2026-11-21"}, "throughput": throughput(1, 2), "failover": []}
+    write(tmp_path, old)
+    results = read(tmp_path)
+
+    put(results, "idle", {"date": "2026-11-24"}, [{"partitions": 10}])
+    write(tmp_path, results)
+
+    kept = read(tmp_path)
+    assert kept["parts"] == {"throughput": {"date": "2026-11-21"}, "idle": {"date": "2026-11-24"}}
+    assert kept["throughput"] == old["throughput"]
+    assert kept["idle"] == [{"partitions": 10}]
+
+
+def test_nothing_measured_yet_is_no_error(tmp_path: Path) -> None:
+    """A folder without results is an empty run."""
+    assert read(tmp_path) == {}
+
+
+def test_pictures_show_every_round() -> None:
+    """One dot per round and party; the median is written beside them."""
+    results = results_of(123.4, 90)
+    gaps = {"fault": "kill", "session_timeout_ms": 9_000, "heartbeat_interval_ms": 2_000, "gaps_ms": [7.0, 30.0, 90.0]}
+    put(results, "failover", ABOUT, [gaps])
+
+    drawn = report.pictures(results)
+
+    assert set(drawn) == {"benchmark-throughput.svg", "benchmark-failover.svg"}
+    assert drawn["benchmark-throughput.svg"].count("<circle") == 2
+    assert ">123.4<" in drawn["benchmark-throughput.svg"]
+    assert drawn["benchmark-failover.svg"].count("<circle") == 3
+    assert ">30<" in drawn["benchmark-failover.svg"]
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_a_scale_is_as_wide_as_its_panel(logarithmic: bool) -> None:
+    """The lowest value is at the left end, the highest at the right end, and the others between."""
+    ends = [place(value, 1.0, 100.0, logarithmic=logarithmic) for value in (1.0, 10.0, 100.0)]
+
+    assert ends[0] == LABELS
+    assert ends[2] == pytest.approx(WIDTH - RIGHT)
+    assert (ends[1] - ends[0]) / (ends[2] - ends[0]) == pytest.approx(0.5 if logarithmic else 9 / 99)
+
+
+def test_a_scale_holds_every_value() -> None:
+    """From zero to the highest value, or whole decades around all of them, even around a single one."""
+    assert ticks([5.0, 60.0], logarithmic=False) == [0.0, 60.0]
+    assert ticks([7.0, 950.0], logarithmic=True) == [1.0, 10.0, 100.0, 1_000.0]
+    assert ticks([10.0], logarithmic=True) == [10.0, 100.0]
+
+
+@pytest.mark.parametrize(("value", "text"), [(5.4, "5.4"), (123.44, "123.4"), (83_610.0, "83,610"), (2_027.6, "2,028")])
+def test_numbers_in_pictures_have_no_exponent(value: float, text: str) -> None:
+    """Thousands are separated, small figures keep four digits."""
+    assert shown(value) == text
