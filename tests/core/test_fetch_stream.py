@@ -9,6 +9,8 @@ from core_builders import TP, TP1, F, batch, fetch_part, fetch_request, history,
 from strandline.core import events
 from strandline.core.effects import AnswerFetch
 from strandline.core.errors import ErrorCode
+from strandline.core.leader import LeaderReplica
+from strandline.core.messages import FetchPartition
 from strandline.core.types import FetchHw, Offset, Rules, TopicPartition, Truncation
 
 STREAM = 44
@@ -261,3 +263,25 @@ def test_idle_partitions_are_cheap(fetch_hw: FetchHw) -> None:
     assert cluster.ends(2) == (1, 1)
     assert len(cluster.wished(1, AnswerFetch)) == before
     assert cluster.leader().progress[F].remote_leo == 1
+
+
+def test_the_end_of_a_wait_looks_only_at_partitions_with_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two parked partitions, the one whose HW rose is looked at when the wait is over, and the other is not."""
+    cluster = leading(TP, TP1, isr=(1, 3))
+    name(cluster, TP, TP1)
+    cluster.advance(600)
+    cluster.produce(batch())
+    name(cluster, TP, TP1)
+    cluster.fetch(0, by=3)
+    cluster.fetch(1, by=3)
+    looked: list[TopicPartition] = []
+    diverging = LeaderReplica.diverging
+
+    def noted(leader: LeaderReplica, fetch: FetchPartition, *, by_replica: bool = True) -> object:
+        looked.append(fetch.tp)
+        return diverging(leader, fetch, by_replica=by_replica)
+
+    monkeypatch.setattr(LeaderReplica, "diverging", noted)
+    cluster.advance(600)
+
+    assert set(looked) == {TP}

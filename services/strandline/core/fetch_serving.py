@@ -268,8 +268,8 @@ class FetchServing:
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
         """Complete the fetches whose wait is over; a stream is only sent what it does not know yet."""
         for fetch in self.parked.due(now_ms):
-            results = self._read_again(fetch, fetch.partitions.values())
             stream_id = fetch.stream_id
+            results = self._read_again(fetch, fetch.partitions.values() if stream_id is None else self._unlike(fetch))
             if stream_id is not None:
                 reported = self.parked.was_reported
                 results = [r for r in results if not reported(stream_id, r.tp, self._news(r))]
@@ -278,6 +278,23 @@ class FetchServing:
                 self._answer(fetch, results, out)
             if fetch.partitions:
                 self.parked.postpone(fetch, now_ms)
+
+    def _unlike(self, fetch: ParkedFetch) -> list[FetchPartition]:
+        """The partitions whose stream may not have been sent what is true now. Of most nothing has changed since, and
+        to look at one in full costs several times as much as to see that."""
+        parts = fetch.partitions
+        if fetch.at_follower:
+            return list(parts.values())
+        assert fetch.stream_id is not None, "only a stream remembers what it was sent"
+        leaders, sent = self._state.leaders, self.parked.reported_on(fetch.stream_id)
+        node_id = fetch.replica.node_id if fetch.replica else None
+        return [
+            part
+            for tp, part in parts.items()
+            if (leader := leaders.get(tp)) is None
+            or (node_id is not None and node_id not in leader.progress)
+            or sent.get(tp) != (leader.image.leader_epoch, leader.log.hw, leader.log.log_start_offset)
+        ]
 
     def _answer(self, fetch: ParkedFetch, results: list[FetchResult], out: list[Effect]) -> None:
         self.parked.remove(fetch, [r.tp for r in results])

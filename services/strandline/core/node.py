@@ -435,7 +435,8 @@ class NodeCore:
 
     def _expand_isrs(self, now_ms: int, out: list[Effect]) -> None:
         for leader in self.state.leaders.values():
-            if len(leader.isr.committed) < len(leader.image.replicas) or leader.isr.unproven:
+            isr = leader.isr
+            if isr.unproven or len(isr.committed) < len(leader.image.replicas):
                 for node_id in leader.image.replicas:
                     proposal = leader.maybe_expand(node_id, now_ms)
                     if proposal is not None:

@@ -6,7 +6,7 @@ parked fetch leaves by bytes, error, deadline, replacement or its caller's going
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -167,6 +167,11 @@ class ParkedFetches:
     def tell(self, stream_id: int, tp: TopicPartition, news: News | None) -> None:
         """Remember what an answer on this stream said; None if its receiver must ignore what it says (M32)."""
         self._streams.setdefault(stream_id, _Stream()).reported[tp] = news
+
+    def reported_on(self, stream_id: int) -> Mapping[TopicPartition, News | None]:
+        """What the last answer on this stream said of each partition."""
+        stream = self._streams.get(stream_id)
+        return stream.reported if stream is not None else {}
 
     def was_reported(self, stream_id: int, tp: TopicPartition, news: News | None) -> bool:
         """Whether the stream's last answer for ``tp`` already said this."""
