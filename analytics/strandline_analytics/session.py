@@ -73,6 +73,9 @@ SMALL = {
     # All rows lie in one part, so a join needs neither a shuffle nor the job that a broadcast is.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.optimizer.disableHints": "true",
+    # Spark takes the product of two tables for the size of a join, and splits again what is above 128 MiB by that.
+    "spark.sql.maxSinglePartitionBytes": "8191p",
+    "spark.sql.sources.fileCompressionFactor": "0.000001",
     KEPT_AS_ROWS: "true",
 }
 """For an export of minutes: nothing is split, a query is one job, and no code is compiled for it, which runs once."""

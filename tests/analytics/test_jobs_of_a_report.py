@@ -16,7 +16,7 @@ from strandline_analytics.sources.exports import open_exports
 
 MOST_JOBS = 48
 """One for each question and each table that several read; a broadcast or a shuffle's own job would be more."""
-MOST_STAGES = 200
+MOST_STAGES = 150
 
 
 def _numbers(spark: Any) -> tuple[int, int]:
