@@ -14,7 +14,7 @@ from pathlib import Path
 
 from strandline_analytics.report.gather import STEPS, TooMuch, gather
 from strandline_analytics.report.page import page, render
-from strandline_analytics.session import SMALL, open_session
+from strandline_analytics.session import SMALL, is_little, open_session
 from strandline_analytics.sources.exports import open_exports
 
 
@@ -26,7 +26,7 @@ def main() -> int:
         return 2
     asked = _arguments()
     master = None if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]"
-    spark = open_session("strandline-report", master=master, memory=asked.memory)
+    spark = open_session("strandline-report", master=master, memory=asked.memory, little=is_little(asked.input))
     try:
         for name, value in (SMALL if asked.small else {}).items():
             spark.conf.set(name, value)

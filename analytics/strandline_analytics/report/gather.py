@@ -1,4 +1,4 @@
-"""What a report asks Spark: transitions and stalls once, each statistic twice, samples of what is drawn.
+"""What a report asks Spark: transitions, stalls and each statistic once, the course of a few, samples of what is drawn.
 
 Invariant: the only file of the report that knows Spark. Silver tables are shared by all questions; statistics are asked
 for together (`stats.together`).
@@ -36,6 +36,10 @@ from strandline_analytics.timeline.stall import stall_from
 STEPS = 40
 """Into how many steps the window is cut for the course of a figure."""
 
+COURSES = ("s01", "s10", "s18")
+"""The statistics of which the course is drawn: how much waits, how long too few replicas are in sync, how long nothing
+moves. To ask for the course of every one takes as long as the rest of the page."""
+
 CURVE_TYPES = ("REPLICA_SAMPLE", "HW_ADVANCE")
 MOST_EVENTS = 200_000
 """More rows than a page can tell; a narrower window is asked for instead."""
@@ -59,15 +63,25 @@ def gather(
 ) -> Material:
     """Everything that a page shows of a window; without bounds, of all that is there.
 
-    ``steps`` is into how many steps the course of each figure is cut; 0 asks for no course, which is half the work.
+    ``steps`` is into how many steps the course of a figure (`COURSES`) is cut; 0 asks for no course.
 
     Raises:
         TooMuch: there are more events than a page can tell.
         ValueError: nothing is there.
     """
-    if end_us is not None:
-        silver = as_of(silver, end_us)
-    parts = 3 + (2 if steps else 1) * len(ALL)
+    if end_us is None:
+        return _gathered(silver, inputs, start_us, end_us, steps, reported)
+    known = as_of(silver, end_us)
+    try:
+        return _gathered(known, inputs, start_us, end_us, steps, reported)
+    finally:
+        known.release()
+
+
+def _gathered(
+    silver: Silver, inputs: Sequence[str], start_us: int | None, end_us: int | None, steps: int, reported: Reported
+) -> Material:
+    parts = 3 + len(ALL) + (len(COURSES) if steps else 0)
     reported("transitions", 0, parts)
     # From the beginning of what was read: the state at the start of the window follows from what came before.
     kinds = tuple(name for name, kind in EVENT_TYPES.items() if kind.dataset == TRANSITIONS)
@@ -143,8 +157,9 @@ def _events(silver: Silver, selection: Selection) -> list[Event]:
 
 def _results(silver: Silver, scope: Scope, steps: int | None, reported: Reported, parts: int) -> dict[str, Result]:
     stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=steps, grouping=Grouping.CLUSTER)
-    frames = (scope, stepped) if steps else (scope,)
-    asked = [(statistic, frame) for statistic in ALL.values() for frame in frames]
+    asked = [(statistic, scope) for statistic in ALL.values()]
+    if steps:
+        asked += [(ALL[name], stepped) for name in COURSES]
     rows: dict[str, list[list[dict[str, Any]]]] = {}
     trouble: dict[str, str] = {}
     for number, ((statistic, _), found) in enumerate(zip(asked, together(silver, asked, _computed), strict=True), 1):

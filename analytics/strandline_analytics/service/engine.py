@@ -9,28 +9,41 @@ Invariant: what is expected of a bad input comes out as a refusal that names the
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from strandline.core.errors import Refused
 from strandline.v1 import analytics_service_pb2 as pb
+from strandline_analytics.explain.ask import Asked, decision, stall
 from strandline_analytics.jobs.ask import Question, files_for, scope_of
-from strandline_analytics.jobs.coverage import HourCoverage
-from strandline_analytics.jobs.hours import covered, files_of_hours
+from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
 from strandline_analytics.jobs.run import Written, hours_for, run, whole_hours
-from strandline_analytics.service import pages, refusals, values
+from strandline_analytics.report.gather import STEPS, TooMuch, gather
+from strandline_analytics.service import explanations, pages, refusals, values
 from strandline_analytics.service.jobs import Job
+from strandline_analytics.service.reports import Report, report_of
+from strandline_analytics.service.runs import hour_reported
+from strandline_analytics.session import is_little
+from strandline_analytics.silver.events import not_understood
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.exports import needed, read_exports
+from strandline_analytics.sources.inspection import notices, unread
 from strandline_analytics.sources.trouble import NothingThere, explained
+from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 from strandline_analytics.timeline.event import events_from
 from strandline_analytics.timeline.order import timeline
 from strandline_analytics.timeline.selection import Selection
 from strandline_analytics.timeline.sentences import sentence
+
+KEPT_REPORTS = 8
+"""Some hundred kilobytes each."""
 
 _Arguments = ParamSpec("_Arguments")
 _Reported = TypeVar("_Reported")
@@ -70,21 +83,34 @@ class Engine:
     def __init__(self, spark: SparkSession, *, most_rows: int) -> None:
         self.spark = spark
         self._most_rows = most_rows
-        self._open: tuple[str, bool, Silver] | None = None
+        self._open: dict[bool, tuple[str, Silver, list[str]]] = {}
+        self._reports: OrderedDict[tuple[object, ...], Report] = OrderedDict()
 
     def interrupt(self, job_id: str) -> None:
         """End the Spark jobs of a job, as far as they have begun; from any thread."""
         self.spark.sparkContext.cancelJobsWithTag(job_id)
 
     @interruptible
-    def query(self, job: Job, question: Question, place: pages.Place) -> pages.Answer[pb.Row]:
-        """All rows of one statistic, in the order of what they are about."""
+    def query(
+        self, job: Job, question: Question, place: pages.Place, *, with_samples: bool = False
+    ) -> pages.Answer[pb.Row]:
+        """All rows of one statistic, in the order of what they are about.
+
+        Args:
+            with_samples: files of samples are read whatever the statistic needs.
+        """
         (statistic,) = question.statistics
-        files = files_for(self.spark, question)
+        notes: list[str] = []
+        samples = with_samples or statistic.reads_samples
+        wanted = needed(question.start_us, question.end_us, samples=samples)
+        files = find_exports(
+            self.spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted, noticed=notes.append
+        )
         pages.check_same_input(place, input_hash(files))
         scope = scope_of(self.spark, question, files)
         columns = values.columns_of(statistic, scope.grouping)
-        found = result(statistic, self._silver(job, files, samples=statistic.reads_samples), scope)
+        found = result(statistic, self._silver(job, files, samples=samples), scope)
+        notes += [*notices(files), *self._open[samples][2]]
         reported = {value.name for value in statistic.values}
         rows = self._collect(job, found.orderBy(*(name for name in found.columns if name not in reported)))
         header = pb.QueryHeader(
@@ -94,6 +120,7 @@ class Engine:
             end=values.moment(scope.end_us),
             input_manifest_hash=input_hash(files),
             total_rows=len(rows),
+            notes=notes,
         )
         return pages.Answer(input_hash(files), [values.row_of(row, columns) for row in rows], header)
 
@@ -103,21 +130,61 @@ class Engine:
     ) -> pages.Answer[pb.TimelineEvent]:
         """All selected events in logical order. ``question`` says which files."""
         samples = bool(selection.sample_types)
-        files = files_for(self.spark, question) if samples else self._transitions_for(question)
+        # The first state of the window follows from what came before it; only the end bounds what is read.
+        wanted = needed(None, question.end_us, samples=samples)
+        files = find_exports(self.spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted)
         pages.check_same_input(place, input_hash(files))
         scope_of(self.spark, question, files)
         rows = self._collect(job, timeline(self._silver(job, files, samples=samples), selection))
         events = [
-            pb.TimelineEvent(
-                ordinal=row["ordinal"],
-                time=values.moment(row["t"]),
-                clock_err_us=row["clock_err_us"],
-                sentence=sentence(event),
-                event=values.state_event(row),
-            )
-            for row, event in zip(rows, events_from(rows), strict=True)
+            values.timeline_event(row, sentence(event)) for row, event in zip(rows, events_from(rows), strict=True)
         ]
         return pages.Answer(input_hash(files), events)
+
+    @interruptible
+    def explain(self, job: Job, question: Question, asked: Asked, *, of_stall: bool) -> pb.ExplainResponse:
+        """The explanation of what was asked, or what the question fits."""
+        silver = self._silver(job, files_for(self.spark, question), samples=True)
+        job.check()
+        if of_stall:
+            return explanations.of_stall(stall(silver, asked))
+        return explanations.of_decision(decision(silver, asked))
+
+    @interruptible
+    def report(self, job: Job, question: Question, steps: int) -> Report:
+        """The page of a window; the last ones are kept, and are good while the files are the same."""
+        files = files_for(self.spark, question)
+        name = (input_hash(files), question.start_us, question.end_us, question.cluster_id, steps)
+        if name in self._reports:
+            self._reports.move_to_end(name)
+            return self._reports[name]
+        silver = self._silver(job, files, samples=True)
+
+        def between(what: str, done: int, parts: int) -> None:
+            job.check()
+
+        try:
+            material = gather(
+                silver, question.inputs, start_us=question.start_us, end_us=question.end_us, steps=steps,
+                reported=between,
+            )  # fmt: skip
+        except TooMuch as error:
+            raise refusals.wrong("range", str(error), "ask for less time") from error
+        except ValueError as error:
+            raise refusals.not_found("range", str(error), "call GetCoverage for what is there") from error
+        self._reports[name] = report_of(material)
+        while len(self._reports) > KEPT_REPORTS:
+            self._reports.popitem(last=False)
+        return self._reports[name]
+
+    def warm(self, job: Job, inputs: tuple[str, ...]) -> None:
+        """Open little input and make its report, so that the first question is answered like later ones.
+
+        What is wrong with the input is for the caller who asks about it.
+        """
+        if is_little(inputs):
+            with suppress(Refused):
+                self.report(job, Question(inputs=inputs, statistics=tuple(ALL.values())), STEPS)
 
     @interruptible
     def run(self, job: Job, question: Question, output: str, noticed: Callable[[Sequence[str]], None]) -> Written:
@@ -130,36 +197,41 @@ class Engine:
         return written
 
     @interruptible
-    def coverage(self, job: Job, question: Question) -> tuple[list[HourCoverage], str]:
+    def coverage(self, job: Job, question: Question) -> pb.GetCoverageResponse:
         """How complete each hour is, and the name of the files that tell it."""
+        notes: list[str] = []
         files = files_of_hours(
             self.spark,
             question.inputs,
             cluster_id=question.cluster_id,
             start_us=question.start_us,
             end_us=question.end_us,
+            noticed=notes.append,
         )
-        return covered(
-            self.spark, files, now_us=_now_us(), start_us=question.start_us, end_us=question.end_us
-        ), input_hash(files)
-
-    def _transitions_for(self, question: Question) -> list[ExportedFile]:
-        wanted = needed(question.start_us, question.end_us, samples=False)
-        return find_exports(self.spark, question.inputs, cluster_id=question.cluster_id, wanted=wanted)
+        hours = covered(self.spark, files, now_us=_now_us(), start_us=question.start_us, end_us=question.end_us)
+        return pb.GetCoverageResponse(
+            hours=[hour_reported(one, hash_of_hour(files, one.cluster_id, one.hour, samples=True)) for one in hours],
+            input_manifest_hash=input_hash(files),
+            notes=[*notes, *notices(files)],
+        )
 
     def _silver(self, job: Job, files: list[ExportedFile], *, samples: bool) -> Silver:
         name = input_hash(files)
-        if self._open is not None and self._open[:2] == (name, samples):
-            return self._open[2]
+        if samples in self._open and self._open[samples][0] == name:
+            return self._open[samples][1]
         job.check()
-        self.forget()
+        if samples in self._open:
+            self._open.pop(samples)[1].release()
         silver = read_exports(self.spark, files, samples=samples)
-        self._open = (name, samples, silver)
+        self._open[samples] = name, silver, unread(not_understood(silver.transitions))
         return silver
 
     def forget(self) -> None:
-        """Let go of the tables that are kept."""
-        self._open = None
+        """Let go of the tables and reports that are kept."""
+        for _, silver, _ in self._open.values():
+            silver.release()
+        self._open.clear()
+        self._reports.clear()
         self.spark.catalog.clearCache()
 
     def _collect(self, job: Job, frame: DataFrame) -> list[dict[str, Any]]:

@@ -75,6 +75,8 @@ class AnalyticsServer:
         self.metrics_address = self._open_metrics(tls)
         self._owner = asyncio.create_task(self.queue.run_forever())
         await self._server.start()
+        if settings.warm:
+            self.queue.submit("warm up", lambda job: engine.warm(job, settings.inputs))
         await self._health.set_serving(True)
         await self._health.set_ready(True)
         _log.info("serving", address=target(self.endpoint), inputs=",".join(settings.inputs))

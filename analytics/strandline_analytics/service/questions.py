@@ -10,16 +10,20 @@ from collections.abc import Sequence
 from strandline.export.schema import EVENT_TYPES, SAMPLES
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import state_event_pb2
+from strandline_analytics.explain.ask import Asked
 from strandline_analytics.jobs.ask import Question, chosen
+from strandline_analytics.report.gather import STEPS
 from strandline_analytics.scope import Grouping
 from strandline_analytics.service import refusals
 from strandline_analytics.service.settings import MOST_PAGE_ROWS
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic
-from strandline_analytics.timeline.selection import Selection
+from strandline_analytics.timeline.selection import MOVES, Selection
 
 MOST_WINDOWS = 10_000
 """Steps that a window may be cut into."""
+MOST_STEPS = 200
+"""Bars of a small chart."""
 MOST_SPEED = 1_000_000.0
 
 _GROUPINGS = {
@@ -67,20 +71,67 @@ def run_of(request: pb.SubmitRunRequest, inputs: tuple[str, ...]) -> Question:
     )
 
 
+def report_of(request: pb.GetReportRequest, inputs: tuple[str, ...]) -> Question:
+    """What a GetReport asks: the window and the cluster, of every statistic.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    return _whole(request.range, request.cluster_id, inputs)
+
+
 def coverage_of(request: pb.GetCoverageRequest, inputs: tuple[str, ...]) -> Question:
     """What a GetCoverage asks: the window and the cluster; no statistic.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
     """
-    start_us, end_us = window_of(request.range)
+    return _whole(request.range, request.cluster_id, inputs)
+
+
+def _whole(window: pb.TimeRange, cluster_id: str, inputs: tuple[str, ...]) -> Question:
+    start_us, end_us = window_of(window)
     return Question(
         inputs=inputs,
         statistics=tuple(ALL.values()),
         start_us=start_us,
         end_us=end_us,
+        cluster_id=cluster_id or None,
+    )
+
+
+def asked_of(request: pb.ExplainRequest) -> Asked:
+    """What an Explain asks.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    if not request.topic:
+        raise refusals.wrong("topic", "a partition has a topic", "name it")
+    if request.partition < 0:
+        raise refusals.wrong("partition", "it is at least 0", "name a partition of the topic")
+    if request.stall and request.HasField("partition_epoch"):
+        raise refusals.wrong("partition_epoch", "a stall has none", "narrow a stall down with range")
+    start_us, end_us = window_of(request.range)
+    return Asked(
+        topic=request.topic,
+        partition=request.partition,
+        partition_epoch=request.partition_epoch if request.HasField("partition_epoch") else None,
+        start_us=start_us,
+        end_us=end_us,
         cluster_id=request.cluster_id or None,
     )
+
+
+def steps_of(request: pb.GetReportRequest) -> int:
+    """Into how many steps a report's small charts are cut.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    if not 0 <= request.steps <= MOST_STEPS:
+        raise refusals.wrong("steps", f"it is from 0 to {MOST_STEPS}", f"leave it out for {STEPS}")
+    return request.steps or STEPS
 
 
 def selection_of(request: pb.GetTimelineRequest) -> Selection:
@@ -95,7 +146,8 @@ def selection_of(request: pb.GetTimelineRequest) -> Selection:
         )
     start_us, end_us = window_of(request.range)
     types = tuple(_event_type(number) for number in request.types)
-    sampled = tuple(name for name in types if EVENT_TYPES[name].dataset == SAMPLES)
+    named = tuple(name for name in types if EVENT_TYPES[name].dataset == SAMPLES)
+    sampled = tuple(dict.fromkeys((*(MOVES if request.with_hw_advances else ()), *named)))
     return Selection(
         topics=tuple(request.topics),
         partitions=tuple(request.partitions),

@@ -88,8 +88,8 @@ class Runs:
         return found
 
 
-def hour_reported(hour: HourCoverage) -> pb.HourCoverage:
-    """The coverage of an hour as its message."""
+def hour_reported(hour: HourCoverage, input_hash: str = "") -> pb.HourCoverage:
+    """The coverage of an hour as its message; ``input_hash`` names the files that its results are computed from."""
     return pb.HourCoverage(
         cluster_id=hour.cluster_id,
         hour=moment(hour.hour * HOUR_US),
@@ -101,6 +101,11 @@ def hour_reported(hour: HourCoverage) -> pb.HourCoverage:
         told_lost=hour.told_lost,
         unproven_nodes=sorted(hour.unproven),
         restarted_nodes=sorted(hour.restarted),
+        copies=hour.copies,
+        unknown=hour.unknown,
+        newer=hour.newer,
+        unknown_types=sorted(hour.unknown_types),
+        input_manifest_hash=input_hash,
     )
 
 

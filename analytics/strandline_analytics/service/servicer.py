@@ -20,7 +20,7 @@ from strandline_analytics.service import pages, questions, refusals, values
 from strandline_analytics.service.engine import Engine
 from strandline_analytics.service.jobs import Cancelled, Job, JobQueue
 from strandline_analytics.service.live import Partition
-from strandline_analytics.service.runs import Run, Runs, hour_reported, noting
+from strandline_analytics.service.runs import Run, Runs, noting
 from strandline_analytics.service.settings import AnalyticsSettings
 from strandline_analytics.service.watching import Watches
 from strandline_analytics.stats import ALL
@@ -29,6 +29,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["AnalyticsService"].full_name
 Context = grpc.aio.ServicerContext[Any, Any]
 _Reported = TypeVar("_Reported")
 
+_ALL = tuple(ALL.values())
 _log = structlog.get_logger("strandline.analytics")
 
 
@@ -61,7 +62,9 @@ class AnalyticsServicer:
         question = questions.query_of(request, self._settings.inputs)
         title = f"query {request.stat}"
         answer, rows, token = await self._page(
-            request, title, lambda job, place: self._engine.query(job, question, place)
+            request,
+            title,
+            lambda job, place: self._engine.query(job, question, place, with_samples=request.with_samples),
         )
         await context.write(pb.QueryResponse(header=answer.header))
         for row in rows:
@@ -92,8 +95,22 @@ class AnalyticsServicer:
     async def GetCoverage(self, request: pb.GetCoverageRequest, context: Context) -> pb.GetCoverageResponse:
         """Tells how complete each hour is."""
         question = questions.coverage_of(request, self._settings.inputs)
-        hours, input_hash = await self._wait_for("coverage", lambda job: self._engine.coverage(job, question))
-        return pb.GetCoverageResponse(hours=map(hour_reported, hours), input_manifest_hash=input_hash)
+        return await self._wait_for("coverage", lambda job: self._engine.coverage(job, question))
+
+    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
+        """Explains one decision or stall."""
+        asked = questions.asked_of(request)
+        question = Question(inputs=self._settings.inputs, statistics=_ALL, cluster_id=asked.cluster_id)
+        return await self._wait_for(
+            "explain", lambda job: self._engine.explain(job, question, asked, of_stall=request.stall)
+        )
+
+    async def GetReport(self, request: pb.GetReportRequest, context: Context) -> None:
+        """Sends the report of a window."""
+        question, steps = questions.report_of(request, self._settings.inputs), questions.steps_of(request)
+        report = await self._wait_for("report", lambda job: self._engine.report(job, question, steps))
+        for part in report.parts():
+            await context.write(part)
 
     async def _page(
         self,

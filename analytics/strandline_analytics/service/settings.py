@@ -38,6 +38,8 @@ class AnalyticsSettings:
     insecure: bool = False
     """Whether addresses beyond loopback may be served without TLS."""
     reflection: bool = True
+    warm: bool = False
+    """Whether little input is opened, and its report made, before anybody asks."""
     queue_length: int = 8
     """Questions that may wait for the one that is computed."""
     page_rows: int = 1_000

@@ -34,6 +34,8 @@ _COMMON: dict[str, tuple[str, str, str]] = {
 }
 """Type, unit and meaning of the columns that stand in every result."""
 
+_LISTS = (Kind.INTS, Kind.MEMBERS, Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME)
+
 
 def columns_of(statistic: Statistic, grouping: Grouping) -> list[pb.StatColumn]:
     """The columns of a result, in order, as they are declared."""
@@ -116,3 +118,17 @@ def state_event(row: Mapping[str, Any]) -> state_event_pb2.StateEvent:
         else:
             setattr(event, column.name, value)
     return event
+
+
+def timeline_event(row: Mapping[str, Any], reported: str) -> pb.TimelineEvent:
+    """A row of a timeline, with its sentence."""
+    empty = [column.name for column in COLUMNS if column.kind in _LISTS and row.get(column.name) in ([], {})]
+    return pb.TimelineEvent(
+        ordinal=row["ordinal"],
+        time=moment(row["t"]),
+        clock_err_us=row["clock_err_us"],
+        sentence=reported,
+        event=state_event(row),
+        empty_fields=empty,
+        anchor_epoch=row["anchor_epoch"],
+    )

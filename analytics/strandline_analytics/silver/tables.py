@@ -141,9 +141,9 @@ class Silver:
         return self.keep(("names", grouping), lambda: numbered(self.keys.select(*names).distinct(), names))
 
     def release(self) -> None:
-        """Release what was kept; a table that is read afterwards is computed again."""
+        """Release what was kept; a table that is read afterwards is computed again, or cannot be (`kept.let_go`)."""
         with self._making:
-            frames = [self.transitions, self.beside, *self._kept.values()]
+            frames = [self.transitions, self.samples, self.beside, *self._kept.values()]
             self._kept.clear()
         for frame in frames:
             if frame is not None:

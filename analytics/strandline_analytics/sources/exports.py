@@ -23,7 +23,7 @@ from strandline.export.schema import COLUMNS, DATASETS, SAMPLES, TRANSITIONS, sp
 from strandline.export.schema import Column as ColumnOfSchema
 from strandline_analytics.session import carried_out_in, session_for
 from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
-from strandline_analytics.silver.kept import kept
+from strandline_analytics.silver.kept import is_kept_as_rows, kept
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.doubles import apart_and_doubled
@@ -98,6 +98,9 @@ def read_exports(
     if doubled:
         check_stories(events, files_with(spark, doubled))
     sampled = _samples(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
+    if sampled is not None and is_kept_as_rows(sampled):
+        # Else each of a dozen queries opens every file.
+        sampled = kept(sampled)
     return Silver(events, sampled, input_hash(files), end_us, fit, beside)
 
 

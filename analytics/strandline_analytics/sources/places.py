@@ -5,7 +5,7 @@ Invariant: hidden files, whose names begin with a dot, are unfinished and are ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -120,6 +120,14 @@ class HadoopPlace:
     def uri(self, path: str) -> str:
         """The URI as it was given."""
         return f"{self.root}/{path}"
+
+
+def bytes_here(inputs: Sequence[str]) -> int | None:
+    """How many bytes the files of inputs have; None where an input is not a directory of this machine."""
+    roots = [urlsplit(name).path if name.startswith("file:") else name for name in inputs]
+    if any("://" in root or not Path(root).is_dir() for root in roots):
+        return None
+    return sum(listed.size_bytes for root in roots for listed in LocalPlace(Path(root)).files())
 
 
 def open_place(spark: SparkSession, name: str) -> Place:

@@ -18,6 +18,7 @@ from strandline.cli import (
     analytics_stream,
     analytics_timeline,
 )
+from strandline.cli.over_tls import over_tls
 
 app = typer.Typer(
     help="Query exported state events: statistics, timelines and reports, by Spark.",
@@ -25,11 +26,11 @@ app = typer.Typer(
 )
 
 app.command("run")(analytics_run.run)
-app.command("stats")(analytics_stats.stats)
-app.command("coverage")(analytics_coverage.coverage)
+app.command("stats")(over_tls(analytics_stats.stats))
+app.command("coverage")(over_tls(analytics_coverage.coverage))
 app.command("stream")(analytics_stream.stream)
-app.command("timeline")(analytics_timeline.timeline)
-app.command("explain")(analytics_explain.explain)
-app.command("report")(analytics_report.report)
+app.command("timeline")(over_tls(analytics_timeline.timeline))
+app.command("explain")(over_tls(analytics_explain.explain))
+app.command("report")(over_tls(analytics_report.report))
 app.command("serve")(analytics_serve.serve)
 app.command("archive-classes")(analytics_classes.archive_classes)

@@ -14,7 +14,6 @@ import typer
 from strandline.cli.analytics_options import (
     Cluster,
     From,
-    Inputs,
     Memory,
     RequireCoverage,
     Shown,
@@ -24,10 +23,12 @@ from strandline.cli.analytics_options import (
     time_text,
     window_us,
 )
-from strandline.cli.analytics_session import DEFAULT_MEMORY, spark_session
+from strandline.cli.analytics_remote import MaybeInputs, Service, coverage_of, hours_of, one_source
+from strandline.cli.analytics_session import DEFAULT_MEMORY, failures_reported, spark_session
 from strandline.cli.output import Column, Format, print_document, show
 
 if TYPE_CHECKING:
+    from strandline.v1 import analytics_service_pb2 as pb
     from strandline_analytics.jobs.ask import Question
     from strandline_analytics.jobs.coverage import HourCoverage
     from strandline_analytics.session import Session
@@ -37,7 +38,8 @@ _HOUR_US = 3_600_000_000
 
 
 def coverage(
-    inputs: Inputs,
+    inputs: MaybeInputs = None,
+    service: Service = "",
     start: From = None,
     end: To = None,
     cluster: Cluster = None,
@@ -51,17 +53,20 @@ def coverage(
 ) -> None:
     """Show for each hour how many of its events are there, and whether it is closed."""
     start_us, end_us = window_us(start, end)
-    existing(inputs)
-    with spark_session(memory) as spark:
+    own = existing(one_source(inputs, service))
+    if service:
+        if verify:
+            raise typer.BadParameter("--verify: a service does not read every file; ask the export itself: --input")
+        _tell_answer(coverage_of(service, start_us, end_us, cluster), output, require_coverage)
+        return
+    with spark_session(memory, inputs=own) as spark:
         from strandline_analytics.jobs.coverage import require
         from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
         from strandline_analytics.sources.inspection import inspect, notices
         from strandline_analytics.sources.proof import verify as verified
 
         missing: list[str] = []
-        files = files_of_hours(
-            spark, inputs, start_us=start_us, end_us=end_us, cluster_id=cluster, noticed=missing.append
-        )
+        files = files_of_hours(spark, own, start_us=start_us, end_us=end_us, cluster_id=cluster, noticed=missing.append)
         reported([*missing, *notices(files)])
         if verify:
             inspect(files)
@@ -74,6 +79,28 @@ def coverage(
         _show(rows, output)
         if require_coverage is not None:
             require(hours, require_coverage)
+
+
+def _tell_answer(answer: pb.GetCoverageResponse, output: Shown, least: float | None) -> None:
+    reported(answer.notes)
+    hours = hours_of(answer)
+    hashes = [hour.input_manifest_hash for hour in answer.hours]
+    rows = zip(hours, hashes, strict=True)
+    _show([_row(hour) | {"input_manifest_hash": input_hash} for hour, input_hash in rows], output)
+    if least is not None:
+        require_hours(hours, least)
+
+
+def require_hours(hours: Sequence[HourCoverage], least: float) -> None:
+    """End the command with `EXIT_INCOMPLETE` where an hour that a service reported is less complete.
+
+    Raises:
+        typer.Exit: it is.
+    """
+    from strandline_analytics.jobs.coverage import require
+
+    with failures_reported():
+        require(hours, least)
 
 
 def check_coverage(spark: Session, question: Question, least: float) -> None:

@@ -6,14 +6,13 @@ Invariant: where the question fits several answers, they are listed and none is 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strandline.cli.analytics_options import (
     Cluster,
     From,
-    Inputs,
     Memory,
     Shown,
     ShownAs,
@@ -22,12 +21,15 @@ from strandline.cli.analytics_options import (
     time_text,
     window_us,
 )
+from strandline.cli.analytics_remote import DEADLINE_S, MaybeInputs, Service, events_of, one_source, range_of
+from strandline.cli.analytics_remote import ask as ask_service
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
 from strandline.cli.analytics_timeline import event_row
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Column, Format, print_document, show
 
 if TYPE_CHECKING:
+    from strandline.v1 import analytics_service_pb2 as pb
     from strandline_analytics.explain.link import Chain
     from strandline_analytics.timeline.event import Event
     from strandline_analytics.timeline.stall import Stall
@@ -55,9 +57,10 @@ _STALLS = [
 
 
 def explain(
-    inputs: Inputs,
     topic: Annotated[str, typer.Option("--topic", "-t", help="The topic's name.")],
     partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The partition.")],
+    inputs: MaybeInputs = None,
+    service: Service = "",
     epoch: Annotated[
         int | None, typer.Option("--partition-epoch", "-e", min=0, help="Of the decision; else --from and --to.")
     ] = None,
@@ -71,23 +74,98 @@ def explain(
     output: ShownAs = Shown.TABLE,
 ) -> None:
     """Explain one decision about a partition, or one stall; list the candidates if several match."""
-    check_installed()
+    own = one_source(inputs, service)
     if stall and epoch is not None:
         raise typer.BadParameter("--stall: a stall has no --partition-epoch; narrow it down with --from and --to")
+    start_us, end_us = window_us(start, end)
+    if service:
+        _tell_answer(
+            _asked_of(service, topic, partition, epoch, stall, range_of(start_us, end_us), cluster), output, stall
+        )
+        return
+    check_installed()
     from strandline_analytics.explain import ask
 
-    start_us, end_us = window_us(start, end)
     asked = ask.Asked(
         topic=topic, partition=partition, partition_epoch=epoch, start_us=start_us, end_us=end_us, cluster_id=cluster
     )
-    with spark_session(memory) as spark:
+    with spark_session(memory, inputs=own) as spark:
         from strandline_analytics.sources.exports import open_exports
 
-        silver = open_exports(spark, existing(inputs), cluster_id=cluster)
+        silver = open_exports(spark, existing(own), cluster_id=cluster)
         if stall:
             _tell_stall(ask.stall(silver, asked), output)
         else:
             _tell_decision(ask.decision(silver, asked), output)
+
+
+def _asked_of(
+    service: str,
+    topic: str,
+    partition: int,
+    epoch: int | None,
+    stall: bool,
+    window: pb.TimeRange,
+    cluster: str | None,
+) -> pb.ExplainResponse:
+    from strandline.v1 import analytics_service_pb2 as pb
+
+    request = pb.ExplainRequest(
+        topic=topic,
+        partition=partition,
+        partition_epoch=epoch,
+        stall=stall,
+        range=window,
+        cluster_id=cluster or "",
+    )
+
+    async def asked(stub: Any) -> pb.ExplainResponse:
+        answer: pb.ExplainResponse = await stub.Explain(request, timeout=DEADLINE_S)
+        return answer
+
+    return ask_service(service, asked)
+
+
+def _tell_answer(answer: pb.ExplainResponse, output: Shown, stall: bool) -> None:
+    from strandline_analytics.explain.link import Chain, Link
+    from strandline_analytics.timeline.stall import Stall
+
+    if not answer.HasField("explanation"):
+        if stall:
+            stalls = [
+                Stall(
+                    cluster_id=one.cluster_id,
+                    topic_id=one.topic_id,
+                    topic=one.topic,
+                    partition=one.partition,
+                    t0=one.start_us,
+                    t1=one.end_us,
+                    hw=one.hw,
+                    ended_by=one.ended_by,
+                    blockers=tuple(one.blockers),
+                    is_under_min=one.under_min,
+                )
+                for one in answer.stalls
+            ]
+            _tell_stall(stalls, output)
+        else:
+            _tell_decision(events_of(answer.decisions), output)
+        return
+    found = answer.explanation
+    links = [
+        Link(name=link.name, t_us=link.time_us, who=link.who, reported=link.reported, cause=link.cause)
+        for link in found.links
+    ]
+    chain = Chain(
+        topic=found.topic,
+        partition=found.partition,
+        partition_epoch=found.partition_epoch if found.HasField("partition_epoch") else None,
+        reported=found.reported,
+        links=tuple(links),
+        missing=tuple(found.missing),
+        cost=tuple(found.cost),
+    )
+    _show(chain, output)
 
 
 def _tell_decision(found: Chain | list[Event], output: Shown) -> None:

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.analytics_options import Cluster, From, Inputs, Memory, To, existing, window_us
+from strandline.cli.analytics_options import Cluster, From, Memory, To, existing, window_us
+from strandline.cli.analytics_remote import DEADLINE_S, MaybeInputs, Service, ask, one_source, range_of
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 
 if TYPE_CHECKING:
+    from strandline.v1 import analytics_service_pb2 as pb
     from strandline_analytics.report.gather import Reported
 
 OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file; replaced if it exists.")]
 
 
 def report(
-    inputs: Inputs,
+    inputs: MaybeInputs = None,
+    service: Service = "",
     out: OutFile = Path("strandline-report.html"),
     start: From = None,
     end: To = None,
@@ -37,29 +42,73 @@ def report(
     plain_progress: Annotated[bool, typer.Option("--plain-progress", hidden=True)] = False,
 ) -> None:
     """Write a report of a window: verdict, incidents as lanes, the statistics, and how each was computed."""
-    check_installed()
+    own = one_source(inputs, service)
     start_us, end_us = window_us(start, end)
     if not out.resolve().parent.is_dir():
         raise typer.BadParameter(f"--out: the directory {out.resolve().parent} is not there")
-    with spark_session(memory, progress=not plain_progress) as spark:
+    if service:
+        request = _request(start_us, end_us, cluster, steps)
+        _tell(_from_service(service, request), out, figures)
+        return
+    check_installed()
+    with spark_session(memory, progress=not plain_progress, inputs=own) as spark:
         from strandline_analytics.report.gather import TooMuch, gather
         from strandline_analytics.sources.exports import open_exports
 
-        silver = open_exports(spark, existing(inputs), start_us=start_us, end_us=end_us, cluster_id=cluster)
+        silver = open_exports(spark, existing(own), start_us=start_us, end_us=end_us, cluster_id=cluster)
         try:
             material = gather(
-                silver, inputs, start_us=start_us, end_us=end_us, steps=steps, reported=_teller(plain=plain_progress)
+                silver, own, start_us=start_us, end_us=end_us, steps=steps, reported=_teller(plain=plain_progress)
             )
         except (TooMuch, ValueError) as error:
             raise fail(CommandFailed(str(error), EXIT_REFUSED)) from error
     from strandline_analytics.report.page import page, render
 
-    _write(out, render(material))
     shown = page(material)
+    found = Made(
+        verdict=shown["verdict"].sentence,
+        troubles=shown["data"]["troubles"],
+        page=render(material),
+        figures=json.dumps(shown["data"], indent=2) + "\n",
+    )
+    _tell(found, out, figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A report, by whomever it was made."""
+
+    verdict: str
+    troubles: Mapping[str, str]
+    page: str
+    figures: str
+
+
+def _request(start_us: int | None, end_us: int | None, cluster: str | None, steps: int) -> pb.GetReportRequest:
+    from strandline.v1 import analytics_service_pb2 as pb
+
+    return pb.GetReportRequest(range=range_of(start_us, end_us), cluster_id=cluster or "", steps=steps)
+
+
+def _from_service(service: str, request: pb.GetReportRequest) -> Made:
+    async def asked(stub: Any) -> Made:
+        verdict, troubles, page, figures = "", {}, bytearray(), bytearray()
+        async for part in stub.GetReport(request, timeout=DEADLINE_S):
+            if part.WhichOneof("part") == "found":
+                verdict, troubles = part.found.verdict, dict(part.found.troubles)
+            page += part.page
+            figures += part.figures
+        return Made(verdict=verdict, troubles=troubles, page=page.decode(), figures=figures.decode())
+
+    return ask(service, asked)
+
+
+def _tell(made: Made, out: Path, figures: Path | None) -> None:
+    _write(out, made.page)
     if figures is not None:
-        _write(figures, json.dumps(shown["data"], indent=2) + "\n")
-    typer.echo(shown["verdict"].sentence)
-    for name, trouble in shown["data"]["troubles"].items():
+        _write(figures, made.figures)
+    typer.echo(made.verdict)
+    for name, trouble in made.troubles.items():
         typer.echo(f"{name}: {trouble}", err=True)
     typer.echo(f"{out.resolve()}")
 

@@ -62,6 +62,9 @@ Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Directo
 QueueLength = Annotated[
     int, typer.Option("--queue-length", min=1, help="Queries that may wait for the one being computed.")
 ]
+Warm = Annotated[
+    bool, typer.Option("--warm/--no-warm", help="Open an input of minutes, and make its report, before the first call.")
+]
 PageRows = Annotated[
     int, typer.Option("--page-rows", min=1, max=10_000, help="Rows of a response to a request without page_size.")
 ]
@@ -86,6 +89,7 @@ def serve(
     results: Results = Path("strandline-results"),
     queue_length: QueueLength = 8,
     page_rows: PageRows = 1_000,
+    warm: Warm = True,
     poll: Poll = read_duration("2s"),
     reflection: Reflection = True,
     memory: Memory = DEFAULT_MEMORY,
@@ -138,6 +142,7 @@ def serve(
             reflection=reflection,
             queue_length=queue_length,
             page_rows=page_rows,
+            warm=warm,
             poll_s=poll.s,
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,19 +22,24 @@ DEFAULT_MEMORY = "2g"
 
 
 @contextmanager
-def spark_session(memory: str = DEFAULT_MEMORY, *, progress: bool = True) -> Iterator[Session]:
+def spark_session(
+    memory: str = DEFAULT_MEMORY, *, progress: bool = True, inputs: Sequence[str] = ()
+) -> Iterator[Session]:
     """A session for one command, stopped at its end; expected failures end the command with one line.
+
+    Args:
+        inputs: all that the command reads, if it ends by itself; over little of it another JVM is faster.
 
     Raises:
         typer.Exit: something is missing, or the input cannot be used.
     """
     check_installed()
     from strandline.cli.analytics_progress import stages_shown
-    from strandline_analytics.session import open_session
+    from strandline_analytics.session import is_little, open_session
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     with failures_reported():
-        spark = open_session(master=None if submitted else "local[*]", memory=memory)
+        spark = open_session(master=None if submitted else "local[*]", memory=memory, little=is_little(inputs))
         try:
             with stages_shown(spark, wanted=progress):
                 yield spark

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.analytics_answers import Answer, show_answers, show_list, who
-from strandline.cli.analytics_coverage import check_coverage, reported
+from strandline.cli.analytics_coverage import check_coverage, reported, require_hours
 from strandline.cli.analytics_options import (
     EXIT_THRESHOLD,
     Cluster,
@@ -27,6 +27,7 @@ from strandline.cli.analytics_options import (
     grouping_of,
     window_us,
 )
+from strandline.cli.analytics_remote import MaybeInputs, Service, answers_of, coverage_of, hours_of, one_source
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
 
 if TYPE_CHECKING:
@@ -42,9 +43,6 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[STAT]...", help="Statistics by number or name, as s10 or isr_time; none: list all."),
 ]
-MaybeInputs = Annotated[
-    list[str] | None, typer.Option("--input", "-i", metavar="DIR|URI", help="The export_dir or export_uri of services.")
-]
 Where = Annotated[
     list[str] | None, typer.Option("--where", metavar="CONDITION", help="Only rows for which 'under_min_ms>0' holds.")
 ]
@@ -57,6 +55,7 @@ FailOn = Annotated[
 def stats(
     names: Names = None,
     inputs: MaybeInputs = None,
+    service: Service = "",
     start: From = None,
     end: To = None,
     cluster: Cluster = None,
@@ -75,7 +74,8 @@ def stats(
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
     """List the statistics, or compute some of them and show their rows."""
-    check_installed()
+    if not service:
+        check_installed()
     states = {
         "s10.under_replicated_us>0": under_replicated,
         "s10.at_min_us>0": at_min,
@@ -89,13 +89,12 @@ def stats(
 
         show_list(list(ALL.values()), output)
         return
-    if not inputs:
-        raise typer.BadParameter("--input: give the directory that services have as export_dir, or a URI")
+    own = one_source(inputs, service)
     from strandline_analytics.jobs.ask import Question
 
     start_us, end_us = window_us(start, end)
     question = Question(
-        inputs=tuple(existing(inputs)),
+        inputs=tuple(existing(own)),
         statistics=statistics_of(wanted),
         start_us=start_us,
         end_us=end_us,
@@ -108,7 +107,11 @@ def stats(
     only = {"topic": topic, "partition": partition}
     answers = [
         (one, [row for row in rows if _is_asked(row, only) and all(_holds(each, row) is not False for each in asked)])
-        for one, rows in _computed(question, require_coverage, memory)
+        for one, rows in (
+            _from_service(service, question, require_coverage)
+            if service
+            else _computed(question, require_coverage, memory)
+        )
     ]
     show_answers(answers, output)
     shown = [row for _, rows in answers for row in rows]
@@ -133,11 +136,20 @@ def statistics_of(names: Sequence[str]) -> tuple[Statistic, ...]:
         raise typer.BadParameter(str(error)) from None
 
 
+def _from_service(service: str, question: Question, coverage: float | None) -> list[Answer]:
+    if coverage is not None:
+        answer = coverage_of(service, question.start_us, question.end_us, question.cluster_id)
+        require_hours(hours_of(answer), coverage)
+    rows, notes = answers_of(service, question)
+    reported(notes)
+    return list(zip(question.statistics, rows, strict=True))
+
+
 def _computed(question: Question, coverage: float | None, memory: str) -> list[Answer]:
     from strandline_analytics.jobs.ask import answers, files_for
     from strandline_analytics.sources.inspection import notices
 
-    with spark_session(memory) as spark:
+    with spark_session(memory, inputs=question.inputs) as spark:
         missing: list[str] = []
         files = files_for(spark, question, missing.append)
         reported([*missing, *notices(files)])

@@ -13,7 +13,6 @@ import typer
 from strandline.cli.analytics_options import (
     Cluster,
     From,
-    Inputs,
     Memory,
     Shown,
     ShownAs,
@@ -22,11 +21,13 @@ from strandline.cli.analytics_options import (
     time_text,
     window_us,
 )
+from strandline.cli.analytics_remote import MaybeInputs, Service, ask, events_of, one_source, paged, range_of
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
 from strandline.cli.output import Column, Format, show
 
 if TYPE_CHECKING:
     from strandline_analytics.timeline.event import Event
+    from strandline_analytics.timeline.selection import Selection
 
 _COLUMNS = [
     Column("time", "time (UTC)"),
@@ -59,7 +60,8 @@ Types = Annotated[
 
 
 def timeline(
-    inputs: Inputs,
+    inputs: MaybeInputs = None,
+    service: Service = "",
     topic: Topics = None,
     partition: Partitions = None,
     node: Nodes = None,
@@ -76,7 +78,7 @@ def timeline(
     Times are corrected by what the controller measured of each clock. A topic's events come with those of the nodes
     (sessions, settings), which have no partition.
     """
-    check_installed()
+    own = one_source(inputs, service)
     from strandline.export.schema import SAMPLES, dataset_of
     from strandline_analytics.timeline.selection import MOVES, Selection
 
@@ -93,18 +95,58 @@ def timeline(
         sample_types=sampled,
         cluster_id=cluster,
     )
-    with spark_session(memory) as spark:
+    found = _from_service(service, selection) if service else _computed(own, selection, memory)
+    columns = _WIDE if output is Shown.WIDE else _COLUMNS
+    form = Format.TABLE if output is Shown.WIDE else Format(output.value)
+    show([event_row(event) for event in found], columns, form, empty="no event matches; see --from, --to, --topic")
+
+
+def _from_service(service: str, selection: Selection) -> list[Event]:
+    """The events that a service selects.
+
+    Raises:
+        typer.BadParameter: a type is none of the contract's.
+    """
+    from strandline.v1 import analytics_service_pb2 as pb
+    from strandline.v1 import state_event_pb2
+
+    known = state_event_pb2.StateEventType.DESCRIPTOR.values_by_name
+    for name in selection.types:
+        if f"STATE_EVENT_TYPE_{name}" not in known:
+            raise typer.BadParameter(f"--type: {name} is no type that a service knows; ask the export itself: --input")
+    request = pb.GetTimelineRequest(
+        range=range_of(selection.start_us, selection.end_us),
+        cluster_id=selection.cluster_id or "",
+        topics=selection.topics,
+        partitions=selection.partitions,
+        nodes=selection.nodes,
+        with_hw_advances=bool(set(selection.sample_types) - set(selection.types)),
+    )
+    request.types.extend(known[f"STATE_EVENT_TYPE_{name}"].number for name in selection.types)  # type: ignore[misc]
+
+    async def asked(stub: Any) -> list[pb.TimelineEvent]:
+        return [part.event async for part in paged(stub.GetTimeline, request)]
+
+    return events_of(ask(service, asked))
+
+
+def _computed(inputs: Sequence[str], selection: Selection, memory: str) -> list[Event]:
+    check_installed()
+    with spark_session(memory, inputs=inputs) as spark:
         from strandline_analytics.sources.exports import open_exports
         from strandline_analytics.timeline import order
         from strandline_analytics.timeline.event import events_from
 
         # The first state of the window follows from what came before it; only the end bounds what is read.
-        silver = open_exports(spark, existing(inputs), end_us=end_us, cluster_id=cluster, samples=bool(sampled))
+        silver = open_exports(
+            spark,
+            existing(inputs),
+            end_us=selection.end_us,
+            cluster_id=selection.cluster_id,
+            samples=bool(selection.sample_types),
+        )
         rows = order.timeline(silver, selection).collect()
-        found = events_from([row.asDict(recursive=True) for row in rows])
-    columns = _WIDE if output is Shown.WIDE else _COLUMNS
-    form = Format.TABLE if output is Shown.WIDE else Format(output.value)
-    show([event_row(event) for event in found], columns, form, empty="no event matches; see --from, --to, --topic")
+        return events_from([row.asDict(recursive=True) for row in rows])
 
 
 def event_row(event: Event) -> dict[str, Any]:

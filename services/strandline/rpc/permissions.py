@@ -106,6 +106,8 @@ TABLE: Mapping[str, Grants] = {
     _ANALYTICS + "WatchPartitions": _clients(),
     _ANALYTICS + "GetRun": _clients(),
     _ANALYTICS + "GetCoverage": _clients(),
+    _ANALYTICS + "Explain": _clients(),
+    _ANALYTICS + "GetReport": _clients(),
     _ANALYTICS + "SubmitRun": _clients(),
     _ANALYTICS + "CancelRun": _clients(),
     # The schema is public, and health says serving or not.

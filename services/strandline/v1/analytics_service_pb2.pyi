@@ -458,6 +458,7 @@ class QueryRequest(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WITH_SAMPLES_FIELD_NUMBER: _builtins.int
     stat: _builtins.str
     """Its id or name: s10, s1, isr_time."""
     step_us: _builtins.int
@@ -470,6 +471,8 @@ class QueryRequest(_message.Message):
     """How many rows to send at most; 0: the server's own limit."""
     page_token: _builtins.str
     """Where to go on: next_page_token of the answer before, with the same question; empty: at the first row."""
+    with_samples: _builtins.bool
+    """Whether files of samples are read, and named in the rows, even if the statistic does not need them."""
     @_builtins.property
     def range(self) -> Global___TimeRange:
         """The window."""
@@ -484,10 +487,11 @@ class QueryRequest(_message.Message):
         cluster_id: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        with_samples: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["range", b"range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "grouping", b"grouping", "page_size", b"page_size", "page_token", b"page_token", "range", b"range", "stat", b"stat", "step_us", b"step_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "grouping", b"grouping", "page_size", b"page_size", "page_token", b"page_token", "range", b"range", "stat", b"stat", "step_us", b"step_us", "with_samples", b"with_samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -505,6 +509,7 @@ class QueryHeader(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     INPUT_MANIFEST_HASH_FIELD_NUMBER: _builtins.int
     TOTAL_ROWS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     stat: _builtins.str
     """Id of the statistic."""
     input_manifest_hash: _builtins.str
@@ -523,6 +528,10 @@ class QueryHeader(_message.Message):
     def end(self) -> _timestamp_pb2.Timestamp:
         """The moment before which the window ends."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What has to be known of the input, a line each."""
+
     def __init__(
         self,
         *,
@@ -532,10 +541,11 @@ class QueryHeader(_message.Message):
         end: _timestamp_pb2.Timestamp | None = ...,
         input_manifest_hash: _builtins.str = ...,
         total_rows: _builtins.int = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "end", b"end", "input_manifest_hash", b"input_manifest_hash", "start", b"start", "stat", b"stat", "total_rows", b"total_rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "end", b"end", "input_manifest_hash", b"input_manifest_hash", "notes", b"notes", "start", b"start", "stat", b"stat", "total_rows", b"total_rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -621,6 +631,7 @@ class GetTimelineRequest(_message.Message):
     SPEED_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WITH_HW_ADVANCES_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Only this cluster; empty: all."""
     without_node_events: _builtins.bool
@@ -631,6 +642,8 @@ class GetTimelineRequest(_message.Message):
     """How many events to send at most; 0: the server's own limit."""
     page_token: _builtins.str
     """Where to go on: next_page_token of the answer before, with the same question; empty: at the first event."""
+    with_hw_advances: _builtins.bool
+    """Whether each advance of the high watermark is returned too."""
     @_builtins.property
     def range(self) -> Global___TimeRange:
         """The window; events outside it order those inside, and are not returned."""
@@ -664,10 +677,11 @@ class GetTimelineRequest(_message.Message):
         speed: _builtins.float = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        with_hw_advances: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["range", b"range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "nodes", b"nodes", "page_size", b"page_size", "page_token", b"page_token", "partitions", b"partitions", "range", b"range", "speed", b"speed", "topics", b"topics", "types", b"types", "without_node_events", b"without_node_events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "nodes", b"nodes", "page_size", b"page_size", "page_token", b"page_token", "partitions", b"partitions", "range", b"range", "speed", b"speed", "topics", b"topics", "types", b"types", "with_hw_advances", b"with_hw_advances", "without_node_events", b"without_node_events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -684,12 +698,16 @@ class TimelineEvent(_message.Message):
     CLOCK_ERR_US_FIELD_NUMBER: _builtins.int
     SENTENCE_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_NUMBER: _builtins.int
+    EMPTY_FIELDS_FIELD_NUMBER: _builtins.int
+    ANCHOR_EPOCH_FIELD_NUMBER: _builtins.int
     ordinal: _builtins.int
     """Its place among the events of its partition, from 1."""
     clock_err_us: _builtins.int
     """Bound of that time's error, us; absent if the clock of its writer was never measured."""
     sentence: _builtins.str
     """What happened, in one line."""
+    anchor_epoch: _builtins.int
+    """The newest partition epoch that its writer knew; absent for events of whole nodes, and where none is known."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """Its time by the controller's clock; it does not go back within a partition."""
@@ -697,6 +715,10 @@ class TimelineEvent(_message.Message):
     @_builtins.property
     def event(self) -> _state_event_pb2.StateEvent:
         """The event as it was exported."""
+
+    @_builtins.property
+    def empty_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the lists and maps that the event has, and that are empty: the message cannot tell them from absent ones."""
 
     def __init__(
         self,
@@ -706,13 +728,20 @@ class TimelineEvent(_message.Message):
         clock_err_us: _builtins.int | None = ...,
         sentence: _builtins.str = ...,
         event: _state_event_pb2.StateEvent | None = ...,
+        empty_fields: _abc.Iterable[_builtins.str] | None = ...,
+        anchor_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "clock_err_us", b"clock_err_us", "event", b"event", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_anchor_epoch", b"_anchor_epoch", "_clock_err_us", b"_clock_err_us", "anchor_epoch", b"anchor_epoch", "clock_err_us", b"clock_err_us", "event", b"event", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "clock_err_us", b"clock_err_us", "event", b"event", "ordinal", b"ordinal", "sentence", b"sentence", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_anchor_epoch", b"_anchor_epoch", "_clock_err_us", b"_clock_err_us", "anchor_epoch", b"anchor_epoch", "clock_err_us", b"clock_err_us", "empty_fields", b"empty_fields", "event", b"event", "ordinal", b"ordinal", "sentence", b"sentence", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__anchor_epoch: _TypeAlias = _typing.Literal["anchor_epoch"]  # noqa: Y015
+    _WhichOneofArgType__anchor_epoch: _TypeAlias = _typing.Literal["_anchor_epoch", b"_anchor_epoch"]  # noqa: Y015
     _WhichOneofReturnType__clock_err_us: _TypeAlias = _typing.Literal["clock_err_us"]  # noqa: Y015
     _WhichOneofArgType__clock_err_us: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__anchor_epoch) -> _WhichOneofReturnType__anchor_epoch | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_err_us) -> _WhichOneofReturnType__clock_err_us | None: ...
 
 Global___TimelineEvent: _TypeAlias = TimelineEvent  # noqa: Y015
@@ -1287,6 +1316,11 @@ class HourCoverage(_message.Message):
     TOLD_LOST_FIELD_NUMBER: _builtins.int
     UNPROVEN_NODES_FIELD_NUMBER: _builtins.int
     RESTARTED_NODES_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    NEWER_FIELD_NUMBER: _builtins.int
+    UNKNOWN_TYPES_FIELD_NUMBER: _builtins.int
+    INPUT_MANIFEST_HASH_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
     state: _builtins.str
@@ -1301,6 +1335,14 @@ class HourCoverage(_message.Message):
     """How many are missing, known from gaps in their numbers."""
     told_lost: _builtins.int
     """How many of these the emitters reported as dropped."""
+    copies: _builtins.int
+    """How many further copies of events are there; not among events."""
+    unknown: _builtins.int
+    """How many events are of types that this version does not know."""
+    newer: _builtins.int
+    """How many events are of a newer version of the schema."""
+    input_manifest_hash: _builtins.str
+    """Names the files that results of this hour are computed from."""
     @_builtins.property
     def hour(self) -> _timestamp_pb2.Timestamp:
         """First moment of the hour."""
@@ -1312,6 +1354,10 @@ class HourCoverage(_message.Message):
     @_builtins.property
     def restarted_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Nodes that ended in it without a word and came back; -1 is the controller."""
+
+    @_builtins.property
+    def unknown_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The types that are not known."""
 
     def __init__(
         self,
@@ -1326,10 +1372,15 @@ class HourCoverage(_message.Message):
         told_lost: _builtins.int = ...,
         unproven_nodes: _abc.Iterable[_builtins.int] | None = ...,
         restarted_nodes: _abc.Iterable[_builtins.int] | None = ...,
+        copies: _builtins.int = ...,
+        unknown: _builtins.int = ...,
+        newer: _builtins.int = ...,
+        unknown_types: _abc.Iterable[_builtins.str] | None = ...,
+        input_manifest_hash: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_coverage", b"_coverage", "coverage", b"coverage", "hour", b"hour"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coverage", b"_coverage", "cluster_id", b"cluster_id", "coverage", b"coverage", "emitters", b"emitters", "events", b"events", "hour", b"hour", "missing", b"missing", "restarted_nodes", b"restarted_nodes", "state", b"state", "told_lost", b"told_lost", "unproven_nodes", b"unproven_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coverage", b"_coverage", "cluster_id", b"cluster_id", "copies", b"copies", "coverage", b"coverage", "emitters", b"emitters", "events", b"events", "hour", b"hour", "input_manifest_hash", b"input_manifest_hash", "missing", b"missing", "newer", b"newer", "restarted_nodes", b"restarted_nodes", "state", b"state", "told_lost", b"told_lost", "unknown", b"unknown", "unknown_types", b"unknown_types", "unproven_nodes", b"unproven_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__coverage: _TypeAlias = _typing.Literal["coverage"]  # noqa: Y015
     _WhichOneofArgType__coverage: _TypeAlias = _typing.Literal["_coverage", b"_coverage"]  # noqa: Y015
@@ -1345,22 +1396,376 @@ class GetCoverageResponse(_message.Message):
 
     HOURS_FIELD_NUMBER: _builtins.int
     INPUT_MANIFEST_HASH_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     input_manifest_hash: _builtins.str
     """Names the files that were looked at."""
     @_builtins.property
     def hours(self) -> _containers.RepeatedCompositeFieldContainer[Global___HourCoverage]:
         """In order of cluster and hour."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What has to be known of the input, a line each."""
+
     def __init__(
         self,
         *,
         hours: _abc.Iterable[Global___HourCoverage] | None = ...,
         input_manifest_hash: _builtins.str = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hours", b"hours", "input_manifest_hash", b"input_manifest_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hours", b"hours", "input_manifest_hash", b"input_manifest_hash", "notes", b"notes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetCoverageResponse: _TypeAlias = GetCoverageResponse  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    """Asks why something happened to a partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
+    STALL_FIELD_NUMBER: _builtins.int
+    RANGE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """The partition."""
+    partition_epoch: _builtins.int
+    """Partition epoch of the decision; absent: the one decision in the window. A stall has none."""
+    stall: _builtins.bool
+    """Whether a stall of the high watermark is meant, and not a decision."""
+    cluster_id: _builtins.str
+    """Only this cluster; empty: all."""
+    @_builtins.property
+    def range(self) -> Global___TimeRange:
+        """Where the decision or the stall lies."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        partition_epoch: _builtins.int | None = ...,
+        stall: _builtins.bool = ...,
+        range: Global___TimeRange | None = ...,
+        cluster_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch", "partition_epoch", b"partition_epoch", "range", b"range"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch", "cluster_id", b"cluster_id", "partition", b"partition", "partition_epoch", b"partition_epoch", "range", b"range", "stall", b"stall", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__partition_epoch: _TypeAlias = _typing.Literal["partition_epoch"]  # noqa: Y015
+    _WhichOneofArgType__partition_epoch: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition_epoch) -> _WhichOneofReturnType__partition_epoch | None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainedLink(_message.Message):
+    """One step of an explanation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TIME_US_FIELD_NUMBER: _builtins.int
+    WHO_FIELD_NUMBER: _builtins.int
+    REPORTED_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What it is, such as fence or commit."""
+    time_us: _builtins.int
+    """When, by the controller's clock as far as it was measured, us since 1970."""
+    who: _builtins.str
+    """Who reported it."""
+    reported: _builtins.str
+    """What was reported."""
+    cause: _builtins.str
+    """Why it happened; empty where that is not reported."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        time_us: _builtins.int = ...,
+        who: _builtins.str = ...,
+        reported: _builtins.str = ...,
+        cause: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "name", b"name", "reported", b"reported", "time_us", b"time_us", "who", b"who"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainedLink: _TypeAlias = ExplainedLink  # noqa: Y015
+
+@_typing.final
+class Explanation(_message.Message):
+    """The explanation of one decision or stall."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
+    REPORTED_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """The partition."""
+    partition_epoch: _builtins.int
+    """Partition epoch of the decision; absent for a stall."""
+    reported: _builtins.str
+    """What happened, in one line."""
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExplainedLink]:
+        """Steps in the order of time."""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What no event reports, a line each."""
+
+    @_builtins.property
+    def cost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who waited and what was cut, a line each."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        partition_epoch: _builtins.int | None = ...,
+        reported: _builtins.str = ...,
+        links: _abc.Iterable[Global___ExplainedLink] | None = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+        cost: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch", "partition_epoch", b"partition_epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch", "cost", b"cost", "links", b"links", "missing", b"missing", "partition", b"partition", "partition_epoch", b"partition_epoch", "reported", b"reported", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__partition_epoch: _TypeAlias = _typing.Literal["partition_epoch"]  # noqa: Y015
+    _WhichOneofArgType__partition_epoch: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition_epoch) -> _WhichOneofReturnType__partition_epoch | None: ...
+
+Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
+class HwStall(_message.Message):
+    """One stall of a high watermark."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    START_US_FIELD_NUMBER: _builtins.int
+    END_US_FIELD_NUMBER: _builtins.int
+    HW_FIELD_NUMBER: _builtins.int
+    ENDED_BY_FIELD_NUMBER: _builtins.int
+    BLOCKERS_FIELD_NUMBER: _builtins.int
+    UNDER_MIN_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster."""
+    topic_id: _builtins.str
+    """Id of the topic."""
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """The partition."""
+    start_us: _builtins.int
+    """When the first record waited, us since 1970, by the controller's clock."""
+    end_us: _builtins.int
+    """When it ended, us since 1970."""
+    hw: _builtins.int
+    """Where the high watermark stood."""
+    ended_by: _builtins.str
+    """How it ended: advance, epoch_end or unknown."""
+    under_min: _builtins.bool
+    """Whether the ISR was below its minimum."""
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Nodes that held it up."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        start_us: _builtins.int = ...,
+        end_us: _builtins.int = ...,
+        hw: _builtins.int = ...,
+        ended_by: _builtins.str = ...,
+        blockers: _abc.Iterable[_builtins.int] | None = ...,
+        under_min: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "cluster_id", b"cluster_id", "end_us", b"end_us", "ended_by", b"ended_by", "hw", b"hw", "partition", b"partition", "start_us", b"start_us", "topic", b"topic", "topic_id", b"topic_id", "under_min", b"under_min"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HwStall: _TypeAlias = HwStall  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    """The explanation, or what the question fits where that is not exactly one; all empty: it fits nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    STALLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def explanation(self) -> Global___Explanation:
+        """Of the one decision or stall."""
+
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineEvent]:
+        """The decisions that fit."""
+
+    @_builtins.property
+    def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___HwStall]:
+        """The stalls that fit."""
+
+    def __init__(
+        self,
+        *,
+        explanation: Global___Explanation | None = ...,
+        decisions: _abc.Iterable[Global___TimelineEvent] | None = ...,
+        stalls: _abc.Iterable[Global___HwStall] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "explanation", b"explanation", "stalls", b"stalls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class GetReportRequest(_message.Message):
+    """Asks for a report."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANGE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Only this cluster; empty: all."""
+    steps: _builtins.int
+    """How many bars small charts have; 0: 40."""
+    @_builtins.property
+    def range(self) -> Global___TimeRange:
+        """The window."""
+
+    def __init__(
+        self,
+        *,
+        range: Global___TimeRange | None = ...,
+        cluster_id: _builtins.str = ...,
+        steps: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["range", b"range"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "range", b"range", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReportRequest: _TypeAlias = GetReportRequest  # noqa: Y015
+
+@_typing.final
+class ReportFound(_message.Message):
+    """What a report found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TroublesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VERDICT_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
+    verdict: _builtins.str
+    """In one sentence."""
+    @_builtins.property
+    def troubles(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Why a statistic was not computed, by its id."""
+
+    def __init__(
+        self,
+        *,
+        verdict: _builtins.str = ...,
+        troubles: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["troubles", b"troubles", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportFound: _TypeAlias = ReportFound  # noqa: Y015
+
+@_typing.final
+class GetReportResponse(_message.Message):
+    """One part of a report: what it found, then pieces of the page, then pieces of the figures."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
+    page: _builtins.bytes
+    """The next piece of the page, HTML in UTF-8."""
+    figures: _builtins.bytes
+    """The next piece of the page's figures, JSON in UTF-8."""
+    @_builtins.property
+    def found(self) -> Global___ReportFound:
+        """Comes first."""
+
+    def __init__(
+        self,
+        *,
+        found: Global___ReportFound | None = ...,
+        page: _builtins.bytes = ...,
+        figures: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "found", b"found", "page", b"page", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "found", b"found", "page", b"page", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["found", "page", "figures"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___GetReportResponse: _TypeAlias = GetReportResponse  # noqa: Y015

@@ -75,6 +75,16 @@ class AnalyticsServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_analytics__service__pb2.GetCoverageRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_analytics__service__pb2.GetCoverageResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/strandline.v1.AnalyticsService/Explain',
+                request_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.GetReport = channel.unary_stream(
+                '/strandline.v1.AnalyticsService/GetReport',
+                request_serializer=strandline_dot_v1_dot_analytics__service__pb2.GetReportRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_analytics__service__pb2.GetReportResponse.FromString,
+                _registered_method=True)
 
 
 class AnalyticsServiceServicer(object):
@@ -137,6 +147,20 @@ class AnalyticsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Explains one decision about a partition, or one stall of its high watermark, link by link.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetReport(self, request, context):
+        """Renders the report of a window: what it found, then the page and its figures in pieces.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AnalyticsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +203,16 @@ def add_AnalyticsServiceServicer_to_server(servicer, server):
                     servicer.GetCoverage,
                     request_deserializer=strandline_dot_v1_dot_analytics__service__pb2.GetCoverageRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_analytics__service__pb2.GetCoverageResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainResponse.SerializeToString,
+            ),
+            'GetReport': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetReport,
+                    request_deserializer=strandline_dot_v1_dot_analytics__service__pb2.GetReportRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_analytics__service__pb2.GetReportResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -398,6 +432,60 @@ class AnalyticsService(object):
             '/strandline.v1.AnalyticsService/GetCoverage',
             strandline_dot_v1_dot_analytics__service__pb2.GetCoverageRequest.SerializeToString,
             strandline_dot_v1_dot_analytics__service__pb2.GetCoverageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.AnalyticsService/Explain',
+            strandline_dot_v1_dot_analytics__service__pb2.ExplainRequest.SerializeToString,
+            strandline_dot_v1_dot_analytics__service__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/strandline.v1.AnalyticsService/GetReport',
+            strandline_dot_v1_dot_analytics__service__pb2.GetReportRequest.SerializeToString,
+            strandline_dot_v1_dot_analytics__service__pb2.GetReportResponse.FromString,
             options,
             channel_credentials,
             insecure,

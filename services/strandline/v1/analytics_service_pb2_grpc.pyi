@@ -58,6 +58,10 @@ class AnalyticsServiceStub:
     """Ends a run that waits or is under way."""
     GetCoverage: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.GetCoverageRequest, _analytics_service_pb2.GetCoverageResponse]
     """Tells for which hours everything that was exported is there."""
+    Explain: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainRequest, _analytics_service_pb2.ExplainResponse]
+    """Explains one decision about a partition, or one stall of its high watermark, link by link."""
+    GetReport: _grpc.UnaryStreamMultiCallable[_analytics_service_pb2.GetReportRequest, _analytics_service_pb2.GetReportResponse]
+    """Renders the report of a window: what it found, then the page and its figures in pieces."""
 
 @_typing.type_check_only
 class AnalyticsServiceAsyncStub(AnalyticsServiceStub):
@@ -80,6 +84,10 @@ class AnalyticsServiceAsyncStub(AnalyticsServiceStub):
     """Ends a run that waits or is under way."""
     GetCoverage: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.GetCoverageRequest, _analytics_service_pb2.GetCoverageResponse]  # type: ignore[assignment]
     """Tells for which hours everything that was exported is there."""
+    Explain: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainRequest, _analytics_service_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Explains one decision about a partition, or one stall of its high watermark, link by link."""
+    GetReport: _aio.UnaryStreamMultiCallable[_analytics_service_pb2.GetReportRequest, _analytics_service_pb2.GetReportResponse]  # type: ignore[assignment]
+    """Renders the report of a window: what it found, then the page and its figures in pieces."""
 
 class AnalyticsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by `strandline analytics serve`, for people and dashboards. One question is computed at a time."""
@@ -147,5 +155,21 @@ class AnalyticsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_analytics_service_pb2.GetCoverageResponse, _abc.Awaitable[_analytics_service_pb2.GetCoverageResponse]]:
         """Tells for which hours everything that was exported is there."""
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _analytics_service_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_analytics_service_pb2.ExplainResponse, _abc.Awaitable[_analytics_service_pb2.ExplainResponse]]:
+        """Explains one decision about a partition, or one stall of its high watermark, link by link."""
+
+    @_abc_1.abstractmethod
+    def GetReport(
+        self,
+        request: _analytics_service_pb2.GetReportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_analytics_service_pb2.GetReportResponse], _abc.AsyncIterator[_analytics_service_pb2.GetReportResponse]]:
+        """Renders the report of a window: what it found, then the page and its figures in pieces."""
 
 def add_AnalyticsServiceServicer_to_server(servicer: AnalyticsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,41 @@
+"""How much Spark is asked to do for a report over little input: a count, which no busy machine changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from worked_histories import HISTORIES, history_rows
+from written_export import write_export
+
+from strandline.export.encoding import ExportFormat
+from strandline_analytics.report.gather import gather
+from strandline_analytics.sources.exports import open_exports
+
+MOST_JOBS = 48
+"""One for each question and each table that several read; a broadcast or a shuffle's own job would be more."""
+MOST_STAGES = 150
+
+
+def _numbers(spark: Any) -> tuple[int, int]:
+    """How many jobs and stages there have been."""
+    jobs = spark.sparkContext.statusTracker()
+    spark.range(1).count()
+    newest = max(jobs.getJobIdsForGroup(None))
+    return newest, max(jobs.getJobInfo(newest).stageIds)
+
+
+@pytest.mark.timeout(600)
+def test_a_report_over_little_is_few_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    """A report with its courses is at most `MOST_JOBS` Spark jobs and `MOST_STAGES` stages."""
+    rows = history_rows((HISTORIES / "failover.jsonl").read_text(encoding="utf-8"))
+    write_export(tmp_path, rows, ExportFormat.PARQUET)
+    before = _numbers(spark)
+
+    gather(open_exports(spark, [str(tmp_path)]), [str(tmp_path)])
+
+    jobs, stages = (now - then for now, then in zip(_numbers(spark), before, strict=True))
+    assert 20 < jobs <= MOST_JOBS
+    assert stages <= MOST_STAGES
