@@ -93,6 +93,20 @@ def test_verify_equal_logs(tmp_path: Path) -> None:
     assert (row["start"], row["end"], row["batches"], row["replicas"]) == (0, 3, 2, ["node-1", "node-2"])
 
 
+def test_both_read_what_only_the_journal_holds(tmp_path: Path) -> None:
+    """Of a node that was killed, HW, epochs and topic id are in the journal until the files follow."""
+    first = data_directory(tmp_path / "node-1", 1, [[b"a", b"b"], [b"x"]], hw=2, killed=True)
+    second = data_directory(tmp_path / "node-2", 2, [[b"a", b"b"], [b"y"]], hw=2)
+    code, out, _ = run("log", "dump", str(first), "-o", "json")
+    (log,) = json.loads(out)
+    verified, rows, _ = run("log", "verify", str(first), str(second), "-o", "json")
+
+    assert (code, verified) == (0, 0)
+    assert (log["topic_id"], log["high_watermark"]) == (TOPIC_ID, 2)
+    assert log["epochs"] == [{"epoch": 3, "start_offset": 0}]
+    assert [(row["equal"], row["end"]) for row in json.loads(rows)] == [(True, 2)]
+
+
 def test_verify_says_what_it_did_not_compare(tmp_path: Path) -> None:
     """Records above the saved HW are counted, for people and for programs."""
     paths = [data_directory(tmp_path / f"node-{n}", n, [[b"a", b"b"], [b"c"]], hw=2) for n in (1, 2)]

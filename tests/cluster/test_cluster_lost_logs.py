@@ -6,7 +6,6 @@ from a directory whose newest segment lost its end, or that is an older copy of 
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from raw_records import all_values, append
 from running_cluster import Probe, until
 from settled_logs import assert_settled
 
-from strandline.storage.checkpoint import HIGH_WATERMARKS_NAME
+from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.inspect import dump_log
 
 _BATCHES = 20
@@ -49,13 +48,12 @@ def put_back(directory: Path, copy: Path) -> None:
 
 
 async def checkpointed(probe: Probe, topic: str, offset: int) -> None:
-    """Waits until every follower's checkpoint file holds this HW."""
+    """Waits until every follower's directory holds this HW, in its files or its journal."""
     now = await probe.partition(topic)
-    files = [probe.local.nodes[n].directory / HIGH_WATERMARKS_NAME for n in now.replicas if n != now.leader_id]
+    directories = [probe.local.nodes[n].directory for n in now.replicas if n != now.leader_id]
 
     async def look() -> bool:
-        row = re.compile(rf"^{re.escape(topic)} 0 {offset}$", re.MULTILINE)
-        return all(row.search(file.read_text()) for file in files if file.exists())
+        return all(Checkpoints.load(path).high_watermarks.get((topic, 0)) == offset for path in directories)
 
     await until(look, f"the HW {offset} is in the checkpoints")
 

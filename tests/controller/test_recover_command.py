@@ -15,7 +15,10 @@ from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, T
 from strandline.core.store_recovery import METADATA_OFFSET_MARGIN
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
 from strandline.metadata.sqlite import SqliteStore
+from strandline.rpc.metadata_bytes import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
+from strandline.storage.directory import DataDirectory
+from strandline.storage.journal import JOURNAL_NAMES
 
 TP = TopicPartition("11111111-0000-4000-8000-000000000000", 0)
 NODES = (NodeId(1), NodeId(2))
@@ -102,6 +105,42 @@ def test_flipped_bit_in_the_stored_image_is_noticed(tmp_path: Path) -> None:
         read_node_directory(path)
 
     assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
+
+
+def saved_in_the_journal(tmp_path: Path, seen: MetadataImage) -> Path:
+    """The directory of a node that was killed before it wrote its newest metadata into the file."""
+    path = node_directory(tmp_path, 1, image(7, 10, 20))
+    directory = DataDirectory.open(path, node_id=NodeId(1))
+    directory.checkpoints.save_metadata(image_to_bytes(seen))
+    directory.settle()
+    directory.close(clean=False)
+    return path
+
+
+def test_metadata_in_the_journal_is_newer_than_the_file(tmp_path: Path) -> None:
+    """The file follows the journal, so a recovery that read it alone would take back what was decided."""
+    path = saved_in_the_journal(tmp_path, image(9, 12, 25))
+
+    assert read_node_directory(path).image == image(9, 12, 25)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_a_damaged_journal_is_noticed(tmp_path: Path, damage: str) -> None:
+    """Metadata of the file, or of a frame in front of the damage, may be too old to recover from."""
+    path = saved_in_the_journal(tmp_path, image(9, 12, 25))
+    directory = DataDirectory.open(path, node_id=NodeId(1))
+    directory.checkpoints.save_metadata(image_to_bytes(image(10, 13, 26)))
+    directory.settle()
+    directory.close(clean=False)
+    for name in JOURNAL_NAMES:
+        if damage == "missing":
+            (path / name).unlink()
+        else:
+            content = (path / name).read_bytes()
+            (path / name).write_bytes(content[:60] + bytes(byte ^ 1 for byte in content[60:61]) + content[61:])
+
+    with pytest.raises(Refused, match=r"checkpoint\.journal"):
+        read_node_directory(path)
 
 
 async def _in_thread(tmp_path: Path, *node_dirs: Path) -> ExitCode:

@@ -204,6 +204,7 @@ class Cluster:
             for effect in asked:
                 follow.extend(self._perform(node, effect))
             queue.extend(follow)
+        self._logs[node].sync_saves()
         return found
 
     def push(

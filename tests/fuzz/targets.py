@@ -26,6 +26,7 @@ TARGETS = {
     "batches": Target("target_batches", 300, 400),
     "recovery": Target("target_recovery", 10, 40),
     "small-files": Target("target_small_files", 150, 200),
+    "journal": Target("target_journal", 100, 300),
     "store": Target("target_store", 60, 120),
     "indexes": Target("target_indexes", 10, 200),
     "node-rpcs": Target("target_node_rpcs", 25, 1_200),

@@ -18,12 +18,12 @@ from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce, values_of
 
 from strandline.cli.node_self import Incarnation, running_node
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.types import Truncation
-from strandline.replica.logs import METADATA_NAME
+from strandline.core.types import NodeId, Truncation
 from strandline.rpc.channels import open_channel, parse_endpoint, target
 from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.incarnation import started_ticks
+from strandline.storage.directory import DataDirectory
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 START_S = 20
@@ -180,14 +180,17 @@ async def test_a_final_refusal_ends_the_process(tmp_path: Path) -> None:
 
 async def test_a_directory_of_historic_rules_is_refused(tmp_path: Path) -> None:
     """Records written under a rule that loses acknowledged records are not served; the line has the remedy."""
-    stored = tmp_path / "n" / METADATA_NAME
     async with a_controller() as controller:
         async with started(controller, tmp_path / "n") as node, _stub(controller, node):
             node.process.send_signal(signal.SIGTERM)
             await node.ended()
-        image = image_from_bytes(stored.read_bytes())
+        directory = DataDirectory.open(tmp_path / "n", node_id=NodeId(1))
+        content = directory.checkpoints.metadata()
+        image = image_from_bytes(content) if content is not None else None
         assert image is not None
-        stored.write_bytes(image_to_bytes(replace(image, rules=replace(image.rules, truncation=Truncation.KIP_101))))
+        historic = replace(image, rules=replace(image.rules, truncation=Truncation.KIP_101))
+        directory.checkpoints.save_metadata(image_to_bytes(historic))
+        directory.close(clean=True)
         async with started(controller, tmp_path / "n") as node:
             code, lines = await node.ended()
 

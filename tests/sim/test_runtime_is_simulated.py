@@ -11,9 +11,12 @@ from strandline.core.events import LogFlushed
 from strandline.follower.tasks import LeaderLinks
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.session import Session
+from strandline.sim.memory_logs import MemoryLogs
 from strandline.sim.run import run_seed
 
 SEEDS = range(12)
+ANY = {"I0", "I5", "I8", "I15", "I16", "L5", "L6", "L7", "M55"}
+"""What a disk that forgets whole logs breaks first; which of these depends on the seed."""
 
 
 def broken_by(names: set[str]) -> str:
@@ -37,6 +40,17 @@ def test_a_commit_reported_before_its_sync_is_found(monkeypatch: pytest.MonkeyPa
 
     # A second commit of a log is issued while the first is running, or its votes are above what is synced.
     assert broken_by({"M55", "I0"}) in {"M55", "I0"}
+
+
+def test_saves_that_are_never_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that ends without its sync loses its logs, epochs and metadata with the process."""
+
+    def never(self: Any) -> None:
+        self.saves_wait = False
+
+    monkeypatch.setattr(MemoryLogs, "sync_saves", never)
+
+    assert broken_by(ANY) in ANY
 
 
 def test_a_broken_stream_that_is_not_reported_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, TopicPartition
 from strandline.sim.disk import Disk, LogFile
 from strandline.sim.draws import Draw, Purpose
+from strandline.sim.memory_logs import MemoryLogs
 
 
 def grown(*counts: int, epoch: int = 0, log: LogFile | None = None) -> LogFile:
@@ -49,6 +50,25 @@ def test_recovery_believes_batches_before_the_epoch_checkpoint() -> None:
 
     assert log.epochs == ((0, 0), (3, 4))
     assert (missed, log.synced) == (False, 5)
+
+
+def test_what_was_not_synced_of_a_step_is_lost_as_a_whole() -> None:
+    """The saves of a step are one frame of the journal: durable together, or not at all."""
+    logs = MemoryLogs(Disk(1), lambda _: 0)
+    kept, lost = TopicPartition("t", 0), TopicPartition("t", 1)
+    logs.open(kept, "t")
+    logs.save_epochs(kept, [EpochEntry(LeaderEpoch(1), Offset(0))])
+    logs.save_reconciled_epochs({kept: LeaderEpoch(1)})
+    logs.sync_saves()
+    logs.open(lost, "t")
+    logs.save_epochs(kept, [EpochEntry(LeaderEpoch(2), Offset(0))])
+    logs.save_high_watermarks({kept: Offset(0)}, durable=True)
+    logs.save_reconciled_epochs({kept: LeaderEpoch(2)})
+    logs.delete(kept)
+    logs.lose_saves()
+    log = logs.disk.logs[kept]
+
+    assert (log.epochs, log.reconciled, set(logs.disk.logs)) == (((1, 0),), 1, {kept})
 
 
 def test_a_log_that_ends_below_its_checkpointed_high_watermark_is_missed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,18 @@ if _HERE not in sys.path:
 
 
 from log_builder import Builder, Fill  # noqa: E402  # found by the path above
+from power_cut import PowerCut  # noqa: E402
+
+
+@pytest.fixture
+def power(monkeypatch) -> Iterator[PowerCut]:
+    """Redirects every sync of the process to the model instead of the disk."""
+    cut = PowerCut()
+    monkeypatch.setattr(os, "fdatasync", cut.sync)
+    monkeypatch.setattr(os, "fsync", cut.sync)
+    monkeypatch.setattr(os, "open", cut.open)
+    yield cut
+    cut.forget()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from strandline.core.types import Offset
-from strandline.storage.checkpoint import DirectoryCheckpoints
+from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.recovery import Recovery
 
@@ -28,7 +28,7 @@ class Builder:
         *,
         clean: bool = False,
         check_all: bool = False,
-        checkpoints: DirectoryCheckpoints | None = None,
+        checkpoints: Checkpoints | None = None,
         **settings: int | bool | None,
     ) -> tuple[Log, Recovery]:
         """Open the log ``t-0`` again and return the recovery report."""

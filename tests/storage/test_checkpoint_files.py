@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.storage.checkpoint import (
     CheckpointDamaged,
-    DirectoryCheckpoints,
     OffsetCheckpoint,
     read_epochs,
     read_topic_id,
     write_epochs,
     write_topic_id,
 )
+from strandline.storage.checkpoints import Checkpoints
 
 ENTRIES = [EpochEntry(LeaderEpoch(0), Offset(0)), EpochEntry(LeaderEpoch(7), Offset(120))]
 
@@ -92,13 +92,14 @@ def test_missing_or_damaged_offsets_count_as_none(tmp_path, content) -> None:
 
 def test_forgotten_log_is_in_no_file(tmp_path) -> None:
     """A deleted log leaves no offset that could be taken for its successor's."""
-    checkpoints = DirectoryCheckpoints.load(tmp_path)
+    checkpoints = Checkpoints.load(tmp_path)
     for checkpoint in (checkpoints.high_watermarks, checkpoints.recovery_points, checkpoints.log_starts):
         checkpoint.put(("t", 0), Offset(9))
         checkpoint.put(("t", 1), Offset(8))
         checkpoint.save()
     checkpoints.forget(("t", 0))
-    again = DirectoryCheckpoints.load(tmp_path)
+    checkpoints.settle()
+    again = Checkpoints.load(tmp_path)
 
     assert [c.offsets for c in (again.high_watermarks, again.recovery_points, again.log_starts)] == [
         {("t", 1): 8},

@@ -28,6 +28,14 @@ def registered(path, **settings) -> DataDirectory:
     return directory
 
 
+def files_complete(directory: DataDirectory) -> None:
+    """Make the files hold everything, as they do from time to time, so that the journal no longer does."""
+    directory.settle()
+    directory.checkpoints.complete()
+    directory.checkpoints.save_metadata(b"")
+    directory.settle()
+
+
 def append(log, batches: int = 5) -> None:
     """Batches of one record each."""
     for _ in range(batches):
@@ -154,6 +162,7 @@ def test_a_log_that_cannot_be_found_any_more_makes_the_node_unclean(tmp_path, da
         log.note_durable(log.leo)
         directory.save_checkpoints()
     log.close(clean=False)
+    files_complete(directory)
     directory.close(clean=False)
     metadata = tmp_path / "t-0" / "partition.metadata"
     if damage == "flipped":
@@ -166,6 +175,27 @@ def test_a_log_that_cannot_be_found_any_more_makes_the_node_unclean(tmp_path, da
     assert start(tmp_path).is_unclean == (saved or damage != "gone")
 
 
+@pytest.mark.parametrize("lost", ["missing", "empty"])
+def test_a_log_whose_topic_id_only_the_journal_has_is_found(tmp_path, lost) -> None:
+    """The file is written without a sync, so a loss of power may take it; the journal writes it again, durably."""
+    directory = registered(tmp_path)
+    log = directory.open_log("t", 0, "T").log
+    directory.settle()
+    append(log)
+    log.close(clean=False)
+    directory.close(clean=False)
+    metadata = tmp_path / "t-0" / "partition.metadata"
+    metadata.unlink()
+    if lost == "empty":
+        metadata.touch()
+    again = start(tmp_path)
+    opened = again.open_log("t", 0, "T")
+
+    assert (again.is_unclean, opened.set_aside, opened.log.leo) == (False, None, 5)
+    assert metadata.read_text() == "version: 0\ntopic_id: T\n"
+    opened.log.close(clean=False)
+
+
 def test_a_log_that_was_deleted_or_set_aside_is_not_missed(tmp_path) -> None:
     """Logs that were deleted on purpose do not make the node unclean."""
     directory = registered(tmp_path)
@@ -175,7 +205,7 @@ def test_a_log_that_was_deleted_or_set_aside_is_not_missed(tmp_path) -> None:
         log.note_durable(log.leo)
         directory.checkpoints.high_watermarks.put(log.name, log.leo)
     directory.save_checkpoints()
-    directory.open_log("deleted", 0, "T").log.delete()
+    directory.delete_log(directory.open_log("deleted", 0, "T").log)
     directory.open_log("aside", 0, "U").log.close()
     directory.close(clean=False)
 
@@ -273,7 +303,8 @@ def test_longest_topic_name_can_be_opened_set_aside_and_deleted(tmp_path) -> Non
     append(old)
     old.close(clean=False)
     opened = directory.open_log(topic, 0, "1" * 36)
-    opened.log.delete()
+    directory.delete_log(opened.log)
+    directory.settle()
 
     assert opened.set_aside is not None
     assert opened.set_aside.name.endswith(f".{'0' * 36}.stray")

@@ -10,7 +10,7 @@ import pytest
 from log_builder import Builder, Fill
 
 from strandline.core.types import Offset
-from strandline.storage.checkpoint import DirectoryCheckpoints
+from strandline.storage.checkpoints import Checkpoints
 
 
 @pytest.mark.parametrize("durable", [0, 3, 7])
@@ -21,7 +21,7 @@ def test_recovery_writes_the_tail_anew(
 
     A sync alone would succeed and write nothing (Rebello et al., ATC 2020).
     """
-    checkpoints = DirectoryCheckpoints.load(build.data)
+    checkpoints = Checkpoints.load(build.data)
     log, _ = build.recover(checkpoints=checkpoints)
     leo = fill(log, 10)
     log.note_durable(Offset(durable))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -18,61 +17,9 @@ from strandline.core.replica_log import DurablePoint
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import StorageFailed
 from strandline.storage.log import Log, LogSettings
-
-
-class PowerCut:
-    """Records what each file held and each directory listed at its last sync: what survives a power loss."""
-
-    def __init__(self) -> None:
-        self.files: dict[int, bytes] = {}
-        self.folders: dict[int, dict[str, int]] = {}
-        self._real_open = os.open
-        self._kept: list[int] = []
-
-    def sync(self, fd: int) -> None:
-        """Replaces fsync and fdatasync."""
-        status = os.fstat(fd)
-        if os.path.isdir(f"/proc/self/fd/{fd}"):
-            self.folders[status.st_ino] = {entry.name: entry.inode() for entry in os.scandir(f"/proc/self/fd/{fd}")}
-        else:
-            self.files[status.st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
-
-    def open(self, path: Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """Replaces open: keeps new files open, so that none gets the inode of a removed one."""
-        fd = self._real_open(path, flags, mode, dir_fd=dir_fd)
-        if flags & os.O_CREAT:
-            self._kept.append(os.dup(fd))
-        return fd
-
-    def forget(self) -> None:
-        """Release the files of one example."""
-        for fd in self._kept:
-            os.close(fd)
-        self._kept.clear()
-        self.files.clear()
-        self.folders.clear()
-
-    def restore(self, folder: Path, into: Path) -> None:
-        """Write what survived of ``folder`` and its sub-folders to ``into``."""
-        into.mkdir(parents=True)
-        for name, inode in self.folders.get(folder.stat().st_ino, {}).items():
-            if (folder / name).is_dir():
-                self.restore(folder / name, into / name)
-            else:
-                (into / name).write_bytes(self.files.get(inode, b""))
-
-
-@pytest.fixture
-def power(monkeypatch) -> Iterator[PowerCut]:
-    """Redirects every sync of the process to the model instead of the disk."""
-    cut = PowerCut()
-    monkeypatch.setattr(os, "fdatasync", cut.sync)
-    monkeypatch.setattr(os, "fsync", cut.sync)
-    monkeypatch.setattr(os, "open", cut.open)
-    yield cut
-    cut.forget()
 
 
 def append(log: Log, records: int, epoch: int) -> None:
@@ -116,7 +63,8 @@ def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, s
     """After a power loss at any time, everything below the durable point is there, and nothing that was truncated."""
     data = tmp_path_factory.mktemp("data")
     layout = LogSettings(segment_bytes=400, index_interval_bytes=100)
-    log, _ = Log.open(data / "t-0", settings=layout)
+    checkpoints = Checkpoints.load(data)
+    log, _ = Log.open(data / "t-0", settings=layout, checkpoints=checkpoints)
     durable = DurablePoint(log.leo)
     token, epoch = None, 1
     for step, argument in steps:
@@ -142,6 +90,7 @@ def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, s
             log.roll()
         elif step == "advance" and argument <= durable.point:
             log.advance_log_start(Offset(argument))
+            checkpoints.settle()
         power.restore(data, data / "after")
         survivor, recovery = Log.open(data / "after" / "t-0", settings=layout)
 
@@ -155,6 +104,7 @@ def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, s
     if token is not None:
         token.abandon()
     log.close(clean=False)
+    checkpoints.close()
     power.forget()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from strandline.core.types import Offset
-from strandline.storage.checkpoint import DirectoryCheckpoints
+from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.inspect import compare_logs, dump_log, log_bounds, log_directories
 
 
@@ -26,7 +26,7 @@ def copies(build, fill, tmp_path, counts=(40, 40)):
 
 def save_high_watermark(path, offset: int) -> None:
     """Write the HW of a log's data directory."""
-    checkpoints = DirectoryCheckpoints.load(path.parent)
+    checkpoints = Checkpoints.load(path.parent)
     checkpoints.high_watermarks.put(("t", 0), Offset(offset))
     checkpoints.high_watermarks.save()
 
@@ -64,6 +64,7 @@ def test_bounds_come_from_headers_and_checkpoints(build, fill) -> None:
     log = build.log()
     fill(log, 30)
     log.advance_log_start(Offset(9))
+    log.checkpoints.settle()
     save_high_watermark(build.path, 50)
     bounds = log_bounds(build.path)
 

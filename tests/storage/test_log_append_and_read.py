@@ -15,6 +15,7 @@ from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.batch import parse_header, split_batches
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
 from strandline.storage.disk import StorageDamaged
+from strandline.storage.layout import remove_tree
 
 
 def test_new_log_is_empty(build) -> None:
@@ -271,7 +272,8 @@ def test_a_search_by_time_outlives_its_segments(build, fill) -> None:
     log = build.log()
     fill(log, 60)
     search = log.search_time(1_077, log.leo)
-    log.delete()
+    log.forget()
+    remove_tree(log.directory)
     found = ThreadPoolExecutor(1).submit(search.first).result()
     payload = found.payload()
     search.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.core.types import Offset, ProducerBatch
-from strandline.storage.checkpoint import DirectoryCheckpoints
+from strandline.storage.checkpoints import Checkpoints
+from strandline.storage.layout import remove_tree, retire_directories
 
 NAME = ("t", 0)
 
@@ -50,7 +51,7 @@ def test_truncation_survives_reopening(build, fill, content) -> None:
 
 def test_truncation_brings_high_watermark_and_recovery_point_down(build, fill) -> None:
     """A crash right after a truncation must not leave a HW or a durable point above the LEO (M41, M55)."""
-    checkpoints = DirectoryCheckpoints.load(build.data)
+    checkpoints = Checkpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 10)
     log.note_durable(log.leo)
@@ -58,7 +59,7 @@ def test_truncation_brings_high_watermark_and_recovery_point_down(build, fill) -
     checkpoints.high_watermarks.save()
     checkpoints.recovery_points.save()
     log.truncate_to(Offset(12))
-    on_disk = DirectoryCheckpoints.load(build.data)
+    on_disk = Checkpoints.load(build.data)
 
     assert on_disk.high_watermarks.get(NAME) == 12
     assert on_disk.recovery_points.get(NAME) == 12
@@ -164,13 +165,15 @@ def test_nothing_expires_without_limits(build, fill) -> None:
 
 def test_deleted_log_leaves_nothing(build, fill) -> None:
     """Directory and checkpoint lines go; a new log of the same name begins at 0, regardless of the old one."""
-    checkpoints = DirectoryCheckpoints.load(build.data)
+    checkpoints = Checkpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 30)
     log.advance_log_start(Offset(9))
     log.note_durable(log.leo)
     checkpoints.recovery_points.save()
-    log.delete()
+    log.forget()
+    checkpoints.settle()
+    remove_tree(retire_directories([log.directory])[0])
     again, recovery = build.recover()
 
     assert (again.log_start_offset, again.leo) == (0, 0)

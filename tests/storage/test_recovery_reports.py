@@ -9,7 +9,7 @@ import pytest
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.storage.checkpoint import DirectoryCheckpoints, read_epochs
+from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import StorageDamaged
 
 NAME = ("t", 0)
@@ -25,6 +25,7 @@ def test_clean_stop_reads_almost_nothing(build, fill, monkeypatch) -> None:
     log = build.log(segment_bytes=1 << 20, index_interval_bytes=4_096)
     fill(log, 400, size_bytes=5_000)
     log.save_epochs([EpochEntry(1, Offset(0))])
+    log.checkpoints.settle()
     size_bytes = log.size_bytes
     log.close()
     read_bytes = []
@@ -44,7 +45,7 @@ def test_clean_stop_reads_almost_nothing(build, fill, monkeypatch) -> None:
 
 def test_unclean_stop_checks_from_the_recovery_point(build, fill) -> None:
     """CRCs are computed from the last known durable point on, not below it."""
-    checkpoints = DirectoryCheckpoints.load(build.data)
+    checkpoints = Checkpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 80)
     log.note_durable(Offset(120))
@@ -74,7 +75,7 @@ def test_torn_tail_is_cut_and_counted(build, fill, content) -> None:
 
 def test_loss_below_the_durable_point_is_reported(build, fill) -> None:
     """A log that ends below its durable point, or below its HW, makes the node unclean (M58); also on a second open."""
-    checkpoints = DirectoryCheckpoints.load(build.data)
+    checkpoints = Checkpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 10)
     log.note_durable(log.leo)
@@ -153,7 +154,7 @@ def test_batches_win_over_the_epoch_file(build, fill) -> None:
 @pytest.mark.parametrize("wrong", [98, 104, 112, 118])
 def test_headers_above_the_recovery_point_win_over_the_epoch_file(build, fill, wrong: int) -> None:
     """The file names the right epochs with a wrong start, which the headers that are read anyway contradict."""
-    checkpoints = DirectoryCheckpoints.load(build.data)
+    checkpoints = Checkpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints, segment_bytes=1 << 20)[0]
     fill(log, 50, epoch=1)
     fill(log, 10, epoch=2)
@@ -206,7 +207,7 @@ def test_epochs_cut_by_recovery_go(build, fill) -> None:
 
 def test_old_epochs_come_from_the_file(build, fill) -> None:
     """Below the recovery point the checkpoint is trusted, without reading its batches."""
-    checkpoints = DirectoryCheckpoints.load(build.data)
+    checkpoints = Checkpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     for epoch in (1, 4, 5):
         fill(log, 30, epoch=epoch)
@@ -214,10 +215,11 @@ def test_old_epochs_come_from_the_file(build, fill) -> None:
     log.save_epochs(entries)
     log.note_durable(Offset(150))
     checkpoints.recovery_points.save()
+    checkpoints.settle()
     recovery = build.recover()[1]
 
     assert (list(recovery.epochs), recovery.epochs_rebuilt) == (entries, False)
-    assert read_epochs(build.path) == entries
+    assert Checkpoints.load(build.data).epochs_of(("t", 0)) == tuple(entries)
 
 
 def test_flipped_bit_is_found_when_read(build, fill) -> None:
@@ -238,7 +240,7 @@ def test_flipped_bit_is_found_when_read(build, fill) -> None:
 
 def test_damage_below_the_recovery_point_is_found_when_everything_is_checked(build, fill) -> None:
     """After damage was found in service the whole log is read, or the node would find it again."""
-    checkpoints = DirectoryCheckpoints.load(build.data)
+    checkpoints = Checkpoints.load(build.data)
     log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 60)
     log.note_durable(log.leo)

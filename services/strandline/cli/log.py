@@ -162,20 +162,22 @@ def _print_log(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _log_document(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    from strandline.storage.checkpoint import read_epochs, read_topic_id
-    from strandline.storage.inspect import log_bounds
+    from strandline.storage.checkpoints import Checkpoints
+    from strandline.storage.inspect import described, log_bounds
     from strandline.storage.log import log_name
 
-    bounds, (topic, partition) = log_bounds(path), log_name(path)
+    checkpoints = Checkpoints.load(path.parent)
+    bounds, (topic, partition) = log_bounds(path, checkpoints), log_name(path)
+    beside = described(path, checkpoints)
     return {
         "topic": topic,
         "partition": partition,
-        "topic_id": read_topic_id(path),
+        "topic_id": beside.topic_id,
         "log_start_offset": bounds.log_start_offset,
         "high_watermark": bounds.high_watermark,
         "leo": bounds.leo,
         "size_bytes": bounds.size_bytes,
-        "epochs": [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in read_epochs(path) or []],
+        "epochs": [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in beside.epochs],
         "batches": [{key: row[key] for key in row if key not in ("producer_text", "place")} for row in rows],
     }
 
@@ -241,10 +243,9 @@ def verify_files(directories: list[Path], topic: str | None = None) -> list[Equa
 
 def _compare_files(topic: str, partition: int, paths: dict[str, Path]) -> Equality:
     from strandline.cli.log_equality import Equality
-    from strandline.storage.checkpoint import read_topic_id
-    from strandline.storage.inspect import compare_logs
+    from strandline.storage.inspect import compare_logs, described
 
-    ids = sorted({str(read_topic_id(path)) for path in paths.values()})
+    ids = sorted({str(described(path).topic_id) for path in paths.values()})
     if len(ids) > 1:
         raise CommandFailed(f"{topic}-{partition}: logs of different topics ({', '.join(ids)}) have this name")
     found = compare_logs(list(paths.values()))

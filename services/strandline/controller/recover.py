@@ -20,10 +20,11 @@ from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
 from strandline.rpc.metadata_bytes import image_from_bytes
 from strandline.runtime.exit_codes import ExitCode
+from strandline.storage.checkpoint import CheckpointDamaged
+from strandline.storage.inspect import stored_metadata
 
 META_NAME = "meta.properties"
-METADATA_NAME = "metadata.snapshot"
-"""Where a data node keeps its identity and the newest metadata it received."""
+"""Where a data node keeps its identity."""
 
 
 def read_node_directory(path: Path) -> GivenNode:
@@ -34,13 +35,15 @@ def read_node_directory(path: Path) -> GivenNode:
     """
     try:
         lines = (path / META_NAME).read_text(encoding="utf-8").splitlines()
-        content = (path / METADATA_NAME).read_bytes()
+        content = stored_metadata(path)
     except OSError as error:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{path} is no data directory of a node: {error}") from error
+    except CheckpointDamaged as damage:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{damage}; leave it out") from damage
     properties = dict(line.split("=", 1) for line in lines if "=" in line)
     image = image_from_bytes(content)
     if image is None or not {"node.id", "directory.id"} <= properties.keys():
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{path}: {METADATA_NAME} or {META_NAME} is damaged; leave it out")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{path}: metadata.snapshot or {META_NAME} is damaged; leave it out")
     return GivenNode(node_id=NodeId(int(properties["node.id"])), directory_id=properties["directory.id"], image=image)
 
 

@@ -60,6 +60,7 @@ from strandline.core.observer import NobodyObserves, Observe
 from strandline.core.offset_serving import OffsetServing
 from strandline.core.produce_serving import ProduceServing
 from strandline.core.replica_log import ReplicaLog
+from strandline.core.saving_order import saves_first
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, NodeId, Rules, TopicPartition
 from strandline.core.views import partition_view, replica_view
@@ -144,7 +145,7 @@ class NodeCore:
                 self._fetcher.ask(event.now_ms, out)
             if self.state.unreported:
                 self._reporter.maybe_send(event.now_ms, out)
-        return out
+        return saves_first(out)
 
     def _make_durable(self, out: list[Effect]) -> None:
         """What an election looks at later: which leaders these logs agreed with (M66), how far they committed (M68)."""

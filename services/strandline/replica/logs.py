@@ -19,12 +19,12 @@ from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
 from strandline.runtime.aside import giving_way
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.ports import Chunk, Opened
-from strandline.storage.checkpoint import CheckpointDamaged, LogName, read_topic_id
+from strandline.storage.checkpoint import CheckpointDamaged, read_topic_id
 from strandline.storage.directory import DataDirectory, OpenedLog
-from strandline.storage.disk import FlushToken, StorageDamaged, replace_file
+from strandline.storage.disk import FlushToken, StorageDamaged
 from strandline.storage.log import Log, LogSettings
+from strandline.storage.saves import LogName
 
-METADATA_NAME = "metadata.snapshot"
 _OPENING_THREADS = 4
 _SETTING_OF = {
     "segment.bytes": "segment_bytes",
@@ -60,13 +60,13 @@ class DirectoryLogs:
         self._found: dict[TopicPartition, OpenedLog] = {}
         # What was read last, and for which question: followers that wait at the log end ask the same one in turn.
         self._last_read: tuple[_Question, Chunk] | None = None
+        self.saves_wait = False
+        """Whether something was saved that `sync_saves` has not made durable."""
 
     def stored_metadata(self) -> MetadataImage | None:
         """The newest metadata an earlier life kept, and with it the settings of its topics."""
-        try:
-            image = image_from_bytes((self.directory.path / METADATA_NAME).read_bytes())
-        except FileNotFoundError:
-            return None
+        content = self.directory.checkpoints.metadata()
+        image = None if content is None else image_from_bytes(content)
         if image is not None:
             self.learn_configs(image)
         return image
@@ -88,6 +88,7 @@ class DirectoryLogs:
             for count, ((name, topic_id), found) in enumerate(zip(known, opened, strict=True), 1):
                 self._take(TopicPartition(topic_id, name[1]), found)
                 progress(count, len(known), found)
+        self.directory.settle()
 
     def _topic_id(self, name: LogName) -> str | None:
         try:
@@ -131,6 +132,7 @@ class DirectoryLogs:
             self._logs.pop(tp).close(clean=True)
         if tp not in self._logs:
             self._close_predecessor(tp, topic)
+            self.saves_wait = True
             self._take(tp, self.directory.open_log(topic, tp.partition, tp.topic_id, self._settings(tp.topic_id)))
         log, recovery = self._logs[tp], self._found.pop(tp).recovery
         high_watermark = self.directory.checkpoints.high_watermarks.get(log.name) or Offset(0)
@@ -157,7 +159,8 @@ class DirectoryLogs:
         log = self._logs.pop(tp, None)
         self._found.pop(tp, None)
         if log is not None:
-            log.delete()
+            self.saves_wait = True
+            self.directory.delete_log(log)
 
     def append(self, effect: Append) -> bool:
         """Write a batch as leader; returns whether it began a new segment."""
@@ -185,6 +188,7 @@ class DirectoryLogs:
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
         """Move a log's start up."""
         self._last_read = None
+        self.saves_wait = True
         self._logs[effect.tp].advance_log_start(effect.offset)
 
     def expired(self, tp: TopicPartition, high_watermark: Offset) -> Offset | None:
@@ -192,33 +196,44 @@ class DirectoryLogs:
         return self._logs[tp].segments_expired(wall_ms(), high_watermark)
 
     def save_epochs(self, tp: TopicPartition, entries: Sequence[EpochEntry]) -> None:
-        """Write the epoch checkpoint."""
+        """Save the epochs."""
+        self.saves_wait = True
         self._logs[tp].save_epochs(entries)
 
     def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset], *, durable: bool) -> None:
-        """Write the HW checkpoint, and with it what is known to be durable."""
+        """Save the HWs, and with them what is known to be durable."""
+        checkpoints = self.directory.checkpoints
         for tp, offset in high_watermarks.items():
             log = self._logs.get(tp)
             if log is not None:
-                self.directory.checkpoints.high_watermarks.put(log.name, offset)
-        self.directory.save_checkpoints(durable=durable)
+                checkpoints.high_watermarks.put(log.name, offset)
+        checkpoints.save(checkpoints.high_watermarks, checkpoints.recovery_points, durable=durable)
+        self.saves_wait = True
 
     def save_reconciled_epochs(self, epochs: Mapping[TopicPartition, LeaderEpoch]) -> None:
-        """Write with which leader epochs these logs agree, all in one durable write."""
+        """Save with which leader epochs these logs agree."""
         checkpoint = self.directory.checkpoints.reconciled_epochs
         for tp, epoch in epochs.items():
             log = self._logs.get(tp)
             if log is not None:
                 checkpoint.put(log.name, Offset(epoch))
-        checkpoint.save()
+        self.directory.checkpoints.save(checkpoint)
+        self.saves_wait = True
 
     def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
         """Write the producer state."""
         self._logs[tp].save_producers(offset, rows)
 
     def save_metadata(self, image: MetadataImage) -> None:
-        """Keep the newest metadata, durably."""
-        replace_file(self.directory.path / METADATA_NAME, image_to_bytes(image))
+        """Keep the newest metadata."""
+        self.directory.checkpoints.save_metadata(image_to_bytes(image))
+        self.saves_wait = True
+
+    def sync_saves(self) -> None:
+        """Make everything durable that was saved, in one append and one sync."""
+        if self.saves_wait:
+            self.saves_wait = False
+            self.directory.settle()
 
     def issue_flush(self, tp: TopicPartition) -> FlushToken:
         """A commit over all that was appended."""

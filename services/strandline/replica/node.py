@@ -209,7 +209,7 @@ class ReplicaNode:
             ignore=self.session.ignore,
             look_up=self._lookups.begin,
         )
-        self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names))
+        self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names), self.logs.sync_saves)
 
     def _believe(self, image: MetadataImage) -> None:
         """Take over what the core believed, before anything follows from it."""

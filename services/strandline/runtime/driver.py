@@ -59,13 +59,19 @@ class Driver(Generic[_Core]):
         }
         self._stop = stop
         self._perform: Mapping[type[object], Perform] = {}
+        self._end_step: Callable[[], None] = lambda: None
         self._stepping = False
         self._failed = False
         self._room: list[asyncio.Future[None]] = []
 
-    def attach(self, table: Mapping[type[object], Perform]) -> None:
-        """Give the driver its performers, once; they need the driver too, so they come after it."""
+    def attach(self, table: Mapping[type[object], Perform], end_step: Callable[[], None] | None = None) -> None:
+        """Give the driver its performers, once; they need the driver too, so they come after it.
+
+        ``end_step`` is called after an event with everything that followed from it.
+        """
         self._perform = table
+        if end_step is not None:
+            self._end_step = end_step
 
     def step(self, event: Any) -> None:
         """Let an event happen, with everything that follows from it."""
@@ -75,6 +81,7 @@ class Driver(Generic[_Core]):
         self._stepping = True
         try:
             self._step(event)
+            self._end_step()
         except BaseException as error:
             self.fail(error)
             raise

@@ -16,6 +16,7 @@ from strandline.runtime.clock import Clock
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.log_performers import LogPerformers, Perform
 from strandline.runtime.ports import Logs, Peers, Reporter
+from strandline.runtime.saving import behind_saves
 
 
 class Halted(Exception):
@@ -49,7 +50,7 @@ class Performers:
         self.bytes_to_replicas = 0
         self.bytes_to_consumers = 0
         """Of records, since the process began."""
-        self.table: dict[type[object], Perform] = {
+        table: dict[type[object], Perform] = {
             **self._log_performers.table,
             want.BelieveMetadata: lambda effect: believe(effect.image),
             want.IgnoreMetadata: lambda effect: ignore(effect.reason),
@@ -69,6 +70,7 @@ class Performers:
             want.Emit: reporter.emit,
             want.Halt: self._halt,
         }
+        self.table = behind_saves(table, logs)
 
     def _answer_fetch(self, effect: want.AnswerFetch) -> Event | None:
         room_bytes = self._calls.room_bytes(effect.request_id, effect.max_bytes)

@@ -117,7 +117,15 @@ class FlushToken(Protocol):
 
 
 class Logs(Protocol):
-    """All logs of one data directory, by partition. Every method is done when it returns."""
+    """All logs of one data directory, by partition. Every method is done when it returns, but for what is saved: that
+    is durable when `sync_saves` returns, all of it or nothing."""
+
+    saves_wait: bool
+    """Whether something was saved since `sync_saves` was called last."""
+
+    def sync_saves(self) -> None:
+        """Make everything durable that was saved."""
+        ...
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
         """Open or make a log."""
@@ -154,15 +162,15 @@ class Logs(Protocol):
         ...
 
     def save_epochs(self, tp: TopicPartition, entries: Sequence[EpochEntry]) -> None:
-        """Write the epoch checkpoint."""
+        """Save the epochs."""
         ...
 
     def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset], *, durable: bool) -> None:
-        """Write the HW checkpoint."""
+        """Save HWs."""
         ...
 
     def save_reconciled_epochs(self, epochs: Mapping[TopicPartition, LeaderEpoch]) -> None:
-        """Write, durably, with which leader epochs these logs agree."""
+        """Save with which leader epochs these logs agree."""
         ...
 
     def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
@@ -170,7 +178,7 @@ class Logs(Protocol):
         ...
 
     def save_metadata(self, image: MetadataImage) -> None:
-        """Keep the newest metadata, durably."""
+        """Save the newest metadata."""
         ...
 
     def issue_flush(self, tp: TopicPartition) -> FlushToken:

@@ -9,6 +9,7 @@ Invariant: a batch is its header and one value that represents its bytes; what i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
@@ -111,19 +112,44 @@ class MemoryLogs:
         self._content = content
         self._looks: Looks = looks or NoLooks()
         self._saves_durably = saves_durably
+        self.saves_wait = False
+        # How to take back what was saved and is not durable yet, newest last.
+        self._undo: list[Callable[[], None]] = []
+
+    def _save(self, of: object, name: str, value: object) -> None:
+        """Change one thing that the journal of checkpoints holds."""
+        self.saves_wait = True
+        self._undo.append(partial(setattr, of, name, getattr(of, name)))
+        setattr(of, name, value)
+
+    def sync_saves(self) -> None:
+        """What was saved is one frame of the journal: all of it is durable now."""
+        self.saves_wait = False
+        self._undo.clear()
+
+    def lose_saves(self) -> None:
+        """The process ended; a frame that was not written is lost as a whole."""
+        while self._undo:
+            self._undo.pop()()
+        self.saves_wait = False
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
         """The log on this disk, or a new one."""
         log = self.disk.logs.get(tp)
         if log is None:
             log = self.disk.logs[tp] = LogFile()
+            self.saves_wait = True
+            self._undo.append(partial(self.disk.logs.__delitem__, tp))
         self._looks.opened(tp)
         start, leo, hw = Offset(log.log_start), Offset(log.leo), Offset(log.hw_cached)
         return Opened(start, leo, hw, log.epochs, log.producers(), log.reconciled)
 
     def delete(self, tp: TopicPartition) -> None:
         """Remove a log for good."""
-        self.disk.logs.pop(tp, None)
+        log = self.disk.logs.pop(tp, None)
+        if log is not None:
+            self.saves_wait = True
+            self._undo.append(partial(self.disk.logs.__setitem__, tp, log))
 
     def append(self, effect: Append) -> bool:
         """Write a batch as leader."""
@@ -147,6 +173,7 @@ class MemoryLogs:
         self, tp: TopicPartition, offset: Offset, *, durable: bool
     ) -> tuple[Offset, tuple[ProducerBatch, ...]]:
         """Cut a log; returns its LEO and the producer state of what is left."""
+        self.sync_saves()
         log = self.disk.logs[tp]
         self._looks.truncating(tp, log, log.border_below(offset))
         log.cut(offset)
@@ -154,46 +181,47 @@ class MemoryLogs:
 
     def restart(self, tp: TopicPartition, offset: Offset) -> None:
         """Throw a log's records away and begin at ``offset``."""
+        self.sync_saves()
         self.disk.logs[tp].restart(offset, self._looks.restarting(tp, offset))
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
         """Move a log's start up."""
         self._looks.start_moved(effect.tp)
-        self.disk.logs[effect.tp].log_start = effect.offset
+        self._save(self.disk.logs[effect.tp], "log_start", effect.offset)
 
     def expired(self, tp: TopicPartition, high_watermark: Offset) -> Offset | None:
         """Nothing expires here."""
         return None
 
     def save_epochs(self, tp: TopicPartition, entries: Sequence[EpochEntry]) -> None:
-        """Write the epoch checkpoint."""
-        self.disk.logs[tp].epochs = tuple(entries)
+        """Save the epochs."""
+        self._save(self.disk.logs[tp], "epochs", tuple(entries))
 
     def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset], *, durable: bool) -> None:
-        """Write the HW checkpoint, and with it what is known to be durable."""
+        """Save HWs, and with them what is known to be durable."""
         durable = durable or self._saves_durably
         for tp, high_watermark in high_watermarks.items():
             log = self.disk.logs[tp]
-            log.hw_cached = high_watermark
+            self._save(log, "hw_cached", high_watermark)
             self._looks.saved(tp, high_watermark)
             if durable:
-                log.hw_durable = high_watermark
+                self._save(log, "hw_durable", high_watermark)
         for log in self.disk.logs.values():
-            log.recovery_point = log.synced
+            self._save(log, "recovery_point", log.synced)
             if durable:
-                log.recovery_point_durable = log.synced
+                self._save(log, "recovery_point_durable", log.synced)
 
     def save_reconciled_epochs(self, epochs: Mapping[TopicPartition, LeaderEpoch]) -> None:
-        """Write, durably, with which leader epochs these logs agree."""
+        """Save with which leader epochs these logs agree."""
         for tp, epoch in epochs.items():
-            self.disk.logs[tp].reconciled = epoch
+            self._save(self.disk.logs[tp], "reconciled", epoch)
 
     def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
         """Nothing: recovery folds them from the batches (M61)."""
 
     def save_metadata(self, image: MetadataImage) -> None:
         """Keep the newest metadata."""
-        self.disk.seen = image
+        self._save(self.disk, "seen", image)
 
     def issue_flush(self, tp: TopicPartition) -> Commit:
         """A commit over all that was appended."""

@@ -146,7 +146,8 @@ class Process:
             ignore=self.session.ignore,
             look_up=_never,
         )
-        self.driver.attach(self._checked(performers.table))
+        self.driver.attach(self._checked(performers.table), logs.sync_saves)
+        self._logs = logs
 
     def _checked(self, table: dict[type[object], Perform]) -> dict[type[object], Perform]:
         """The performers, with a look at what is answered before it is."""
@@ -213,6 +214,7 @@ class Process:
     def end(self) -> None:
         """This life is over: nothing of it runs any more."""
         self.alive = False
+        self._logs.lose_saves()
         self._running.shut()
 
     def start(self) -> None:

@@ -164,8 +164,12 @@ class SegmentChain:
         Raises:
             StorageFailed: the disk failed.
         """
-        while len(self._segments) > 1 and self._segments[0].next_offset <= offset:
+        while self.drops_below(offset):
             self._remove(self._segments.pop(0))
+
+    def drops_below(self, offset: Offset) -> bool:
+        """Whether a segment other than the active one lies wholly below ``offset``."""
+        return len(self._segments) > 1 and self._segments[0].next_offset <= offset
 
     def restart(self, offset: Offset) -> None:
         """Remove every segment and start again, empty, at ``offset``.

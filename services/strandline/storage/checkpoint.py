@@ -6,13 +6,14 @@ Invariant: each file is replaced as a whole and names its own length, so a damag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.storage.disk import replace_file
+from strandline.storage.saves import LogName
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 METADATA_NAME = "partition.metadata"
@@ -39,8 +40,12 @@ def write_epochs(directory: Path, entries: Iterable[EpochEntry], *, durable: boo
     Raises:
         StorageFailed: the disk failed.
     """
-    rows = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
-    _write_rows(directory / EPOCHS_NAME, rows, durable=durable)
+    replace_file(directory / EPOCHS_NAME, epochs_content(entries), durable=durable)
+
+
+def epochs_content(entries: Iterable[EpochEntry]) -> bytes:
+    """``leader-epoch-checkpoint`` of these entries."""
+    return _content([f"{entry.epoch} {entry.start_offset}" for entry in entries])
 
 
 def read_epochs(directory: Path) -> list[EpochEntry] | None:
@@ -61,13 +66,18 @@ def read_epochs(directory: Path) -> list[EpochEntry] | None:
     return entries
 
 
-def write_topic_id(directory: Path, topic_id: str) -> None:
-    """Write ``partition.metadata``, durably: the log belongs to this topic id (M63).
+def write_topic_id(directory: Path, topic_id: str, *, durable: bool = True) -> None:
+    """Write ``partition.metadata``: the log belongs to this topic id (M63).
 
     Raises:
         StorageFailed: the disk failed.
     """
-    replace_file(directory / METADATA_NAME, f"version: {_VERSION}\ntopic_id: {topic_id}\n".encode())
+    replace_file(directory / METADATA_NAME, topic_id_content(topic_id), durable=durable)
+
+
+def topic_id_content(topic_id: str) -> bytes:
+    """``partition.metadata`` of a topic id."""
+    return f"version: {_VERSION}\ntopic_id: {topic_id}\n".encode()
 
 
 def read_topic_id(directory: Path) -> str | None:
@@ -86,10 +96,6 @@ def read_topic_id(directory: Path) -> str | None:
     return fields["topic_id"]
 
 
-LogName = tuple[str, int]
-"""Topic name and partition: how one log is named in the files of a data directory."""
-
-
 @dataclass(slots=True)
 class OffsetCheckpoint:
     """One offset per log of a data directory, in one file of the form ``topic partition offset``.
@@ -99,6 +105,8 @@ class OffsetCheckpoint:
 
     path: Path
     offsets: dict[LogName, Offset] = field(default_factory=dict)
+    changed: set[LogName] = field(default_factory=set)
+    """What `put` changed since the owner of this set emptied it."""
     damaged: bool = False
     """Whether the file that was found could not be read; it then counts as missing (every offset 0)."""
 
@@ -117,17 +125,16 @@ class OffsetCheckpoint:
 
     def put(self, name: LogName, offset: Offset) -> bool:
         """Remember an offset in memory; returns whether anything changed."""
-        changed = self.offsets.get(name) != offset
+        if self.offsets.get(name) == offset:
+            return False
         self.offsets[name] = offset
-        return changed
+        self.changed.add(name)
+        return True
 
     def drop(self, name: LogName) -> None:
         """Forget a log, in memory."""
         self.offsets.pop(name, None)
-
-    def update(self, offsets: Mapping[LogName, Offset]) -> None:
-        """Remember many offsets, in memory."""
-        self.offsets.update(offsets)
+        self.changed.discard(name)
 
     def save(self, *, durable: bool = True) -> None:
         """Replace the file.
@@ -135,57 +142,17 @@ class OffsetCheckpoint:
         Raises:
             StorageFailed: the disk failed.
         """
-        rows = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(self.offsets.items())]
-        _write_rows(self.path, rows, durable=durable)
+        write_offsets(self.path, self.offsets, durable=durable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryCheckpoints:
-    """The files of one data directory with a number for each of its logs."""
+def write_offsets(path: Path, offsets: Mapping[LogName, Offset], *, durable: bool = True) -> None:
+    """Replace a file of offsets.
 
-    high_watermarks: OffsetCheckpoint
-    recovery_points: OffsetCheckpoint
-    """Up to where each log is known to be durable: recovery trusts what lies below."""
-    log_starts: OffsetCheckpoint
-    reconciled_epochs: OffsetCheckpoint
-    """The last leader epoch in which each log led or agreed with its leader; epochs in the form of offsets (M66)."""
-
-    @classmethod
-    def load(cls, directory: Path) -> DirectoryCheckpoints:
-        """Read them all; missing and damaged files count as empty."""
-        load: Callable[[Path], OffsetCheckpoint] = OffsetCheckpoint.load
-        return cls(
-            high_watermarks=load(directory / HIGH_WATERMARKS_NAME),
-            recovery_points=load(directory / RECOVERY_POINTS_NAME),
-            log_starts=load(directory / LOG_STARTS_NAME),
-            reconciled_epochs=load(directory / RECONCILED_NAME),
-        )
-
-    def forget(self, name: LogName, *, durable: bool = True) -> None:
-        """Drop a deleted log from all of them.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
-        for checkpoint in (self.high_watermarks, self.recovery_points, self.log_starts, self.reconciled_epochs):
-            if checkpoint.get(name) is not None:
-                checkpoint.drop(name)
-                checkpoint.save(durable=durable)
-
-    def lower(self, name: LogName, leo: Offset, *, durable: bool = True) -> None:
-        """Bring HW and recovery point of a log down to ``leo`` before it is cut there (M41, M55).
-
-        Before and not after: a crash between then leaves a log longer than remembered, which recovery
-        merely checks, instead of one that seems to have lost durable records.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
-        for checkpoint in (self.recovery_points, self.high_watermarks):
-            known = checkpoint.get(name)
-            if known is not None and known > leo:
-                checkpoint.put(name, leo)
-                checkpoint.save(durable=durable)
+    Raises:
+        StorageFailed: the disk failed.
+    """
+    rows = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    _write_rows(path, rows, durable=durable)
 
 
 def _offset_row(path: Path, row: str) -> tuple[LogName, Offset]:
@@ -202,7 +169,11 @@ def _numbers(path: Path, row: str, count: int) -> list[int]:
 
 
 def _write_rows(path: Path, rows: list[str], *, durable: bool) -> None:
-    replace_file(path, ("\n".join([_VERSION, str(len(rows)), *rows]) + "\n").encode(), durable=durable)
+    replace_file(path, _content(rows), durable=durable)
+
+
+def _content(rows: list[str]) -> bytes:
+    return ("\n".join([_VERSION, str(len(rows)), *rows]) + "\n").encode()
 
 
 def _read_rows(path: Path) -> list[str] | None:

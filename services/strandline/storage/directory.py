@@ -10,23 +10,27 @@ import fcntl
 import os
 import re
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, NodeId
 from strandline.storage import incarnations
-from strandline.storage.checkpoint import (
-    CheckpointDamaged,
-    DirectoryCheckpoints,
-    LogName,
-    read_topic_id,
-    write_topic_id,
-)
+from strandline.storage.checkpoint import METADATA_NAME, CheckpointDamaged, read_topic_id, write_topic_id
+from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import LowSpaceMark, StorageFailed, remove, replace_file, sync_directory
-from strandline.storage.layout import DELETED_SUFFIX, log_name, name_with_suffix, remove_tree, rename_directory
+from strandline.storage.journal import JOURNAL_NAMES, LIMIT_BYTES
+from strandline.storage.layout import (
+    DELETED_SUFFIX,
+    log_name,
+    name_with_suffix,
+    remove_tree,
+    rename_directory,
+    retire_directories,
+)
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.recovery import Recovery
+from strandline.storage.saves import LogName
 
 LOCK_NAME = ".lock"
 META_NAME = "meta.properties"
@@ -37,7 +41,11 @@ STRAY_SUFFIX = ".stray"
 DEFAULT_LOW_SPACE_BYTES = 256 << 20
 """Below this much free space produce is refused; a few segments and checkpoints still fit."""
 
-_META_VERSION = "1"
+META_VERSION = "2"
+"""A release without the journal refuses it; it would believe checkpoint files that are behind."""
+_WITHOUT_JOURNAL = "1"
+_FRAME_FIELD = "journal.frame"
+_MAX_DIGITS = 20
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -54,6 +62,8 @@ class Identity:
     """A UUID, made once: another id means another (or wiped) disk."""
     cluster_id: str | None = None
     """Unknown until the node has met its controller."""
+    version: str = META_VERSION
+    """Of the form that the directory is in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +81,14 @@ class DataDirectory:
 
     path: Path
     identity: Identity
-    checkpoints: DirectoryCheckpoints
+    checkpoints: Checkpoints
     stopped_cleanly: bool
     """Whether the last run ended with a clean stop, so that logs need no CRC check."""
     space: LowSpaceMark
     _lock_fd: int
     _opened: set[LogName] = field(default_factory=set)
+    _has_new_entries: bool = False
+    _doomed: list[Path] = field(default_factory=list)
 
     @classmethod
     def open(
@@ -87,8 +99,9 @@ class DataDirectory:
         durability: Durability = Durability.FSYNC,
         cluster_id: str | None = None,
         low_space_bytes: int = DEFAULT_LOW_SPACE_BYTES,
+        journal_bytes: int = LIMIT_BYTES,
     ) -> DataDirectory:
-        """Lock the directory (made if missing), check whose it is, and read its marks.
+        """Lock the directory (made if missing), check whose it is, and read its marks, its checkpoints and its journal.
 
         Raises:
             DirectoryRefused: another process holds it, or it belongs to another node.
@@ -102,13 +115,17 @@ class DataDirectory:
         lock_fd = _lock(path)
         try:
             identity = _identify(path, node_id, cluster_id)
+            checkpoints = _open_checkpoints(path, identity, journal_bytes)
+            if identity.version != META_VERSION:
+                # Behind the journal: a directory of this version without one has lost it.
+                identity = replace(identity, version=META_VERSION)
+                _write_identity(path, identity)
             stopped_cleanly = _begin_run(path, durability)
         except BaseException:
             os.close(lock_fd)
             raise
         for leftover in path.glob(f"*{DELETED_SUFFIX}"):
             remove_tree(leftover)
-        checkpoints = DirectoryCheckpoints.load(path)
         _maybe_mark_lost_logs(path, checkpoints)
         if checkpoints.reconciled_epochs.damaged:
             _mark_unclean(path, f"{checkpoints.reconciled_epochs.path.name} is damaged; it was durable")
@@ -125,9 +142,7 @@ class DataDirectory:
         if known is not None:
             _check_cluster(self.path, known, cluster_id)
             return
-        self.identity = Identity(
-            node_id=self.identity.node_id, directory_id=self.identity.directory_id, cluster_id=cluster_id
-        )
+        self.identity = replace(self.identity, cluster_id=cluster_id)
         _write_identity(self.path, self.identity)
 
     @property
@@ -171,25 +186,41 @@ class DataDirectory:
     def open_log(self, topic: str, partition: int, topic_id: str, settings: LogSettings | None = None) -> OpenedLog:
         """Open or make the log of a topic id; one of another id is renamed away, never served (M63).
 
+        The entry of a new log is durable when `settle` returns, which precedes the first append.
+
         Raises:
             Refused: INVALID_TOPIC_EXCEPTION, the name could leave the directory.
             StorageFailed: the disk failed.
         """
         path = self._log_path(topic, partition)
         name = (topic, partition)
+        if self._doomed:
+            # One of this name may be among them.
+            self.settle()
         set_aside = self._maybe_set_aside(path, name, topic_id)
         clean = self.stopped_cleanly and name not in self._opened
         # Damage found in service lies below the recovery point: an unclean directory is read as a whole.
         log, recovery = Log.open(
-            path, settings=settings, checkpoints=self.checkpoints, clean=clean, check_all=self.is_unclean
+            path,
+            settings=settings,
+            checkpoints=self.checkpoints,
+            clean=clean,
+            check_all=self.is_unclean,
+            syncs_entry=False,
         )
         self._opened.add(name)
         if recovery.lost_durable_records:
             # The mark first: once the checkpoints are lowered nothing else shows the loss.
             self.mark_unclean(f"{path.name} ends at {recovery.leo}, below what was durable or committed")
             self.checkpoints.lower(name, recovery.leo)
-        if self._found_topic_id(path) != topic_id:
-            write_topic_id(path, topic_id)
+            self.checkpoints.settle()
+        if _topic_id_or_none(path) == topic_id:
+            self.checkpoints.belongs(name, topic_id)
+        else:
+            # The journal has it until the file is durable, too.
+            write_topic_id(path, topic_id, durable=False)
+            self.checkpoints.made(name, topic_id)
+            self._has_new_entries = True
         return OpenedLog(log=log, recovery=recovery, set_aside=set_aside)
 
     def _log_path(self, topic: str, partition: int) -> Path:
@@ -201,30 +232,52 @@ class DataDirectory:
         return self.path / f"{topic}-{partition}"
 
     def _maybe_set_aside(self, path: Path, name: LogName, topic_id: str) -> Path | None:
-        found = self._found_topic_id(path)
+        found = _topic_id_or_none(path)
         if found == topic_id or (found is None and not any(file.stat().st_size for file in path.glob("*.log"))):
             # The second: made by a life that crashed before it wrote the id.
             return None
         # Its offsets must not be taken for the new log's, so they go first.
         self.checkpoints.forget(name)
+        self.checkpoints.settle()
         target = _free_name(self.path, path.name, f".{found or 'unknown'}{STRAY_SUFFIX}")
         rename_directory(path, target)
         return target
 
-    def _found_topic_id(self, path: Path) -> str | None:
-        try:
-            return read_topic_id(path)
-        except CheckpointDamaged:
-            return None
+    def delete_log(self, log: Log) -> None:
+        """Remove a log for good; its directory goes when `settle` is called."""
+        log.forget()
+        self._doomed.append(log.directory)
 
-    def save_checkpoints(self, *, durable: bool = True) -> None:
-        """Write high watermarks and recovery points, now and then (M36: every 5 s).
+    @property
+    def waits(self) -> bool:
+        """Whether `settle` has anything to do."""
+        return self.checkpoints.waiting or self._has_new_entries or bool(self._doomed)
+
+    def settle(self) -> None:
+        """Make all changes since the last call durable: one sync of the journal, and one of this directory if logs were
+        made or deleted.
 
         Raises:
             StorageFailed: the disk failed.
         """
-        self.checkpoints.high_watermarks.save(durable=durable)
-        self.checkpoints.recovery_points.save(durable=durable)
+        self.checkpoints.settle()
+        if self._has_new_entries:
+            self._has_new_entries = False
+            sync_directory(self.path)
+        if self._doomed:
+            doomed, self._doomed = self._doomed, []
+            for retired in retire_directories(doomed):
+                remove_tree(retired)
+
+    def save_checkpoints(self, *, durable: bool = True) -> None:
+        """Save high watermarks and recovery points, now and then (M36: every 5 s), with all that waits.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        checkpoints = self.checkpoints
+        checkpoints.save(checkpoints.high_watermarks, checkpoints.recovery_points, durable=durable)
+        self.settle()
 
     def close(self, *, clean: bool) -> None:
         """Give the directory back. ``clean`` says that every log was closed cleanly; only then is the mark set.
@@ -232,10 +285,60 @@ class DataDirectory:
         Raises:
             StorageFailed: the disk failed.
         """
+        checkpoints = self.checkpoints
         if clean:
             self.save_checkpoints()
-            replace_file(self.path / CLEAN_NAME, f"directory.id={self.identity.directory_id}\n".encode())
+            checkpoints.write_files()
+            fields = (f"directory.id={self.identity.directory_id}", f"{_FRAME_FIELD}={checkpoints.journal.durable}", "")
+            replace_file(self.path / CLEAN_NAME, "\n".join(fields).encode())
+        checkpoints.close()
         os.close(self._lock_fd)
+
+
+def _open_checkpoints(path: Path, identity: Identity, journal_bytes: int) -> Checkpoints:
+    """Read the small files and the journal, finish what a crash interrupted, and open the journal for this run."""
+    if identity.version == _WITHOUT_JOURNAL:
+        for name in JOURNAL_NAMES:
+            # Of a start that ended before the version was written; nothing went through it.
+            remove(path / name)
+    frame = _read_properties(path / CLEAN_NAME).get(_FRAME_FIELD, "")
+    at_least = int(frame) if frame.isascii() and frame.isdigit() and len(frame) < _MAX_DIGITS else 0
+    checkpoints = Checkpoints.load(path, at_least=at_least, limit_bytes=journal_bytes)
+    fault = checkpoints.fault or lost_journal(path, checkpoints)
+    if fault is not None:
+        _mark_unclean(path, fault)
+    _finish(path, checkpoints)
+    if checkpoints.begins_again and checkpoints.journal.found.exists:
+        checkpoints.complete()
+    checkpoints.open()
+    return checkpoints
+
+
+def lost_journal(path: Path, checkpoints: Checkpoints) -> str | None:
+    """Why a directory without a journal must have had one, None if it has it or is older."""
+    is_expected = _read_properties(path / META_NAME).get("version") == META_VERSION
+    return "checkpoint.journal is missing" if is_expected and not checkpoints.journal.found.exists else None
+
+
+def _finish(path: Path, checkpoints: Checkpoints) -> None:
+    """Do what the journal says was done to the folders of logs, and the power took back."""
+    for (topic, partition), topic_id in checkpoints.forgotten.items():
+        log = path / f"{topic}-{partition}"
+        if log.is_dir() and _topic_id_or_none(log) == topic_id:
+            for retired in retire_directories([log]):
+                remove_tree(retired)
+    for (topic, partition), topic_id in checkpoints.unfinished():
+        log = path / f"{topic}-{partition}"
+        file = log / METADATA_NAME
+        if log.is_dir() and (not file.exists() or not file.stat().st_size):
+            write_topic_id(log, topic_id)
+
+
+def _topic_id_or_none(log: Path) -> str | None:
+    try:
+        return read_topic_id(log)
+    except CheckpointDamaged:
+        return None
 
 
 def _lock(path: Path) -> int:
@@ -260,9 +363,9 @@ def _lock(path: Path) -> int:
 def _identify(path: Path, node_id: NodeId, cluster_id: str | None) -> Identity:
     identity = _read_identity(path)
     if identity is None:
-        identity = Identity(node_id=node_id, directory_id=str(uuid.uuid4()), cluster_id=cluster_id)
+        # Written down when the journal is there.
+        identity = Identity(node_id=node_id, directory_id=str(uuid.uuid4()), cluster_id=cluster_id, version="")
         _mark_unclean(path, "the directory is new")
-        _write_identity(path, identity)
         return identity
     if identity.node_id != node_id:
         raise DirectoryRefused(
@@ -295,7 +398,7 @@ def _begin_run(path: Path, durability: Durability) -> bool:
     return stopped_cleanly
 
 
-def _maybe_mark_lost_logs(path: Path, checkpoints: DirectoryCheckpoints) -> None:
+def _maybe_mark_lost_logs(path: Path, checkpoints: Checkpoints) -> None:
     """Mark the directory unclean when a log that held records is gone, or does not say whose it is (M58).
 
     Such a log restarts empty, so this node must be in no ISR; and that has to be known before it registers.
@@ -338,7 +441,7 @@ def _mark_unclean(path: Path, reason: str) -> None:
 
 
 def _write_identity(path: Path, identity: Identity) -> None:
-    lines = [f"version={_META_VERSION}", f"node.id={identity.node_id}", f"directory.id={identity.directory_id}"]
+    lines = [f"version={META_VERSION}", f"node.id={identity.node_id}", f"directory.id={identity.directory_id}"]
     if identity.cluster_id is not None:
         lines.append(f"cluster.id={identity.cluster_id}")
     replace_file(path / META_NAME, ("\n".join(lines) + "\n").encode())
@@ -349,11 +452,16 @@ def _read_identity(path: Path) -> Identity | None:
     if not meta.exists():
         return None
     fields = _read_properties(meta)
-    node_id = fields.get("node.id", "")
-    if fields.get("version") != _META_VERSION or not node_id.isdigit() or not fields.get("directory.id"):
+    node_id, version = fields.get("node.id", ""), fields.get("version", "")
+    if version.isascii() and version.isdigit() and int(version[:_MAX_DIGITS]) > int(META_VERSION):
+        raise DirectoryRefused(f"{meta} has version {version[:_MAX_DIGITS]}; start the release that wrote it")
+    if version not in (_WITHOUT_JOURNAL, META_VERSION) or not node_id.isdigit() or not fields.get("directory.id"):
         raise DirectoryRefused(f"{meta} is damaged; restore it, or start with an empty directory and replicate again")
     return Identity(
-        node_id=NodeId(int(node_id)), directory_id=fields["directory.id"], cluster_id=fields.get("cluster.id")
+        node_id=NodeId(int(node_id)),
+        directory_id=fields["directory.id"],
+        cluster_id=fields.get("cluster.id"),
+        version=version,
     )
 
 

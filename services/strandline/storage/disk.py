@@ -187,22 +187,40 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
         StorageFailed: at any step; the old file is then still in place.
     """
     temporary = path.with_name(path.name + ".tmp")
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StorageFailed("open", temporary, error) from error
-    try:
-        write_at(fd, temporary, [content], 0)
-        if durable:
-            sync_data(fd, temporary)
-    finally:
-        os.close(fd)
-    try:
-        os.replace(temporary, path)
-    except OSError as error:
-        raise StorageFailed("rename", temporary, error) from error
+    write_file(temporary, content, durable=durable)
+    rename_file(temporary, path)
     if durable:
         sync_directory(path.parent)
+
+
+def write_file(path: Path, content: bytes, *, durable: bool) -> None:
+    """Write a file that nobody reads before it is renamed. ``durable``: its content, not its name.
+
+    Raises:
+        StorageFailed: the disk failed.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageFailed("open", path, error) from error
+    try:
+        write_at(fd, path, [content], 0)
+        if durable:
+            sync_data(fd, path)
+    finally:
+        os.close(fd)
+
+
+def rename_file(path: Path, target: Path) -> None:
+    """Put a file in the place of another.
+
+    Raises:
+        StorageFailed: as the name says.
+    """
+    try:
+        os.replace(path, target)
+    except OSError as error:
+        raise StorageFailed("rename", path, error) from error
 
 
 def free_bytes(path: Path) -> int:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from strandline.core.types import BatchHeader, Offset
+from strandline.core.types import BatchHeader, EpochEntry, Offset
 from strandline.records.batch import crc_matches
-from strandline.storage.checkpoint import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, LogName, OffsetCheckpoint
+from strandline.storage.checkpoint import CheckpointDamaged
+from strandline.storage.checkpoints import Checkpoints
+from strandline.storage.directory import lost_journal
 from strandline.storage.layout import log_name, segment_base, segment_paths
+from strandline.storage.saves import LogName
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
 
 
@@ -100,11 +103,48 @@ def dump_segment(path: Path) -> Iterator[DumpedBatch]:
         os.close(fd)
 
 
-def log_bounds(directory: Path) -> LogBounds:
-    """Log start, end and checkpointed HW of a log, from headers alone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What the files beside a log say of it, as they are with the journal."""
+
+    topic_id: str | None
+    epochs: tuple[EpochEntry, ...]
+
+
+def described(directory: Path, checkpoints: Checkpoints | None = None) -> Described:
+    """Topic id and epochs of a log.
+
+    Raises:
+        CheckpointDamaged: one of the files is damaged, and the journal has nothing newer.
+    """
+    checkpoints = checkpoints or Checkpoints.load(directory.parent)
+    name = log_name(directory)
+    return Described(topic_id=checkpoints.topic_id_of(name), epochs=checkpoints.epochs_of(name) or ())
+
+
+def stored_metadata(data_directory: Path) -> bytes:
+    """The newest metadata that a node received, as its files and its journal hold it.
+
+    Raises:
+        CheckpointDamaged: the journal is damaged, so that newer metadata may be missing.
+        FileNotFoundError: there is none.
+    """
+    checkpoints = Checkpoints.load(data_directory)
+    fault = checkpoints.fault or lost_journal(data_directory, checkpoints)
+    if fault is not None:
+        raise CheckpointDamaged(data_directory, fault)
+    content = checkpoints.metadata()
+    if content is None:
+        raise FileNotFoundError(f"{data_directory} holds no metadata")
+    return content
+
+
+def log_bounds(directory: Path, checkpoints: Checkpoints | None = None) -> LogBounds:
+    """Log start, end and saved HW of a log, from headers alone."""
     name, paths = log_name(directory), segment_paths(directory)
-    log_start = OffsetCheckpoint.load(directory.parent / LOG_STARTS_NAME).get(name)
-    high_watermark = OffsetCheckpoint.load(directory.parent / HIGH_WATERMARKS_NAME).get(name)
+    checkpoints = checkpoints or Checkpoints.load(directory.parent)
+    log_start = checkpoints.log_starts.get(name)
+    high_watermark = checkpoints.high_watermarks.get(name)
     first = segment_base(paths[0]) if paths else Offset(0)
     leo = max(_end_of(paths[-1]) if paths else Offset(0), log_start or 0)
     return LogBounds(

@@ -15,19 +15,17 @@ from strandline.core.producers import ProducerLedger
 from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, ProducerBatch
 from strandline.records.batch import STAMP_BYTES, Batch, check_replicated, stamp_prefix
 from strandline.storage.chain import FoundBatch, SegmentChain
-from strandline.storage.checkpoint import DirectoryCheckpoints, write_epochs
+from strandline.storage.checkpoint import CheckpointDamaged
+from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import FlushToken, sync_directory
 from strandline.storage.layout import (
-    DELETED_SUFFIX,
     log_name,
     make_directory,
-    name_with_suffix,
-    remove_tree,
-    rename_directory,
 )
 from strandline.storage.producer_snapshot import drop_snapshots_above, newest_snapshot, save_snapshot
 from strandline.storage.recovery import Recovery, SegmentLoader, believed_epochs
 from strandline.storage.retention import expired_upto
+from strandline.storage.saves import LogName
 from strandline.storage.scan import ALL_OFFSETS
 from strandline.storage.segment import MAX_SEGMENT_BYTES, Chunk, Segment
 from strandline.storage.time_search import TimeSearch
@@ -62,14 +60,14 @@ class Log:
         self,
         directory: Path,
         settings: LogSettings,
-        checkpoints: DirectoryCheckpoints,
+        checkpoints: Checkpoints,
         segments: SegmentChain,
         log_start_offset: Offset,
     ) -> None:
         self.directory = directory
         self.settings = settings
         self.name = log_name(directory)
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self._segments = segments
         self._log_start_offset = log_start_offset
 
@@ -79,24 +77,26 @@ class Log:
         directory: Path,
         *,
         settings: LogSettings | None = None,
-        checkpoints: DirectoryCheckpoints | None = None,
+        checkpoints: Checkpoints | None = None,
         clean: bool = False,
         check_all: bool = False,
+        syncs_entry: bool = True,
     ) -> tuple[Log, Recovery]:
         """Open or make the log of one partition and say what was found.
 
         ``directory`` is named ``<topic>-<partition>``; ``checkpoints`` are those of the data directory it
         lies in (by default read from there). ``clean`` says that the last stop was clean, so files need no
         CRC; otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere.
-        Everything is durable on return (TR17). Checkpoints above the LEO are left for the caller to lower.
+        Everything is durable on return (TR17), but for the entry of a new directory if ``syncs_entry`` is False.
+        Checkpoints above the LEO are left for the caller to lower.
 
         Raises:
             StorageFailed: the disk failed.
         """
         settings = settings or LogSettings()
-        checkpoints = checkpoints or DirectoryCheckpoints.load(directory.parent)
+        checkpoints = checkpoints or Checkpoints.load(directory.parent)
         name = log_name(directory)
-        make_directory(directory)
+        is_new = make_directory(directory, durable=syncs_entry)
         log_start = checkpoints.log_starts.get(name)
         durable_point = checkpoints.recovery_points.get(name) or Offset(0)
         trusted_below = Offset(0) if check_all else ALL_OFFSETS if clean else durable_point
@@ -106,8 +106,10 @@ class Log:
         segments = SegmentChain(directory, loader.segments, settings.index_interval_bytes)
         log = cls(directory, settings, checkpoints, segments, log_start or Offset(0))
         log._settle_start(found_leo)
-        loader.sync()
-        epochs = believed_epochs(directory, tuple(segments), loader.tail, log.leo)
+        if not is_new:
+            # The first commit covers what a new log is made of.
+            loader.sync()
+        epochs = believed_epochs(_saved_epochs(checkpoints, name), tuple(segments), loader.tail, log.leo)
         high_watermark = checkpoints.high_watermarks.get(name) or Offset(0)
         # A snapshot above the trusted part may describe batches that were cut and rewritten since.
         drop_snapshots_above(directory, min(log.leo, trusted_below))
@@ -235,9 +237,9 @@ class Log:
     def note_durable(self, offset: Offset) -> None:
         """Remember, in memory, that everything below ``offset`` is durable: recovery will trust it.
 
-        The data directory's ``checkpoints.recovery_points.save()`` writes it, now and then.
+        `Checkpoints.save` writes it, now and then.
         """
-        self._checkpoints.recovery_points.put(self.name, min(offset, self.leo))
+        self.checkpoints.recovery_points.put(self.name, min(offset, self.leo))
 
     def close(self, *, clean: bool = True) -> None:
         """Close the files; if ``clean``, make all durable first and save the indexes.
@@ -248,7 +250,7 @@ class Log:
         if clean:
             self.active_segment.save_indexes()
             self._segments.unsynced.sync_now()
-            self._checkpoints.recovery_points.put(self.name, self.leo)
+            self.checkpoints.recovery_points.put(self.name, self.leo)
         for segment in self._segments:
             segment.close()
         self._segments.unsynced.close()
@@ -315,7 +317,8 @@ class Log:
         segment = self._segments.holding(offset)
         batch = segment.batch_holding(offset)
         leo = batch.header.base_offset
-        self._checkpoints.lower(self.name, leo, durable=durable)
+        self.checkpoints.lower(self.name, leo, durable=durable)
+        self.checkpoints.settle()
         drop_snapshots_above(self.directory, leo)
         self._segments.drop_above(segment)
         segment.truncate(batch.position, leo, durable=durable)
@@ -331,9 +334,10 @@ class Log:
             StorageFailed: the disk failed.
         """
         durable = self.settings.durable if durable is None else durable
-        self._checkpoints.lower(self.name, offset, durable=durable)
-        drop_snapshots_above(self.directory, Offset(-1))
+        self.checkpoints.lower(self.name, offset, durable=durable)
         self._save_log_start(offset, durable=durable)
+        self.checkpoints.settle()
+        drop_snapshots_above(self.directory, Offset(-1))
         self._segments.restart(offset)
         if durable:
             self._segments.unsynced.sync_now()
@@ -342,6 +346,8 @@ class Log:
     def advance_log_start(self, offset: Offset, *, durable: bool | None = None) -> None:
         """Move the log start up to ``offset`` (<= LEO) and remove the segments that lie wholly below it.
 
+        If there is none, the log start is in the journal when `Checkpoints.settle` returns, and not before.
+
         Raises:
             StorageFailed: the disk failed.
         """
@@ -349,7 +355,9 @@ class Log:
         if offset <= self._log_start_offset:
             return
         self._save_log_start(offset, durable=self.settings.durable if durable is None else durable)
-        self._segments.drop_below(offset)
+        if self._segments.drops_below(offset):
+            self.checkpoints.settle()
+            self._segments.drop_below(offset)
 
     def segments_expired(self, now_ms: int, high_watermark: Offset) -> Offset | None:
         """Where retention allows the log start to move, ``None`` if it may not; ``now_ms`` is wall-clock time."""
@@ -362,36 +370,19 @@ class Log:
         )
         return target if target is not None and target > self._log_start_offset else None
 
-    def delete(self) -> None:
-        """Remove the log's directory and its lines in the checkpoints, for good: `retire` and `remove_tree`.
+    def forget(self) -> None:
+        """Close the log for good and forget all that was saved for it.
 
-        Raises:
-            StorageFailed: the disk failed.
+        Its directory is for `layout.retire_directories` when the journal has it (`Checkpoints.settle`), not before:
+        a new log under this name must not be measured by these offsets.
         """
-        remove_tree(self.retire())
-
-    def retire(self) -> Path:
-        """Close the log and rename its directory to something that is never taken for a log.
-
-        The directory given back is for `layout.remove_tree`, which a worker thread may call: it takes 0.2 s
-        per GiB. After a crash the next start removes it.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
-        # Forgotten first: a new log under this name must not be measured by these offsets.
-        self._checkpoints.forget(self.name, durable=self.settings.durable)
-        retired = self.directory.with_name(name_with_suffix(self.directory.name, DELETED_SUFFIX))
-        if retired.exists():
-            remove_tree(retired)
-        rename_directory(self.directory, retired)
+        self.checkpoints.forget(self.name, durable=self.settings.durable, deleted=True)
         self.close(clean=False)
-        return retired
 
     def _save_log_start(self, offset: Offset, *, durable: bool) -> None:
         self._log_start_offset = offset
-        if self._checkpoints.log_starts.put(self.name, offset):
-            self._checkpoints.log_starts.save(durable=durable)
+        self.checkpoints.log_starts.put(self.name, offset)
+        self.checkpoints.save(self.checkpoints.log_starts, durable=durable)
 
     def _settle_start(self, found_leo: Offset) -> None:
         """Bring log start and segments in line after opening; a log below its start restarts there, empty."""
@@ -402,12 +393,9 @@ class Log:
             self._segments.restart(self._log_start_offset)
 
     def save_epochs(self, entries: Sequence[EpochEntry], *, durable: bool | None = None) -> None:
-        """Write ``leader-epoch-checkpoint`` (M36).
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
-        write_epochs(self.directory, entries, durable=self.settings.durable if durable is None else durable)
+        """Save the epochs of this log (M36); they are in the journal when `Checkpoints.settle` returns."""
+        durable = self.settings.durable if durable is None else durable
+        self.checkpoints.save_epochs(self.name, entries, durable=durable)
 
     def save_producers(self, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
         """Keep the producer state as of ``offset`` (M61); the newest two are kept.
@@ -425,3 +413,10 @@ class Log:
             if batch.header.base_offset >= offset:
                 ledger.observe(batch.header, batch.header.base_offset)
         return ledger.rows()
+
+
+def _saved_epochs(checkpoints: Checkpoints, name: LogName) -> Sequence[EpochEntry]:
+    try:
+        return checkpoints.epochs_of(name) or ()
+    except CheckpointDamaged:
+        return ()

@@ -12,7 +12,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
-from strandline.storage.checkpoint import CheckpointDamaged, read_epochs
 from strandline.storage.disk import remove, sync_data, sync_directory, truncate_file, write_again
 from strandline.storage.layout import remove_segment_files, segment_base, segment_paths
 from strandline.storage.scan import ALL_OFFSETS, StoredBatch
@@ -161,21 +160,17 @@ class BelievedEpochs:
 
 
 def believed_epochs(
-    directory: Path, segments: Sequence[Segment], tail: Sequence[EpochEntry], leo: Offset
+    saved: Sequence[EpochEntry], segments: Sequence[Segment], tail: Sequence[EpochEntry], leo: Offset
 ) -> BelievedEpochs:
-    """Bring ``leader-epoch-checkpoint`` in line with the batches; batches win (M55).
+    """Bring the ``saved`` epochs in line with the batches; batches win (M55).
 
-    ``tail`` are the epochs of the headers that were read while opening. The file is believed for what lies
-    below them unless it is missing, damaged or contradicts them; then every header is read.
+    ``tail`` are the epochs of the headers that were read while opening. What was saved is believed for what lies
+    below them unless it is missing or contradicts them; then every header is read.
     """
-    try:
-        entries = read_epochs(directory) or []
-    except CheckpointDamaged:
-        entries = []
     tail = tail or _last_batch(segments)
     if not tail:
         return BelievedEpochs([])
-    below = [entry for entry in entries if entry.start_offset <= tail[0].start_offset]
+    below = [entry for entry in saved if entry.start_offset <= tail[0].start_offset]
     if below and below[-1].epoch == tail[0].epoch:
         return BelievedEpochs([entry for entry in (*below, *tail[1:]) if entry.start_offset < leo])
     return BelievedEpochs(_epochs_of_batches(segments), rebuilt=True)

@@ -1,6 +1,6 @@
 """Scenario 10: fsync and write fail with EIO, or there is no space left: at a follower, the leader, the controller.
 
-In one case the failing operation creates a segment, in another it writes the epoch checkpoint. Where an fsync has
+In one case the failing operation creates a segment, in another it writes the journal of checkpoints. Where an fsync has
 failed the power is cut as well: pages that the kernel then marks clean are on no disk.
 """
 
@@ -45,7 +45,7 @@ def plan(draw: random.Random, form: Form) -> list[Step]:
     ]
     draw.shuffle(steps)
     roll = {"operation": "create", "error": "EIO", "room_bytes": None, "paths": "*/0*.log"}
-    epochs = {"operation": "write", "error": "EIO", "room_bytes": None, "paths": "*/leader-epoch-checkpoint*"}
+    epochs = {"operation": "write", "error": "EIO", "room_bytes": None, "paths": "/checkpoint.journal*"}
     return [*steps, Step(what="leader", args=roll), Step(what="follower", args=epochs)]
 
 

@@ -28,6 +28,7 @@ from running_cluster import CALL_S, until
 
 from strandline.cli.processes import ServiceDied
 from strandline.runtime.exit_codes import ExitCode
+from strandline.storage.journal import JOURNAL_NAMES
 from strandline.v1 import follower_service_pb2 as follower_pb
 from strandline.v1 import partition_pb2
 
@@ -61,11 +62,9 @@ _TARGETS = {
     "active segment": _Target(lambda directory, partition: _segment(directory, partition, -1), True),
     "index": _Target(lambda d, p: _segment(d, p, 0).with_suffix(".index"), False),
     "time index": _Target(lambda d, p: _segment(d, p, 0).with_suffix(".timeindex"), False),
-    "epoch checkpoint": _Target(_beside("leader-epoch-checkpoint"), False),
     "partition.metadata": _Target(_beside("partition.metadata"), False),
-    "metadata.snapshot": _Target(_at_top("metadata.snapshot"), False),
-    "recovery points": _Target(_at_top("recovery-point-offset-checkpoint"), False),
-    "high watermarks": _Target(_at_top("replication-offset-checkpoint"), False),
+    # The other small files follow the journal after 4 MiB, which no run writes.
+    "journal of checkpoints": _Target(_at_top(JOURNAL_NAMES[0]), False),
 }
 
 

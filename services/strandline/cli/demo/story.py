@@ -237,9 +237,11 @@ class Story:
 
 def held_records(directory: Path) -> int:
     """How many records the logs in a data directory hold, by their files."""
+    from strandline.storage.checkpoints import Checkpoints
     from strandline.storage.inspect import log_bounds, log_directories
 
-    bounds = [log_bounds(path) for path in log_directories(directory).values()]
+    checkpoints = Checkpoints.load(directory)
+    bounds = [log_bounds(path, checkpoints) for path in log_directories(directory).values()]
     return sum(bound.leo - bound.log_start_offset for bound in bounds)
 
 

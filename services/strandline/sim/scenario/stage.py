@@ -127,6 +127,7 @@ class Stage:
             self._observe(actor, asked)
             queue.extend(self._perform(actor, asked))
             self.check()
+        actor.logs.sync_saves()
 
     def _perform(self, actor: Actor, asked: list[Effect]) -> list[events.Event]:
         follow: list[events.Event] = []

@@ -1,0 +1,323 @@
+"""Everything small that a data directory remembers of its logs: the checkpoint files, and the journal in front of them.
+
+Decides where a change is written first. All changes since the last `settle` become one frame of the journal; the files
+follow in a thread (`storage.completion`), and a start reads the files, then the journal.
+
+Invariant: every change of these files goes through the journal, lowering and forgetting too, so that reading it again
+never brings back what was cut or deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from strandline.core.types import EpochEntry, Offset
+from strandline.storage.checkpoint import (
+    HIGH_WATERMARKS_NAME,
+    LOG_STARTS_NAME,
+    RECONCILED_NAME,
+    RECOVERY_POINTS_NAME,
+    CheckpointDamaged,
+    OffsetCheckpoint,
+    read_epochs,
+    read_topic_id,
+)
+from strandline.storage.completion import SNAPSHOT_NAME, Completion, LogFiles
+from strandline.storage.journal import LIMIT_BYTES, Journal, read_journal
+from strandline.storage.saves import (
+    EpochsSaved,
+    Kind,
+    LogForgotten,
+    LogMade,
+    LogName,
+    MetadataSaved,
+    OffsetsSaved,
+    Save,
+    SavesDamaged,
+    decode,
+    encode,
+)
+
+_NAMES = {
+    Kind.HIGH_WATERMARK: HIGH_WATERMARKS_NAME,
+    Kind.RECOVERY_POINT: RECOVERY_POINTS_NAME,
+    Kind.LOG_START: LOG_STARTS_NAME,
+    Kind.RECONCILED_EPOCH: RECONCILED_NAME,
+}
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """The small files of one data directory, as they are with the journal. It belongs to the loop thread.
+
+    Changes are seen at once, and are in the journal when `settle` returns.
+    """
+
+    directory: Path
+    journal: Journal
+    by_kind: dict[Kind, OffsetCheckpoint]
+    fault: str | None = None
+    """Why the journal is damaged (M58); what is in front of the damage counts."""
+    forgotten: dict[LogName, str] = field(default_factory=dict)
+    """Logs that were deleted by what the journal held at the start, and not made again, with their topic ids."""
+    _logs: dict[LogName, LogFiles] = field(default_factory=dict)
+    _metadata: bytes | None = None
+    _owners: dict[LogName, str] = field(default_factory=dict)
+    _waiting: list[Save] = field(default_factory=list)
+    _waiting_durably: bool = False
+    _completion: Completion | None = None
+
+    @classmethod
+    def load(cls, directory: Path, *, at_least: int = 0, limit_bytes: int = LIMIT_BYTES) -> Checkpoints:
+        """Read the journal and the files; nothing is changed, so a live node may be looked at.
+
+        Missing and damaged files count as empty. ``at_least``: a frame that is known to have been durable.
+        """
+        # The journal first: what a live node moves into the files meanwhile is then met twice, and not never.
+        found = read_journal(directory, at_least=at_least)
+        by_kind = {kind: OffsetCheckpoint.load(directory / name) for kind, name in _NAMES.items()}
+        checkpoints = cls(directory, Journal(directory, found, limit_bytes), by_kind, found.fault)
+        for payload in found.payloads:
+            try:
+                saves = decode(payload)
+            except SavesDamaged as damage:
+                checkpoints.fault = checkpoints.fault or f"checkpoint.journal is damaged: {damage}"
+                break
+            for save in saves:
+                checkpoints._replay(save)
+        return checkpoints
+
+    @property
+    def high_watermarks(self) -> OffsetCheckpoint:
+        """The HW of each log (M36)."""
+        return self.by_kind[Kind.HIGH_WATERMARK]
+
+    @property
+    def recovery_points(self) -> OffsetCheckpoint:
+        """Up to where each log is known to be durable: recovery trusts what lies below."""
+        return self.by_kind[Kind.RECOVERY_POINT]
+
+    @property
+    def log_starts(self) -> OffsetCheckpoint:
+        """Where each log begins (M10)."""
+        return self.by_kind[Kind.LOG_START]
+
+    @property
+    def reconciled_epochs(self) -> OffsetCheckpoint:
+        """The last leader epoch in which each log led or agreed with its leader, in the form of an offset (M66)."""
+        return self.by_kind[Kind.RECONCILED_EPOCH]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a change is not in the journal yet."""
+        return bool(self._waiting)
+
+    def _replay(self, save: Save) -> None:
+        match save:
+            case OffsetsSaved():
+                self.by_kind[save.kind].offsets.update(save.rows)
+            case EpochsSaved():
+                self._owners[save.name] = save.topic_id or self._owners.get(save.name, "")
+                self._logs[save.name] = replace(self._logs.get(save.name, LogFiles()), epochs=save.entries)
+            case LogMade():
+                self._owners[save.name] = save.topic_id
+                self._logs[save.name] = LogFiles(topic_id=save.topic_id)
+                self.forgotten.pop(save.name, None)
+            case LogForgotten():
+                self._drop(save.name)
+                if save.topic_id:
+                    self.forgotten[save.name] = save.topic_id
+            case MetadataSaved():
+                self._metadata = save.content
+
+    def _drop(self, name: LogName) -> None:
+        for checkpoint in self.by_kind.values():
+            checkpoint.drop(name)
+        self._logs.pop(name, None)
+        self._owners.pop(name, None)
+
+    def _add(self, save: Save, *, durable: bool) -> None:
+        self._waiting.append(save)
+        self._waiting_durably |= durable
+
+    def made(self, name: LogName, topic_id: str) -> None:
+        """A log was made for this topic id, and `partition.metadata` was written without a sync."""
+        self._owners[name] = topic_id
+        self._logs[name] = LogFiles(topic_id=topic_id)
+        self._add(LogMade(name, topic_id), durable=True)
+
+    def belongs(self, name: LogName, topic_id: str) -> None:
+        """A log that was found belongs to this topic id."""
+        self._owners[name] = topic_id
+
+    def epochs_of(self, name: LogName) -> tuple[EpochEntry, ...] | None:
+        """The epochs that were saved for a log, None if none were.
+
+        Raises:
+            CheckpointDamaged: the file is damaged, and the journal has nothing newer.
+        """
+        files = self._logs.get(name) or (self._completion.logs.get(name) if self._completion else None)
+        folder = self.directory / f"{name[0]}-{name[1]}"
+        if files is not None and files.epochs is not None and self._is_owner(name, folder):
+            return files.epochs
+        found = read_epochs(folder)
+        return None if found is None else tuple(found)
+
+    def _is_owner(self, name: LogName, folder: Path) -> bool:
+        """Whether the folder is of the topic for which the journal speaks; one that does not say is taken for it."""
+        try:
+            found = read_topic_id(folder)
+        except CheckpointDamaged:
+            found = None
+        return not found or self._owners.get(name, "") in ("", found)
+
+    def topic_id_of(self, name: LogName) -> str | None:
+        """The topic id of a log, None if it is not known.
+
+        Raises:
+            CheckpointDamaged: the file is damaged.
+        """
+        return self._owners.get(name) or read_topic_id(self.directory / f"{name[0]}-{name[1]}")
+
+    def unfinished(self) -> Iterable[tuple[LogName, str]]:
+        """Logs whose `partition.metadata` may have been lost with the power, and their topic ids."""
+        return [(name, files.topic_id) for name, files in self._logs.items() if files.topic_id is not None]
+
+    def metadata(self) -> bytes | None:
+        """The newest metadata that was saved, None if none was."""
+        if self._metadata is not None:
+            return self._metadata
+        if self._completion is not None and self._completion.metadata is not None:
+            return self._completion.metadata
+        try:
+            return (self.directory / SNAPSHOT_NAME).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def save(self, *checkpoints: OffsetCheckpoint, durable: bool = True) -> None:
+        """Save what changed in these since they were saved last."""
+        for kind, checkpoint in self.by_kind.items():
+            if any(checkpoint is given for given in checkpoints) and checkpoint.changed:
+                rows = tuple((name, checkpoint.offsets[name]) for name in sorted(checkpoint.changed))
+                checkpoint.changed.clear()
+                self._add(OffsetsSaved(kind, rows), durable=durable)
+
+    def save_epochs(self, name: LogName, entries: Iterable[EpochEntry], *, durable: bool = True) -> None:
+        """Save all epochs of a log (M36)."""
+        epochs = tuple(entries)
+        self._logs[name] = replace(self._logs.get(name, LogFiles()), epochs=epochs)
+        self._add(EpochsSaved(name, self._owners.get(name, ""), epochs), durable=durable)
+
+    def save_metadata(self, content: bytes) -> None:
+        """Save the newest metadata."""
+        self._metadata = content
+        self._add(MetadataSaved(content), durable=True)
+
+    def forget(self, name: LogName, *, durable: bool = True, deleted: bool = False) -> None:
+        """Drop everything that was saved under a name. ``deleted``: the folder is to be removed, too."""
+        if self._completion is not None:
+            self._completion.leave_out(name)
+        topic_id = self._owners.get(name, "") if deleted else ""
+        self._drop(name)
+        self._add(LogForgotten(name, topic_id), durable=durable)
+
+    def lower(self, name: LogName, leo: Offset, *, durable: bool = True) -> None:
+        """Bring HW and recovery point of a log down to ``leo`` before it is cut there (M41, M55).
+
+        Before and not after: a crash between then leaves a log longer than remembered, which recovery
+        merely checks, instead of one that seems to have lost durable records.
+        """
+        for checkpoint in (self.recovery_points, self.high_watermarks):
+            known = checkpoint.get(name)
+            if known is not None and known > leo:
+                checkpoint.put(name, leo)
+                self.save(checkpoint, durable=durable)
+
+    def settle(self) -> None:
+        """Write all changes that wait, in one append, and make them durable in one sync if any must be.
+
+        Raises:
+            StorageFailed: the disk failed, now or while the files were written.
+        """
+        self._look_at_completion()
+        if self._waiting:
+            saves, self._waiting = self._waiting, []
+            # Where nothing is ever synced a full journal is, or it would grow for ever.
+            durable, self._waiting_durably = self._waiting_durably or self.journal.is_full, False
+            self.journal.append(encode(saves), durable=durable)
+        if self.journal.is_full and self._completion is None and self.journal.durable == self.journal.sequence:
+            self._completion = self._round()
+            self._completion.start()
+
+    def _look_at_completion(self) -> None:
+        completion = self._completion
+        if completion is None or not completion.is_over:
+            return
+        self._completion = None
+        if completion.error is not None:
+            raise completion.error
+        if completion.is_complete:
+            self.journal.complete = completion.sequence
+
+    def _round(self) -> Completion:
+        """Hand everything over that the files do not hold. Values are copied, so that the thread may take its time."""
+        logs, self._logs = self._logs, {}
+        metadata, self._metadata = self._metadata, None
+        offsets = {c.path: dict(c.offsets) for c in self.by_kind.values() if c.offsets or c.path.exists()}
+        return Completion(self.directory, self.journal.sequence, offsets, metadata, logs)
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether the journal is absent or damaged, so that the files must hold everything before `open`."""
+        return self.fault is not None or self.journal.begins_again
+
+    def open(self) -> None:
+        """Open the journal for writing.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        self.journal.open(again=self.begins_again)
+
+    def complete(self) -> None:
+        """Write the files now, durably; for a start that begins another journal.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        completion = self._round()
+        completion.write(durable=True)
+        self.journal.complete = completion.sequence
+
+    def write_files(self) -> None:
+        """Write the files now, without a sync, for whoever reads them: the journal keeps everything.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        self._end_completion()
+        self._round().write(durable=False)
+
+    def _end_completion(self) -> None:
+        """Stop the thread; what it has not written is to be written again."""
+        completion = self._completion
+        if completion is None:
+            return
+        completion.stop()
+        if not completion.is_complete and completion.error is None:
+            self._completion = None
+            for name, files in completion.logs.items():
+                if not completion.wrote_all_of(name):
+                    newer = self._logs.get(name, LogFiles())
+                    epochs = files.epochs if newer.epochs is None else newer.epochs
+                    self._logs[name] = LogFiles(newer.topic_id or files.topic_id, epochs)
+            self._metadata = self._metadata or completion.metadata
+        self._look_at_completion()
+
+    def close(self) -> None:
+        """Stop the thread and close the journal; changes that wait are dropped, as in a crash."""
+        if self._completion is not None:
+            self._completion.stop()
+        self.journal.close()
