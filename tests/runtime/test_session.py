@@ -72,6 +72,7 @@ class FakeController:
         self.decision: AlterPartitionAnswer | Refusal = AlterPartitionAnswer()
         self.reported: ReplicaLogsReported | Refusal = ReplicaLogsReported()
         self.watches = 0
+        self._opened = asyncio.Condition()
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
         return _said(self.registrations)
@@ -85,8 +86,15 @@ class FakeController:
         self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
     ) -> AsyncGenerator[MetadataImage | None, None]:
         self.watches += 1
+        async with self._opened:
+            self._opened.notify_all()
         while True:
             yield await self.images.get()
+
+    async def opened(self, count: int) -> None:
+        """Wait until so many watches were opened."""
+        async with asyncio.timeout(10), self._opened:
+            await self._opened.wait_for(lambda: self.watches >= count)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
         return _said([self.decision])
@@ -240,9 +248,9 @@ async def test_a_refresh_opens_the_watch_anew() -> None:
     controller = FakeController()
     session, _, _ = _begun(controller)
     watching = asyncio.create_task(session.watch_forever())
-    await asyncio.sleep(0.01)
+    await controller.opened(1)
     session.refresh()
-    await asyncio.sleep(0.01)
+    await controller.opened(2)
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
 
