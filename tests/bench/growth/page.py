@@ -59,7 +59,8 @@ def growth_block(costs: Costs, checks: Sequence[Check], commit: str) -> str:
                 for one in checks
             ),
             "",
-            f"A node is planned for {BUSY_SHARE:.0%} of its one core; load and partitions are spread evenly.",
+            f"A node is one process and uses one core, of which {BUSY_SHARE:.0%} are planned; load and partitions are "
+            "spread evenly. A machine with more cores runs more nodes, each with a `rack` that names the machine.",
             "Changes are single ones (an ISR, a leader, a setting) that one controller can decide and send to all.",
             "",
             "| deployment | batches | nodes | of a node's core | state in one message | changes | first to break |",
