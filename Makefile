@@ -111,9 +111,10 @@ images: .venv/.installed ## build the container images [BASE=image JAVA=image]; 
 grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
 	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py
 
-settings-page: .venv/.installed ## write every setting, with default and unit, into docs/OPERATIONS.md
+settings-page: .venv/.installed ## write every setting into docs/OPERATIONS.md, and what docs/benchmarks.json says into pages
 	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'
 	@PYTHONPATH=tests/bench $(BIN)/python tests/bench/sizing.py
+	@$(BIN)/python tests/bench/speed_sentence.py
 
 metrics-page: .venv/.installed ## write every metric into docs/METRICS.md
 	@$(BIN)/python -c 'import pathlib; from strandline.metrics.page import rewrite; rewrite(pathlib.Path("docs/METRICS.md"))'

@@ -19,6 +19,7 @@ from strandline.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "services" / "strandline"
+_SPEED = runpy.run_path(str(ROOT / "tests" / "bench" / "speed_sentence.py"))
 _SIZING = runpy.run_path(str(ROOT / "tests" / "bench" / "sizing.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGE_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -88,6 +89,15 @@ def test_sizes_are_those_that_were_measured() -> None:
     page = (ROOT / "docs" / "OPERATIONS.md").read_text()
 
     assert _SIZING["with_sizing"](page, _SIZING["measured"]()) == page, "run: make settings-page"
+
+
+@pytest.mark.parametrize("path", _SPEED["PAGES"], ids=lambda path: path.name)
+def test_ratios_to_peers_are_those_that_were_measured(path: Path) -> None:
+    """README and COMPARISON name the ratios of throughput that follow from docs/benchmarks.json."""
+    page = path.read_text()
+
+    assert _SPEED["BEGIN"] in page
+    assert _SPEED["with_speed"](page, _SPEED["measured"]()) == page, "run: make settings-page"
 
 
 @pytest.mark.parametrize(("kind", "advice"), [(ReplicaSettings, REPLICA), (ControllerSettings, CONTROLLER)])
