@@ -106,6 +106,7 @@ def text_of(found: Figures, rounds: int) -> str:
         f"The export of seed {SEED} (`strandline sim replay {SEED} --export DIR`); {rounds} rounds in turns, the "
         "median with the range in brackets. From the start of the command to its end; CPU is of the command and its "
         "children, and with a service of the command alone.",
+        "The report of the service is one that it has made before and kept.",
         f"Measured {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC at {measured_commit()}, {os.cpu_count()} CPUs, "
         f"with a load average of {min(loads):.1f} to {max(loads):.1f} before a run.",
         "",
