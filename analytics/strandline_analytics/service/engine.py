@@ -227,7 +227,7 @@ class Engine:
         return silver
 
     def forget(self) -> None:
-        """Let go of the tables and reports that are kept."""
+        """Drop the tables and reports that are kept."""
         for _, silver, _ in self._open.values():
             silver.release()
         self._open.clear()

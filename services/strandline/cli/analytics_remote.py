@@ -1,7 +1,7 @@
 """How a command asks a running `strandline analytics serve` (`--service`) in place of a Spark of its own.
 
-Invariant: an answer is what the command computes itself over the same files; whoever cannot answer ends the command
-with one line that names the address.
+Invariant: an answer is what the command computes itself over the same files; a service that cannot answer ends the
+command with one line that names its address.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def ask(service: str, question: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
 
     Raises:
         typer.BadParameter: the address is none.
-        typer.Exit: nobody answers there, or the question is refused.
+        typer.Exit: no service answers there, or the question is refused.
     """
     import grpc
 

@@ -292,7 +292,7 @@ class Checkpoints:
         self.journal.complete = completion.sequence
 
     def write_files(self) -> None:
-        """Write the files now, without a sync, for whoever reads them: the journal keeps everything.
+        """Write the files now, without a sync, for programs that read them: the journal keeps everything.
 
         Raises:
             StorageFailed: the disk failed.
