@@ -30,6 +30,7 @@ from page_blocks import measured_commit, write_block
 from parties import Pace, Shape, Strandline, cluster, stripped_pipeline
 from rich.console import Console
 from rich.table import Table
+from used_memory import UsedMemory
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "BENCHMARKS.md"
@@ -154,6 +155,7 @@ def anatomy(name: str, shape: Shape, pace: Pace, directory: Path) -> Figures:
                 figures[role][total] = sum(counts[role].values()) / batches
             figures[role] |= {key: count / batches for key, count in sorted(counts[role].items(), key=lambda p: -p[1])}
 
+    memory = UsedMemory(directory)
     with ExitStack() as stack:
         stack.enter_context(probes(directory / f"{name}-probes"))
         pipeline = stack.enter_context(start(directory / f"{name}-probed", shape))
@@ -161,6 +163,7 @@ def anatomy(name: str, shape: Shape, pace: Pace, directory: Path) -> Figures:
         add(probed(pipeline, pace, directory / f"{name}-probes"))
     with start(directory / name, shape) as pipeline:
         pipeline.measure(Pace(0, 1))
+        memory.fill()
         add(as_it_is(pipeline, pace))
         (directory / f"{name}-traces").mkdir()
         add(traced(pipeline, pace, directory / f"{name}-traces"), "system calls")

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from plan import Plan
 from servers import Servers
 from steady import Steady
+from used_memory import UsedMemory
 
 Row = dict[str, Any]
 Figures = Mapping[str, Any]
@@ -33,6 +34,10 @@ class Bench:
     steady: Steady = field(default_factory=Steady)
     notes: list[str] = field(default_factory=list)
     """What a measure could not do, in sentences."""
+    memory: UsedMemory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.memory = UsedMemory(self.directory)
 
     def row(self, measure: Callable[[], Figures], **names: object) -> Iterator[Row]:
         """One row with these names and the measure's figures; none if it failed or the host disturbed it twice."""
@@ -49,6 +54,8 @@ class Bench:
         self.say(name)
         # What one party left to be written to the disk must not slow the next one down.
         os.sync()
+        if self.plan.fills_memory:
+            self.memory.fill()
         try:
             return measure()
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:

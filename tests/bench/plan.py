@@ -56,6 +56,8 @@ class Plan:
     """What one run does. Seconds in ``_s``."""
 
     rounds: int = 5
+    fills_memory: bool = True
+    """Whether free memory is used up before each measurement (`used_memory`)."""
     pace: Pace = Pace(1.0, 3.0)
     shapes: tuple[Shape, ...] = (Shape(64, 1), Shape(64, 5), Shape(256, 1), Shape(256, 5))
     kafka_warm_s: float = 180.0
@@ -83,6 +85,7 @@ class Plan:
 
 SMOKE = Plan(
     rounds=1,
+    fills_memory=False,
     pace=Pace(0.1, 0.3),
     shapes=(Shape(64, 5),),
     kafka_warm_s=1.0,

@@ -8,9 +8,9 @@ from bench import Bench, Row
 from plan import Plan
 
 _PARTIES = 9
-_PER_MEASUREMENT_S = 2.8
-"""Around the measured seconds: the topic, a client process, and what is to be written to the disk."""
-_STARTING_S = 20
+_PER_MEASUREMENT_S = 4.0
+"""Around the measured seconds: the topic, a client process, what is to be written to the disk, memory to be used up."""
+_STARTING_S = 80
 
 
 def rows(bench: Bench) -> Iterator[Row]:

@@ -16,6 +16,8 @@ _PROCESSES = ("leader", "follower0", "follower1", "server", "client")
 INTRO = """All parties run on one machine in interleaved rounds: each measures every party once per shape, in turn.
 A closed loop keeps `window` requests outstanding; acks=all with three replicas for us and Kafka, R3 on file for NATS.
 What one party left to be written to the disk is written before the next one is measured.
+Free memory is filled with pages of the cache before each measurement, as on a server that has run for a day.
+Without that a page costs three to twelve times as much, by chance (`tests/bench/used_memory.py`).
 Parties that are not measured are up and without load; what other processes used during a measurement is in its row.
 NATS and Kafka have their defaults, which do not fsync per message; compare them with ours under `page-cache`.
 With `sync: always` NATS syncs each message, and is compared with ours under `fsync`.
