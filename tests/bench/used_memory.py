@@ -15,7 +15,7 @@ import time
 from io import FileIO
 from pathlib import Path
 
-KEPT_FREE_BYTES = 2 << 30
+KEPT_FREE_BYTES = 1 << 30
 LIMIT_S = 120.0
 """Longest time for one call; a machine with very much memory is filled as far as that suffices."""
 _HOLE_BYTES = 1 << 40

@@ -9,9 +9,10 @@ from cluster_of_cores import Cluster
 from core_builders import TP, batch, history, node_image, partition_image
 
 from strandline.core import events
-from strandline.core.effects import SendAlterPartition
+from strandline.core.effects import Effect, SendAlterPartition
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, IsrDecision, NodeImage
+from strandline.core.node import NodeCore
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Acks, Durability, IsrJoin, LeaderEpoch, NodeId, PartitionEpoch, Rules
 
@@ -509,3 +510,26 @@ def test_a_pause_of_the_leader_is_no_followers_fault() -> None:
 
     assert paused == 0
     assert proposed(cluster) == [{1}]
+
+
+def test_complete_isrs_are_not_searched_for_who_may_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose partitions lack no member looks at none of them, until metadata or a decision changes an ISR."""
+    cluster = leading(isr=(1, 2))
+    cluster.advance(400)
+    searched: list[int] = []
+    expand = NodeCore._expand_isrs
+
+    def noted(core: NodeCore, now_ms: int, out: list[Effect]) -> None:
+        searched.append(now_ms)
+        expand(core, now_ms, out)
+
+    monkeypatch.setattr(NodeCore, "_expand_isrs", noted)
+    for _ in range(5):
+        cluster.advance(200)
+    while_complete = len(searched)
+    cluster.push(1, partition_image(epoch=5, isr=(1,), version=7))
+    for _ in range(5):
+        cluster.advance(200)
+
+    assert while_complete == 0
+    assert len(searched) == 5

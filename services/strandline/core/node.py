@@ -97,6 +97,8 @@ class NodeCore:
         self._opening: set[TopicPartition] = set()
         # Something happened after which every HW must be durable before the next event (M68).
         self._checkpoint_now = False
+        # Some led partition may lack a member: set by whatever changes an ISR, or who may be in it.
+        self._may_expand = True
         self._last_tick_ms: int | None = None
         self._next_shrink_ms = self._next_expand_ms = self._next_checkpoint_ms = self._next_retention_ms = 0
         self._handlers: dict[type[Any], Callable[[Any, list[Effect]], None]] = {
@@ -269,6 +271,7 @@ class NodeCore:
         self._deletions.call_gone(event.request_id)
 
     def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
+        self._may_expand = True
         for tp in self._isr.answered(event, out):
             leader = self.state.leaders[tp]
             self._isr_changed(leader, out)
@@ -287,6 +290,7 @@ class NodeCore:
         state.controller_epoch = max(state.controller_epoch, event.controller_epoch)
 
     def _metadata_arrived(self, event: MetadataArrived, out: list[Effect]) -> None:
+        self._may_expand = True
         known_controller = self.state.controller_epoch
         change = self._metadata.take(event.image, out)
         if change is None:
@@ -313,6 +317,7 @@ class NodeCore:
         image = self.state.images.get(event.tp)
         if image is None:
             return
+        self._may_expand = True
         name = self.state.topic_names[event.tp.topic_id]
         self.state.logs[event.tp] = ReplicaLog(name, event, fsync=self._fsync, fenced=self.state.truncation.fenced)
         self._apply(event.tp, event.now_ms, out)
@@ -413,7 +418,8 @@ class NodeCore:
         timings = self.state.timings
         if now_ms >= self._next_expand_ms:
             self._next_expand_ms = now_ms + EXPAND_CHECK_INTERVAL_MS
-            self._expand_isrs(now_ms, out)
+            if self._may_expand:
+                self._expand_isrs(now_ms, out)
         if now_ms >= self._next_shrink_ms:
             self._next_shrink_ms = now_ms + timings.replica_lag_time_max_ms // 2
             self._shrink_isrs(now_ms, out)
@@ -435,9 +441,11 @@ class NodeCore:
                 leader.excuse(gap_ms)
 
     def _expand_isrs(self, now_ms: int, out: list[Effect]) -> None:
+        self._may_expand = False
         for leader in self.state.leaders.values():
             isr = leader.isr
             if isr.unproven or len(isr.committed) < len(leader.image.replicas):
+                self._may_expand = True
                 for node_id in leader.image.replicas:
                     proposal = leader.maybe_expand(node_id, now_ms)
                     if proposal is not None:
