@@ -5,6 +5,12 @@ from __future__ import annotations
 from bars import BARS, Bar, Results
 from cells import column, figures_of, span, table
 
+_INTRO = (
+    "Missed bars of throughput: what each process spends on a MB. "
+    "[The anatomy](#anatomy-of-an-acknowledged-batch) counts where.",
+    "[ADR 18](adr/0018-fetch-answers-are-encoded-around-their-records.md) has what was tried, in order and with "
+    "figures, and what each missed bar would need.",
+)
 _PROCESSES = ("leader", "follower0", "follower1", "client")
 
 
@@ -31,10 +37,7 @@ def missed_bars(results: Results) -> str:
         )
     if not lines:
         return ""
-    intro = (
-        "Missed bars of throughput: what each process spends on a MB. [The anatomy](#anatomy-of-an-acknowledged-batch)"
-    )
-    return "\n".join(["## Where the time goes", "", f"{intro} counts where.", "", *lines])
+    return "\n".join(["## Where the time goes", "", *_INTRO, "", *lines])
 
 
 def _sides(bar: Bar) -> tuple[str, str]:
