@@ -43,7 +43,7 @@ def consuming_section(rows: Sequence[Row]) -> str:
             "## Consuming, cold and cached",
             "",
             "A full client reads a topic of 1 KiB records in six partitions from its beginning to its end, in lists.",
-            "Cold: the log files of all nodes were put out of the page cache before the read (POSIX_FADV_DONTNEED), "
+            "Cold: the log files of all nodes were put out of the page cache before the read (`POSIX_FADV_DONTNEED`), "
             "and the nodes ran on. Cached: the files were read before. The kernel says which pages were in the cache.",
             "",
             *table(["client", "cache", "% cached before", *_SPEED, *_PROCESSES], lines),
