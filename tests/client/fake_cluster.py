@@ -407,6 +407,9 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
     async def AlterTopicConfigs(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._scripted("AlterTopicConfigs", request)
 
+    async def DescribeConfigs(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return self._scripted("DescribeConfigs", request)
+
     async def CreatePartitions(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._scripted("CreatePartitions", request)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster
 
-from strandline.client import LATEST, Admin, ClusterUnreachable
+from strandline.client import LATEST, Admin, ClusterUnreachable, ConfigSource
 from strandline.core.errors import ErrorCode, Refused
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import error_pb2
@@ -57,6 +57,24 @@ async def test_changes_of_a_topic() -> None:
         assert (dict(altered.topics[0].set_configs), list(altered.topics[0].delete_configs)) == ({"a": "1"}, ["b"])
         assert (grown.topics[0].count, list(grown.topics[0].assignments[0].node_ids)) == (4, [0])
         assert deleted.topics[0].name == TOPIC
+
+
+async def test_settings_of_a_topic() -> None:
+    """Each has its value, its source and its default; a value that each node has for itself is None."""
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+        row = pb.DescribeConfigsResult(
+            resource_name=TOPIC,
+            configs=[
+                pb.DescribedConfig(name="a", value="1", source=pb.CONFIG_SOURCE_TOPIC, default_value="2"),
+                pb.DescribedConfig(name="b", source=pb.CONFIG_SOURCE_NODE, default_value="3"),
+            ],
+        )
+        cluster.controller.answers["DescribeConfigs"] = pb.DescribeConfigsResponse(results=[row])
+        found = await admin.describe_configs(TOPIC, ["a", "b"])
+        (asked,) = cluster.controller.asked
+
+        assert found == [("a", "1", ConfigSource.TOPIC, "2"), ("b", None, ConfigSource.NODE, "3")]
+        assert (asked.resources[0].resource_name, list(asked.resources[0].configuration_keys)) == (TOPIC, ["a", "b"])
 
 
 async def test_elections_and_shutdown() -> None:

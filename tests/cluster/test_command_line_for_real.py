@@ -109,6 +109,26 @@ def test_records_are_deleted_up_to_an_offset(cluster: LocalCluster) -> None:
     assert isinstance(all_of_it, list) and all_of_it[0]["low_watermark"] == 3
 
 
+def test_a_topic_grows_and_its_settings_are_shown(cluster: LocalCluster) -> None:
+    """`topic add-partitions` warns of keys that move, and `topic configs` says where each value comes from."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "grown", "-p", "1", "-c", "segment.ms=60000", *at)
+    added = strandline("topic", "add-partitions", "grown", "--total", "3", *at)
+    again = strandline("topic", "add-partitions", "grown", "--total", "3", *at)
+    partitions = document("topic", "describe", "grown", *at)
+    settings = document("topic", "configs", "grown", "-c", "segment.ms", "-c", "segment.bytes", *at)
+
+    assert (added.returncode, again.returncode) == (0, 1)
+    assert "records with a key may go to another partition" in added.stderr
+    assert "INVALID_PARTITIONS" in again.stderr
+    assert isinstance(partitions, list) and len(partitions) == 3
+    assert isinstance(settings, list)
+    assert [(row["name"], row["value"], row["source"]) for row in settings] == [
+        ("segment.bytes", None, "node"),
+        ("segment.ms", "60000", "topic"),
+    ]
+
+
 def test_an_election_that_nobody_needs_changes_nothing(cluster: LocalCluster) -> None:
     """`topic elect` succeeds where no election is needed, and an unclean one moves no existing leader."""
     at = ["--bootstrap", cluster.bootstrap]

@@ -11,10 +11,12 @@ from controller_builders import TOPIC_ID, Controller
 from strandline.core.controller_messages import (
     AlterTopicConfigs,
     ConfigChange,
+    ConfigsRef,
     CreatedTopic,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DescribeConfigs,
     DescribeTopics,
     GetMetadata,
     GrowingTopic,
@@ -24,9 +26,12 @@ from strandline.core.controller_messages import (
     TopicRef,
 )
 from strandline.core.controller_state import PRODUCER_ID_BLOCK
-from strandline.core.errors import ErrorCode
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import ConfigSource
 from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
+from strandline.core.topic_configs import CHECKS, in_force
 from strandline.core.types import NodeId, Role
+from strandline.storage.log import LogSettings
 
 T = TopicRef("t")
 
@@ -282,6 +287,64 @@ def test_settings_change_together_or_not_at_all(controller: Controller) -> None:
     assert dict(controller.core.state.topics[TOPIC_ID].configs) == {"retention.ms": "5000"}
     assert alter(("segment.bytes", "1048576"), delete=("retention.ms",)) is None
     assert dict(controller.core.state.topics[TOPIC_ID].configs) == {"segment.bytes": "1048576"}
+
+
+def test_settings_in_force_name_their_sources(controller: Controller) -> None:
+    """A topic's own value is from the topic, what nodes are started with has no value here, the rest is a default."""
+    create(controller, configs=(("retention.ms", "5000"),))
+
+    (described,) = controller.ask(DescribeConfigs(topics=(ConfigsRef(T),))).topics
+
+    found = {config.name: config for config in described.configs}
+    assert set(found) == set(CHECKS)
+    assert found["retention.ms"] == ("retention.ms", "5000", ConfigSource.TOPIC, "604800000")
+    assert found["segment.bytes"] == ("segment.bytes", None, ConfigSource.NODE, "1073741824")
+    assert found["min.insync.replicas"] == ("min.insync.replicas", "2", ConfigSource.DEFAULT, "2")
+    assert found["unclean.recovery.timeout.ms"].value == "-1"
+
+
+def test_named_settings_are_described_alone(controller: Controller) -> None:
+    """Names restrict the answer; an unknown one rejects its topic's question, and another topic's is answered."""
+    create(controller)
+    wanted = (ConfigsRef(T, ("segment.ms",)), ConfigsRef(T, ("segment.mss",)), ConfigsRef(TopicRef("nobody")))
+
+    named, unknown, nowhere = controller.ask(DescribeConfigs(topics=wanted)).topics
+
+    assert [config.name for config in named.configs] == ["segment.ms"]
+    assert unknown.refusal is not None
+    assert unknown.refusal.code is ErrorCode.INVALID_CONFIG
+    assert nowhere.refusal is not None
+    assert nowhere.refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_change_that_its_reader_found_wrong_changes_nothing(controller: Controller) -> None:
+    """Its refusal is the topic's answer, and the settings beside it stay as they are."""
+    create(controller)
+    wrong = Refusal(ErrorCode.INVALID_REQUEST, "named twice")
+
+    (answer,) = controller.ask(
+        AlterTopicConfigs(topics=(ConfigChange(T, (("retention.ms", "1000"),), invalid=wrong),))
+    ).topics
+
+    assert answer.refusal == wrong
+    assert controller.core.state.topics[TOPIC_ID].configs == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("retention.ms", "retention_ms"),
+        ("retention.bytes", "retention_bytes"),
+        ("segment.ms", "segment_ms"),
+        ("segment.bytes", "segment_bytes"),
+    ],
+)
+def test_defaults_are_those_of_the_storage(name: str, field: str) -> None:
+    """The default that is described is the one that a log has without the setting."""
+    (found,) = (config for config in in_force((), 3, None) if config.name == name)
+    kept = getattr(LogSettings(), field)
+
+    assert found.default == str(-1 if kept is None else kept)
 
 
 def test_metadata_for_named_topics_leaves_unknown_ones_out(controller: Controller) -> None:

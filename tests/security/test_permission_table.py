@@ -110,6 +110,8 @@ _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
         (_C + "CreateTopics", controller.CreateTopicsRequest(), {ADMIN}),
         (_C + "DeleteTopics", controller.DeleteTopicsRequest(), {ADMIN}),
         (_C + "AlterTopicConfigs", controller.AlterTopicConfigsRequest(), {ADMIN}),
+        (_C + "IncrementalAlterConfigs", controller.IncrementalAlterConfigsRequest(), {ADMIN}),
+        (_C + "DescribeConfigs", controller.DescribeConfigsRequest(), {CLIENT, ADMIN}),
         (_C + "CreatePartitions", controller.CreatePartitionsRequest(), {ADMIN}),
         (_C + "ElectLeaders", controller.ElectLeadersRequest(), {ADMIN}),
         (_C + "InitProducerId", controller.InitProducerIdRequest(), {CLIENT, ADMIN}),

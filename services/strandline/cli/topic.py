@@ -13,6 +13,8 @@ from strandline.cli.failures import CommandFailed, fail, perform
 from strandline.cli.options import Bootstrap, Output, Topic, key_values
 from strandline.cli.output import Column, Format, console, show, show_one
 from strandline.cli.over_tls import over_tls
+from strandline.cli.topic_add_partitions import add_partitions
+from strandline.cli.topic_configs import configs
 from strandline.cli.topic_delete_records import delete_records
 from strandline.cli.topic_elect import elect
 from strandline.cli.topic_offsets import offsets
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from strandline.core.messages import MetadataImage, PartitionImage, TopicImage
 
 app = typer.Typer(
-    help="Create, list, describe, alter, delete topics; offsets, elections, old records.",
+    help="Create, list, describe, alter, delete topics; partitions, settings, offsets, elections, old records.",
     no_args_is_help=True,
 )
 
@@ -253,6 +255,8 @@ async def _delete(bootstrap: str, name: str) -> None:
     typer.echo(f"deleted {name}")
 
 
+app.command("add-partitions")(add_partitions)
+app.command("configs")(configs)
 app.command("offsets")(offsets)
 app.command("elect")(elect)
 app.command("delete-records")(delete_records)

@@ -24,6 +24,7 @@ from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffs
 from strandline.client.producer import Producer
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import (
+    ConfigSource,
     Endpoint,
     MetadataImage,
     NodeImage,
@@ -32,6 +33,7 @@ from strandline.core.messages import (
     PositionProof,
     ReplicaStateView,
     ReplicaView,
+    TopicConfig,
     TopicImage,
 )
 from strandline.core.types import Acks, Durability, FetchHw, IsrJoin, Role, Rules, TopicPartition, Truncation
@@ -51,6 +53,7 @@ __all__ = [
     "ClientClosed",
     "ClusterUnreachable",
     "Compression",
+    "ConfigSource",
     "Consumer",
     "ConsumerRecord",
     "CreatedTopic",
@@ -89,6 +92,7 @@ __all__ = [
     "SendFailed",
     "UnreadableBatch",
     "TlsWrong",
+    "TopicConfig",
     "TopicDeleted",
     "TopicImage",
     "TopicPartition",

@@ -28,8 +28,9 @@ from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import Endpoint, MetadataImage, PartitionView, TopicImage
+from strandline.core.messages import Endpoint, MetadataImage, PartitionView, TopicConfig, TopicImage
 from strandline.core.types import NodeEpoch, TopicPartition
+from strandline.rpc.convert_configs import read_described
 from strandline.rpc.convert_metadata import read_topic
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
@@ -160,6 +161,18 @@ class Admin:
             cluster_id=self._cluster.cluster_id, topics=[change], validate_only=validate_only
         )
         only((await self._cluster.ask(self._controller.AlterTopicConfigs, request)).responses)
+
+    async def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[TopicConfig]:
+        """Settings of a topic as they are in force, by name; ``settings`` empty: all.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is no setting.
+        """
+        resource = pb.DescribeConfigsResource(
+            resource_type=pb.CONFIG_RESOURCE_TYPE_TOPIC, resource_name=name, configuration_keys=list(settings)
+        )
+        request = pb.DescribeConfigsRequest(cluster_id=self._cluster.cluster_id, resources=[resource])
+        return read_described(only((await self._cluster.ask(self._controller.DescribeConfigs, request)).results))
 
     async def create_partitions(
         self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None

@@ -18,6 +18,7 @@ from strandline.core import controller_messages as messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
 from strandline.rpc import convert_admin as admin
+from strandline.rpc import convert_configs as configs
 from strandline.rpc import convert_controller as convert
 from strandline.rpc import convert_reports as reports
 from strandline.rpc.convert_metadata import write_watch_news
@@ -132,6 +133,18 @@ class ControllerServicer:
         """Changes settings of topics."""
         answer = await self._driver.request(admin.read_alter_configs(request), messages.TopicsChanged)
         return admin.write_configs_altered(answer)
+
+    async def IncrementalAlterConfigs(
+        self, request: pb.IncrementalAlterConfigsRequest, context: Context
+    ) -> pb.IncrementalAlterConfigsResponse:
+        """Changes single settings."""
+        answer = await self._driver.request(configs.read_incremental(request), messages.TopicsChanged)
+        return configs.write_incremental(request, answer)
+
+    async def DescribeConfigs(self, request: pb.DescribeConfigsRequest, context: Context) -> pb.DescribeConfigsResponse:
+        """Returns settings in force."""
+        answer = await self._driver.request(configs.read_describe_configs(request), messages.ConfigsDescribed)
+        return configs.write_configs_described(request, answer)
 
     async def CreatePartitions(
         self, request: pb.CreatePartitionsRequest, context: Context

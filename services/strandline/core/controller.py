@@ -35,6 +35,7 @@ from strandline.core.controller_messages import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DescribeConfigs,
     DescribeTopics,
     ElectLeaders,
     GetMetadata,
@@ -73,7 +74,14 @@ from strandline.core.sessions import Sessions
 from strandline.core.state_events import ClockSample, ControllerDecision
 from strandline.core.store_age import unproven_claim, why_empty, why_too_old
 from strandline.core.topic_configs import allows_unclean, recovery_timeout_ms
-from strandline.core.topics import alter_configs, create_partitions, create_topics, delete_topics, describe_topics
+from strandline.core.topics import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    describe_topics,
+)
 from strandline.core.types import NodeId, Rules
 
 
@@ -117,6 +125,7 @@ class ControllerCore:
             DeleteTopics: lambda draft, request, _: delete_topics(draft, request),
             DescribeTopics: lambda draft, request, _: describe_topics(draft, request),
             AlterTopicConfigs: lambda draft, request, _: alter_configs(draft, request),
+            DescribeConfigs: lambda draft, request, _: describe_configs(draft, self._timings, request),
             CreatePartitions: lambda draft, request, _: create_partitions(draft, self._timings, request),
             ElectLeaders: lambda draft, request, _: elect_leaders(draft, request),
             InitProducerId: lambda draft, request, _: self._producer_ids.give(draft, request),

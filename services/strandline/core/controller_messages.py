@@ -22,6 +22,7 @@ from strandline.core.messages import (
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
+    TopicConfig,
     TopicImage,
 )
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
@@ -90,6 +91,8 @@ class ConfigChange(NamedTuple):
     topic: TopicRef
     set_configs: tuple[tuple[str, str], ...] = ()
     delete_configs: tuple[str, ...] = ()
+    invalid: Refusal | None = None
+    """What its reader found wrong with it; then nothing of it is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,23 @@ class AlterTopicConfigs:
     cluster_id: str | None = None
     topics: tuple[ConfigChange, ...]
     validate_only: bool = False
+
+
+class ConfigsRef(NamedTuple):
+    """Settings of one topic, by name; empty: all."""
+
+    topic: TopicRef
+    names: tuple[str, ...] = ()
+    invalid: Refusal | None = None
+    """What its reader found wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConfigs:
+    """Settings to describe, by topic (C101)."""
+
+    cluster_id: str | None = None
+    topics: tuple[ConfigsRef, ...]
 
 
 class GrowingTopic(NamedTuple):
@@ -186,6 +206,7 @@ ControllerRequest = (
     | DeleteTopics
     | DescribeTopics
     | AlterTopicConfigs
+    | DescribeConfigs
     | CreatePartitions
     | ElectLeaders
     | InitProducerId
@@ -250,6 +271,21 @@ class TopicsDescribed:
     """Answer to DescribeTopics."""
 
     topics: tuple[DescribedTopic, ...]
+
+
+class DescribedConfigs(NamedTuple):
+    """The settings of one topic, by name; none with a refusal."""
+
+    asked: TopicRef
+    refusal: Refusal | None = None
+    configs: tuple[TopicConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigsDescribed:
+    """Answer to DescribeConfigs."""
+
+    topics: tuple[DescribedConfigs, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +353,7 @@ ControllerAnswer = (
     | TopicsCreated
     | TopicsChanged
     | TopicsDescribed
+    | ConfigsDescribed
     | LeadersElected
     | ProducerIdGiven
     | NodesListed

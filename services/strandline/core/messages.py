@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from strandline.core import feature_levels
@@ -332,6 +333,24 @@ class PartitionImage:
     observers: tuple[NodeId, ...] = ()
     unproven: tuple[NodeId, ...] = ()
     """Members of ISR and ELR whose present process no leader has counted yet: their disk may lack records (M64)."""
+
+
+class ConfigSource(Enum):
+    """Where the value of a setting comes from."""
+
+    TOPIC = "topic"
+    NODE = "node"
+    """Each node has the one that it was started with."""
+    DEFAULT = "default"
+
+
+class TopicConfig(NamedTuple):
+    """A setting as it is in force; ``value`` is None if each node has its own."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    default: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The settings that a topic may have, and the form of their values.
+"""The settings that a topic may have, the form of their values, and what holds where a topic has none.
 
 Invariant: what is stored was checked: a value that a node reads from a topic's settings is of the right kind
 and in range, so nodes never have to refuse it. Names and meanings are Kafka's.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import ConfigSource, TopicConfig
 
 MIN_ISR = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
@@ -58,6 +59,20 @@ CHECKS: Mapping[str, Check] = {
 }
 """Every setting a topic may have. -1 means without limit, as in Kafka."""
 
+SEGMENT_BYTES = "segment.bytes"
+_WEEK_MS = 7 * 86_400_000
+_DEFAULTS: Mapping[str, str] = {
+    UNCLEAN: "false",
+    "retention.ms": str(_WEEK_MS),
+    "retention.bytes": "-1",
+    SEGMENT_BYTES: str(1 << 30),
+    "segment.ms": str(_WEEK_MS),
+    "max.message.bytes": str(MAX_BATCH_BYTES),
+    MAX_DECOMPRESSED_BYTES: str(MOST_DECOMPRESSED_BYTES),
+    "cleanup.policy": "delete",
+}
+"""Those that depend on nothing else; `storage.log.LogSettings` has the same numbers."""
+
 
 def check_name(name: str) -> Refusal | None:
     """Refuse a name that is no topic name."""
@@ -88,6 +103,33 @@ def effective_min_isr(configs: Iterable[tuple[str, str]], replication_factor: in
     given = dict(configs).get(MIN_ISR)
     wanted = int(given) if given is not None else 2 if replication_factor >= 3 else 1
     return min(wanted, replication_factor)
+
+
+def in_force(
+    configs: Iterable[tuple[str, str]], replication_factor: int, recovery_timeout_ms: int | None
+) -> tuple[TopicConfig, ...]:
+    """Every setting of a topic, by name; ``recovery_timeout_ms`` is the controller's, None for ever."""
+    defaults = {
+        **_DEFAULTS,
+        MIN_ISR: str(effective_min_isr((), replication_factor)),
+        RECOVERY_TIMEOUT: str(-1 if recovery_timeout_ms is None else recovery_timeout_ms),
+    }
+    given = dict(configs)
+    return tuple(_in_force(name, given.get(name), defaults[name]) for name in sorted(CHECKS))
+
+
+def _in_force(name: str, given: str | None, default: str) -> TopicConfig:
+    if given is not None:
+        return TopicConfig(name, given, ConfigSource.TOPIC, default)
+    if name == SEGMENT_BYTES:
+        return TopicConfig(name, None, ConfigSource.NODE, default)
+    return TopicConfig(name, default, ConfigSource.DEFAULT, default)
+
+
+def check_names(names: Iterable[str]) -> Refusal | None:
+    """Refuse names that are no settings."""
+    unknown = [name for name in names if name not in CHECKS]
+    return Refusal(ErrorCode.INVALID_CONFIG, f"{unknown} are no settings of a topic") if unknown else None
 
 
 def allows_unclean(configs: Iterable[tuple[str, str]]) -> bool:

@@ -12,10 +12,14 @@ from strandline.core import state_events
 from strandline.core.controller_messages import (
     AlterTopicConfigs,
     ConfigChange,
+    ConfigsDescribed,
+    ConfigsRef,
     CreatedTopic,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DescribeConfigs,
+    DescribedConfigs,
     DescribedTopic,
     DescribeTopics,
     GrowingTopic,
@@ -34,7 +38,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.leadership import elect_if_possible
 from strandline.core.messages import PartitionImage, TopicImage
 from strandline.core.placement import Placement
-from strandline.core.topic_configs import CHECKS, check_configs, check_name, effective_min_isr
+from strandline.core.topic_configs import check_configs, check_name, check_names, effective_min_isr, in_force
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
 Assignments = tuple[tuple[int, tuple[NodeId, ...]], ...]
@@ -225,10 +229,10 @@ def alter_configs(draft: Draft, request: AlterTopicConfigs) -> TopicsChanged:
 
 
 def _alter(draft: Draft, change: ConfigChange, validate_only: bool) -> TopicResult:
-    topic = draft.topic(change.topic)
+    topic = change.invalid or draft.topic(change.topic)
     if isinstance(topic, Refusal):
         return TopicResult(change.topic, topic)
-    refusal = check_configs(change.set_configs) or _unknown_names(change.delete_configs)
+    refusal = check_configs(change.set_configs) or check_names(change.delete_configs)
     if refusal is not None:
         return TopicResult(change.topic, refusal)
     configs = dict(draft.configs(topic.topic_id)) | dict(change.set_configs)
@@ -238,9 +242,18 @@ def _alter(draft: Draft, change: ConfigChange, validate_only: bool) -> TopicResu
     return TopicResult(TopicRef(topic.name, topic.topic_id))
 
 
-def _unknown_names(names: tuple[str, ...]) -> Refusal | None:
-    unknown = [name for name in names if name not in CHECKS]
-    return Refusal(ErrorCode.INVALID_CONFIG, f"{unknown} are no settings of a topic") if unknown else None
+def describe_configs(draft: Draft, timings: ControllerTimings, request: DescribeConfigs) -> ConfigsDescribed:
+    """The settings in force of each topic, with where each comes from (C101)."""
+    return ConfigsDescribed(topics=tuple(_describe_configs(draft, timings, ref) for ref in request.topics))
+
+
+def _describe_configs(draft: Draft, timings: ControllerTimings, ref: ConfigsRef) -> DescribedConfigs:
+    topic = ref.invalid or check_names(ref.names) or draft.topic(ref.topic)
+    if isinstance(topic, Refusal):
+        return DescribedConfigs(ref.topic, topic)
+    factor = len(topic.partitions[0].replicas)
+    found = in_force(draft.configs(topic.topic_id), factor, timings.unclean_recovery_timeout_ms)
+    return DescribedConfigs(ref.topic, None, tuple(c for c in found if not ref.names or c.name in ref.names))
 
 
 def _apply_configs(draft: Draft, topic: TopicImage, configs: tuple[tuple[str, str], ...]) -> None:

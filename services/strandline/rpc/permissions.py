@@ -98,6 +98,8 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "CreateTopics": _ADMINS,
     _CONTROLLER + "DeleteTopics": _ADMINS,
     _CONTROLLER + "AlterTopicConfigs": _ADMINS,
+    _CONTROLLER + "IncrementalAlterConfigs": _ADMINS,
+    _CONTROLLER + "DescribeConfigs": _clients(),
     _CONTROLLER + "CreatePartitions": _ADMINS,
     _CONTROLLER + "ElectLeaders": _ADMINS,
     _ANALYTICS + "ListStats": _clients(),

@@ -46,6 +46,86 @@ ELECTION_TYPE_UNCLEAN: ElectionType.ValueType  # 1
 """Any living assigned replica if none of ISR and ELR lives; may lose committed records."""
 Global___ElectionType: _TypeAlias = ElectionType  # noqa: Y015
 
+class _ConfigResourceType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConfigResourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigResourceType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONFIG_RESOURCE_TYPE_UNSPECIFIED: _ConfigResourceType.ValueType  # 0
+    """Not given."""
+    CONFIG_RESOURCE_TYPE_TOPIC: _ConfigResourceType.ValueType  # 2
+    """A topic."""
+    CONFIG_RESOURCE_TYPE_NODE: _ConfigResourceType.ValueType  # 4
+    """Kafka's BROKER. A node's settings are given when it starts, and are refused here."""
+
+class ConfigResourceType(_ConfigResourceType, metaclass=_ConfigResourceTypeEnumTypeWrapper):
+    """What a setting belongs to; the numbers are Kafka's."""
+
+CONFIG_RESOURCE_TYPE_UNSPECIFIED: ConfigResourceType.ValueType  # 0
+"""Not given."""
+CONFIG_RESOURCE_TYPE_TOPIC: ConfigResourceType.ValueType  # 2
+"""A topic."""
+CONFIG_RESOURCE_TYPE_NODE: ConfigResourceType.ValueType  # 4
+"""Kafka's BROKER. A node's settings are given when it starts, and are refused here."""
+Global___ConfigResourceType: _TypeAlias = ConfigResourceType  # noqa: Y015
+
+class _ConfigOperation:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConfigOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigOperation.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONFIG_OPERATION_UNSPECIFIED: _ConfigOperation.ValueType  # 0
+    """Kafka's SET: give it a value."""
+    CONFIG_OPERATION_DELETE: _ConfigOperation.ValueType  # 1
+    """Take its value back, so that it has its default."""
+    CONFIG_OPERATION_APPEND: _ConfigOperation.ValueType  # 2
+    """Add to a list; no setting of a topic is a list, so it is refused."""
+    CONFIG_OPERATION_SUBTRACT: _ConfigOperation.ValueType  # 3
+    """Take from a list; no setting of a topic is a list, so it is refused."""
+
+class ConfigOperation(_ConfigOperation, metaclass=_ConfigOperationEnumTypeWrapper):
+    """What to do with a setting; the numbers are Kafka's."""
+
+CONFIG_OPERATION_UNSPECIFIED: ConfigOperation.ValueType  # 0
+"""Kafka's SET: give it a value."""
+CONFIG_OPERATION_DELETE: ConfigOperation.ValueType  # 1
+"""Take its value back, so that it has its default."""
+CONFIG_OPERATION_APPEND: ConfigOperation.ValueType  # 2
+"""Add to a list; no setting of a topic is a list, so it is refused."""
+CONFIG_OPERATION_SUBTRACT: ConfigOperation.ValueType  # 3
+"""Take from a list; no setting of a topic is a list, so it is refused."""
+Global___ConfigOperation: _TypeAlias = ConfigOperation  # noqa: Y015
+
+class _ConfigSource:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConfigSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigSource.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONFIG_SOURCE_UNSPECIFIED: _ConfigSource.ValueType  # 0
+    """Not given."""
+    CONFIG_SOURCE_TOPIC: _ConfigSource.ValueType  # 1
+    """Kafka's DYNAMIC_TOPIC_CONFIG: the topic has its own."""
+    CONFIG_SOURCE_NODE: _ConfigSource.ValueType  # 4
+    """Kafka's STATIC_BROKER_CONFIG: each node has the value that it was started with."""
+    CONFIG_SOURCE_DEFAULT: _ConfigSource.ValueType  # 5
+    """Kafka's DEFAULT_CONFIG."""
+
+class ConfigSource(_ConfigSource, metaclass=_ConfigSourceEnumTypeWrapper):
+    """Where a value comes from; the numbers are Kafka's."""
+
+CONFIG_SOURCE_UNSPECIFIED: ConfigSource.ValueType  # 0
+"""Not given."""
+CONFIG_SOURCE_TOPIC: ConfigSource.ValueType  # 1
+"""Kafka's DYNAMIC_TOPIC_CONFIG: the topic has its own."""
+CONFIG_SOURCE_NODE: ConfigSource.ValueType  # 4
+"""Kafka's STATIC_BROKER_CONFIG: each node has the value that it was started with."""
+CONFIG_SOURCE_DEFAULT: ConfigSource.ValueType  # 5
+"""Kafka's DEFAULT_CONFIG."""
+Global___ConfigSource: _TypeAlias = ConfigSource  # noqa: Y015
+
 @_typing.final
 class RegisterNodeRequest(_message.Message):
     """A node's registration, sent after its recovery."""
@@ -1564,6 +1644,329 @@ class AlterTopicConfigsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlterTopicConfigsResponse: _TypeAlias = AlterTopicConfigsResponse  # noqa: Y015
+
+@_typing.final
+class IncrementalAlterConfigsRequest(_message.Message):
+    """Single settings to change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    validate_only: _builtins.bool
+    """Whether to check only, and change nothing."""
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterConfigsResource]:
+        """The changes, by what they belong to; all of one entry are made or none."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        resources: _abc.Iterable[Global___AlterConfigsResource] | None = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "resources", b"resources", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___IncrementalAlterConfigsRequest: _TypeAlias = IncrementalAlterConfigsRequest  # noqa: Y015
+
+@_typing.final
+class AlterConfigsResource(_message.Message):
+    """Changes of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    CONFIGS_FIELD_NUMBER: _builtins.int
+    resource_type: Global___ConfigResourceType.ValueType
+    """What the name is of."""
+    resource_name: _builtins.str
+    """Name of the topic."""
+    @_builtins.property
+    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterableConfig]:
+        """The settings, each once."""
+
+    def __init__(
+        self,
+        *,
+        resource_type: Global___ConfigResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+        configs: _abc.Iterable[Global___AlterableConfig] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterConfigsResource: _TypeAlias = AlterConfigsResource  # noqa: Y015
+
+@_typing.final
+class AlterableConfig(_message.Message):
+    """One change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CONFIG_OPERATION_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the setting."""
+    config_operation: Global___ConfigOperation.ValueType
+    """What to do with it."""
+    value: _builtins.str
+    """Its value; absent when it is taken back."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        config_operation: Global___ConfigOperation.ValueType = ...,
+        value: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "config_operation", b"config_operation", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___AlterableConfig: _TypeAlias = AlterableConfig  # noqa: Y015
+
+@_typing.final
+class IncrementalAlterConfigsResponse(_message.Message):
+    """What became of the changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESPONSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterConfigsResult]:
+        """One entry per entry of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        responses: _abc.Iterable[Global___AlterConfigsResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["responses", b"responses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IncrementalAlterConfigsResponse: _TypeAlias = IncrementalAlterConfigsResponse  # noqa: Y015
+
+@_typing.final
+class AlterConfigsResult(_message.Message):
+    """What became of the changes of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why nothing was changed; unspecified (Kafka's NONE) if it was."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    resource_type: Global___ConfigResourceType.ValueType
+    """As in the request."""
+    resource_name: _builtins.str
+    """As in the request."""
+    def __init__(
+        self,
+        *,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        resource_type: Global___ConfigResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterConfigsResult: _TypeAlias = AlterConfigsResult  # noqa: Y015
+
+@_typing.final
+class DescribeConfigsRequest(_message.Message):
+    """Settings to describe."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeConfigsResource]:
+        """Whose settings."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        resources: _abc.Iterable[Global___DescribeConfigsResource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "resources", b"resources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___DescribeConfigsRequest: _TypeAlias = DescribeConfigsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeConfigsResource(_message.Message):
+    """Settings of one topic to describe."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_KEYS_FIELD_NUMBER: _builtins.int
+    resource_type: Global___ConfigResourceType.ValueType
+    """What the name is of."""
+    resource_name: _builtins.str
+    """Name of the topic."""
+    @_builtins.property
+    def configuration_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the settings; empty: all."""
+
+    def __init__(
+        self,
+        *,
+        resource_type: Global___ConfigResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+        configuration_keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration_keys", b"configuration_keys", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeConfigsResource: _TypeAlias = DescribeConfigsResource  # noqa: Y015
+
+@_typing.final
+class DescribeConfigsResponse(_message.Message):
+    """The settings described."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeConfigsResult]:
+        """One entry per entry of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DescribeConfigsResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeConfigsResponse: _TypeAlias = DescribeConfigsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeConfigsResult(_message.Message):
+    """The settings of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    CONFIGS_FIELD_NUMBER: _builtins.int
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why there are none; unspecified (Kafka's NONE) if there are."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    resource_type: Global___ConfigResourceType.ValueType
+    """As in the request."""
+    resource_name: _builtins.str
+    """As in the request."""
+    @_builtins.property
+    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedConfig]:
+        """The settings, by name."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        resource_type: Global___ConfigResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+        configs: _abc.Iterable[Global___DescribedConfig] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error_code", b"error_code", "error_message", b"error_message", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeConfigsResult: _TypeAlias = DescribeConfigsResult  # noqa: Y015
+
+@_typing.final
+class DescribedConfig(_message.Message):
+    """One setting."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    DEFAULT_VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    value: _builtins.str
+    """The value in force; absent if each node has its own."""
+    source: Global___ConfigSource.ValueType
+    """Where the value comes from."""
+    default_value: _builtins.str
+    """The value without the topic's own; what a node has that was started without a setting, if each has its own (ours)."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str | None = ...,
+        source: Global___ConfigSource.ValueType = ...,
+        default_value: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_value", b"_default_value", "_value", b"_value", "default_value", b"default_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_value", b"_default_value", "_value", b"_value", "default_value", b"default_value", "name", b"name", "source", b"source", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__default_value: _TypeAlias = _typing.Literal["default_value"]  # noqa: Y015
+    _WhichOneofArgType__default_value: _TypeAlias = _typing.Literal["_default_value", b"_default_value"]  # noqa: Y015
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__default_value) -> _WhichOneofReturnType__default_value | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___DescribedConfig: _TypeAlias = DescribedConfig  # noqa: Y015
 
 @_typing.final
 class CreatePartitionsRequest(_message.Message):

@@ -85,6 +85,16 @@ class ControllerServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.AlterTopicConfigsRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_controller__service__pb2.AlterTopicConfigsResponse.FromString,
                 _registered_method=True)
+        self.IncrementalAlterConfigs = channel.unary_unary(
+                '/strandline.v1.ControllerService/IncrementalAlterConfigs',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.IncrementalAlterConfigsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.IncrementalAlterConfigsResponse.FromString,
+                _registered_method=True)
+        self.DescribeConfigs = channel.unary_unary(
+                '/strandline.v1.ControllerService/DescribeConfigs',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeConfigsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeConfigsResponse.FromString,
+                _registered_method=True)
         self.CreatePartitions = channel.unary_unary(
                 '/strandline.v1.ControllerService/CreatePartitions',
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.CreatePartitionsRequest.SerializeToString,
@@ -192,6 +202,20 @@ class ControllerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def IncrementalAlterConfigs(self, request, context):
+        """Changes single settings of topics, each by its own operation (KIP-339).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeConfigs(self, request, context):
+        """Returns the settings of topics, each with its value, where the value comes from, and its default.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreatePartitions(self, request, context):
         """Adds partitions to topics.
         """
@@ -286,6 +310,16 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.AlterTopicConfigs,
                     request_deserializer=strandline_dot_v1_dot_controller__service__pb2.AlterTopicConfigsRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_controller__service__pb2.AlterTopicConfigsResponse.SerializeToString,
+            ),
+            'IncrementalAlterConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.IncrementalAlterConfigs,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.IncrementalAlterConfigsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.IncrementalAlterConfigsResponse.SerializeToString,
+            ),
+            'DescribeConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeConfigs,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeConfigsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeConfigsResponse.SerializeToString,
             ),
             'CreatePartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.CreatePartitions,
@@ -589,6 +623,60 @@ class ControllerService(object):
             '/strandline.v1.ControllerService/AlterTopicConfigs',
             strandline_dot_v1_dot_controller__service__pb2.AlterTopicConfigsRequest.SerializeToString,
             strandline_dot_v1_dot_controller__service__pb2.AlterTopicConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def IncrementalAlterConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/IncrementalAlterConfigs',
+            strandline_dot_v1_dot_controller__service__pb2.IncrementalAlterConfigsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.IncrementalAlterConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/DescribeConfigs',
+            strandline_dot_v1_dot_controller__service__pb2.DescribeConfigsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.DescribeConfigsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,6 +59,10 @@ class ControllerServiceStub:
     """Tells the state of topics."""
     AlterTopicConfigs: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.AlterTopicConfigsRequest, _controller_service_pb2.AlterTopicConfigsResponse]
     """Changes the settings of topics."""
+    IncrementalAlterConfigs: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.IncrementalAlterConfigsRequest, _controller_service_pb2.IncrementalAlterConfigsResponse]
+    """Changes single settings of topics, each by its own operation (KIP-339)."""
+    DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeConfigsRequest, _controller_service_pb2.DescribeConfigsResponse]
+    """Returns the settings of topics, each with its value, where the value comes from, and its default."""
     CreatePartitions: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.CreatePartitionsRequest, _controller_service_pb2.CreatePartitionsResponse]
     """Adds partitions to topics."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.ElectLeadersRequest, _controller_service_pb2.ElectLeadersResponse]
@@ -99,6 +103,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Tells the state of topics."""
     AlterTopicConfigs: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.AlterTopicConfigsRequest, _controller_service_pb2.AlterTopicConfigsResponse]  # type: ignore[assignment]
     """Changes the settings of topics."""
+    IncrementalAlterConfigs: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.IncrementalAlterConfigsRequest, _controller_service_pb2.IncrementalAlterConfigsResponse]  # type: ignore[assignment]
+    """Changes single settings of topics, each by its own operation (KIP-339)."""
+    DescribeConfigs: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeConfigsRequest, _controller_service_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
+    """Returns the settings of topics, each with its value, where the value comes from, and its default."""
     CreatePartitions: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.CreatePartitionsRequest, _controller_service_pb2.CreatePartitionsResponse]  # type: ignore[assignment]
     """Adds partitions to topics."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.ElectLeadersRequest, _controller_service_pb2.ElectLeadersResponse]  # type: ignore[assignment]
@@ -196,6 +204,22 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.AlterTopicConfigsResponse, _abc.Awaitable[_controller_service_pb2.AlterTopicConfigsResponse]]:
         """Changes the settings of topics."""
+
+    @_abc_1.abstractmethod
+    def IncrementalAlterConfigs(
+        self,
+        request: _controller_service_pb2.IncrementalAlterConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.IncrementalAlterConfigsResponse, _abc.Awaitable[_controller_service_pb2.IncrementalAlterConfigsResponse]]:
+        """Changes single settings of topics, each by its own operation (KIP-339)."""
+
+    @_abc_1.abstractmethod
+    def DescribeConfigs(
+        self,
+        request: _controller_service_pb2.DescribeConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.DescribeConfigsResponse, _abc.Awaitable[_controller_service_pb2.DescribeConfigsResponse]]:
+        """Returns the settings of topics, each with its value, where the value comes from, and its default."""
 
     @_abc_1.abstractmethod
     def CreatePartitions(
