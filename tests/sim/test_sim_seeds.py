@@ -56,6 +56,15 @@ def test_a_loss_is_reported_once() -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_disk_that_lost_records_counts_in_every_partition() -> None:
+    """A5: swarm seed 13970, where a node had lost records of one partition, left the ISR of another as well, and the
+    other member's directory was put back."""
+    outcome = run_seed(13970, "swarm")
+
+    assert outcome.violation is None
+
+
+@pytest.mark.timeout(60)
 def test_without_faults_everything_works() -> None:
     """A calm run keeps committing, shrinks no ISR, elects only preferred leaders, and truncates only there."""
     counts: Counter[str] = Counter()

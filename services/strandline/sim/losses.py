@@ -76,12 +76,13 @@ class Losses:
     def lose_tails(self, machine: Machine, draw: Draw) -> bool:
         """Every log of a machine that is down loses its end, from any batch on. Returns whether any record went."""
         lost = 0
-        for tp, log in machine.disk.logs.items():
+        for log in machine.disk.logs.values():
             borders = [log.leo, *(start for start in log.starts if start >= log.log_start)]
-            records = log.lose_from(draw.choose(borders))
-            if records:
+            lost += log.lose_from(draw.choose(borders))
+        if lost:
+            # A directory that lost something anywhere is unclean as a whole: its node leaves every ISR and ELR.
+            for tp in machine.disk.logs:
                 self._note(tp, machine.node_id)
-            lost += records
         self._world.coverage.saw("durable records lost", lost)
         self._world.checks.disk_changed(machine.node_id)
         return lost > 0
