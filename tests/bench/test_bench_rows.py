@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from bench import Bench
 from child import output_of
 from plan import SMOKE
 from servers import Servers
+from used_memory import UsedMemory
 
 
 @pytest.fixture
@@ -41,3 +43,21 @@ def test_a_disturbed_measurement_is_no_row(bench: Bench) -> None:
     assert list(bench.row(lambda: {"steal_percent": 50.0}, round=0, consumers=10)) == []
     assert bench.steady.dropped == ["round 0, consumers 10"]
     assert bench.notes == []
+
+
+@pytest.mark.parametrize(("fills", "order"), [(True, ["fill", "measure"]), (False, ["measure"])])
+def test_memory_is_filled_before_a_measurement(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fills: bool, order: list[str]
+) -> None:
+    """A run that counts fills free memory each time before it measures; a smoke run does not."""
+    done: list[str] = []
+
+    def measure() -> Mapping[str, Any]:
+        done.append("measure")
+        return {"steal_percent": 0.0}
+
+    monkeypatch.setattr(UsedMemory, "fill", lambda _: done.append("fill"))
+    bench.plan = replace(bench.plan, fills_memory=fills)
+    list(bench.row(measure, round=0, party="NATS"))
+
+    assert done == order
