@@ -110,18 +110,19 @@ def test_records_are_deleted_up_to_an_offset(cluster: LocalCluster) -> None:
 
 
 def test_a_topic_grows_and_its_settings_are_shown(cluster: LocalCluster) -> None:
-    """`topic add-partitions` warns of keys that move, and `topic configs` says where each value comes from."""
+    """`topic add-partitions` and `alter -p` warn of keys that move; `topic configs` says where values come from."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "grown", "-p", "1", "-c", "segment.ms=60000", *at)
     added = strandline("topic", "add-partitions", "grown", "--total", "3", *at)
     again = strandline("topic", "add-partitions", "grown", "--total", "3", *at)
+    altered = strandline("topic", "alter", "grown", "-p", "4", *at)
     partitions = document("topic", "describe", "grown", *at)
     settings = document("topic", "configs", "grown", "-c", "segment.ms", "-c", "segment.bytes", *at)
 
     assert (added.returncode, again.returncode) == (0, 1)
-    assert "records with a key may go to another partition" in added.stderr
+    assert all("records with a key may go to another partition" in ran.stderr for ran in (added, altered))
     assert "INVALID_PARTITIONS" in again.stderr
-    assert isinstance(partitions, list) and len(partitions) == 3
+    assert isinstance(partitions, list) and len(partitions) == 4
     assert isinstance(settings, list)
     assert [(row["name"], row["value"], row["source"]) for row in settings] == [
         ("segment.bytes", None, "node"),

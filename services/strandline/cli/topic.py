@@ -13,7 +13,7 @@ from strandline.cli.failures import CommandFailed, fail, perform
 from strandline.cli.options import Bootstrap, Output, Topic, key_values
 from strandline.cli.output import Column, Format, console, show, show_one
 from strandline.cli.over_tls import over_tls
-from strandline.cli.topic_add_partitions import add_partitions
+from strandline.cli.topic_add_partitions import add_partitions, grow
 from strandline.cli.topic_configs import configs
 from strandline.cli.topic_delete_records import delete_records
 from strandline.cli.topic_elect import elect
@@ -216,8 +216,7 @@ async def _alter(bootstrap: str, name: str, partitions: int | None, settings: di
             await admin.alter_topic_configs(name, settings, delete=unset)
             typer.echo(f"altered the settings of {name}")
         if partitions is not None:
-            await admin.create_partitions(name, partitions)
-            typer.echo(f"{name} has {partitions} partitions now")
+            await grow(admin, name, partitions)
 
 
 @app.command()
