@@ -145,6 +145,7 @@ class RegisterNodeRequest(_message.Message):
     EPOCHS_SEEN_FIELD_NUMBER: _builtins.int
     KNOWN_INCARNATION_IDS_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
+    TOPICS_POSITION_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Identity of the node, kept over restarts."""
     cluster_id: _builtins.str
@@ -192,6 +193,10 @@ class RegisterNodeRequest(_message.Message):
     def position(self) -> Global___PositionProof:
         """The newest position that the directory holds a proof of; absent: none (ours)."""
 
+    @_builtins.property
+    def topics_position(self) -> _metadata_pb2.Position:
+        """Position of the last change of a topic that the directory holds; absent: none, or an earlier release (ours)."""
+
     def __init__(
         self,
         *,
@@ -208,10 +213,11 @@ class RegisterNodeRequest(_message.Message):
         epochs_seen: Global___EpochsSeen | None = ...,
         known_incarnation_ids: _abc.Iterable[_builtins.str] | None = ...,
         position: Global___PositionProof | None = ...,
+        topics_position: _metadata_pb2.Position | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_rack", b"_rack", "cluster_id", b"cluster_id", "endpoints", b"endpoints", "epochs_seen", b"epochs_seen", "feature_levels", b"feature_levels", "position", b"position", "rack", b"rack", "rules", b"rules"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_rack", b"_rack", "cluster_id", b"cluster_id", "endpoints", b"endpoints", "epochs_seen", b"epochs_seen", "feature_levels", b"feature_levels", "position", b"position", "rack", b"rack", "rules", b"rules", "topics_position", b"topics_position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_rack", b"_rack", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "endpoints", b"endpoints", "epochs_seen", b"epochs_seen", "feature_levels", b"feature_levels", "incarnation_id", b"incarnation_id", "known_incarnation_ids", b"known_incarnation_ids", "node_id", b"node_id", "position", b"position", "rack", b"rack", "roles", b"roles", "rules", b"rules", "unclean", b"unclean"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_rack", b"_rack", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "endpoints", b"endpoints", "epochs_seen", b"epochs_seen", "feature_levels", b"feature_levels", "incarnation_id", b"incarnation_id", "known_incarnation_ids", b"known_incarnation_ids", "node_id", b"node_id", "position", b"position", "rack", b"rack", "roles", b"roles", "rules", b"rules", "topics_position", b"topics_position", "unclean", b"unclean"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
@@ -234,6 +240,7 @@ class PositionProof(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     METADATA_OFFSET_FIELD_NUMBER: _builtins.int
     MAC_FIELD_NUMBER: _builtins.int
+    REIGN_ID_FIELD_NUMBER: _builtins.int
     node_epoch: _builtins.int
     """The node epoch that the position was sent to."""
     controller_epoch: _builtins.int
@@ -241,7 +248,9 @@ class PositionProof(_message.Message):
     metadata_offset: _builtins.int
     """The position."""
     mac: _builtins.bytes
-    """HMAC-SHA256 over these numbers and the node id, with a secret that the controller's store keeps."""
+    """HMAC-SHA256 over the other fields and the node id, with a secret that the controller's store keeps."""
+    reign_id: _builtins.str
+    """Id of the reign that sent the position; empty: a release without reign ids."""
     def __init__(
         self,
         *,
@@ -249,10 +258,11 @@ class PositionProof(_message.Message):
         controller_epoch: _builtins.int = ...,
         metadata_offset: _builtins.int = ...,
         mac: _builtins.bytes = ...,
+        reign_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "mac", b"mac", "metadata_offset", b"metadata_offset", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "mac", b"mac", "metadata_offset", b"metadata_offset", "node_epoch", b"node_epoch", "reign_id", b"reign_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -381,6 +391,7 @@ class HeartbeatRequest(_message.Message):
     CLOCK_OFFSET_US_FIELD_NUMBER: _builtins.int
     CLOCK_ERR_US_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
+    TOPICS_POSITION_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """The sender."""
     node_epoch: _builtins.int
@@ -403,6 +414,10 @@ class HeartbeatRequest(_message.Message):
     def position(self) -> Global___PositionProof:
         """The newest position that the node was sent; absent: none (ours)."""
 
+    @_builtins.property
+    def topics_position(self) -> _metadata_pb2.Position:
+        """Position of the last change of a topic that the node was sent; absent: none, or an earlier release (ours)."""
+
     def __init__(
         self,
         *,
@@ -415,10 +430,11 @@ class HeartbeatRequest(_message.Message):
         clock_offset_us: _builtins.int | None = ...,
         clock_err_us: _builtins.int | None = ...,
         position: Global___PositionProof | None = ...,
+        topics_position: _metadata_pb2.Position | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "position", b"position"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "position", b"position", "topics_position", b"topics_position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "cluster_id", b"cluster_id", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "node_id", b"node_id", "position", b"position", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "cluster_id", b"cluster_id", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "node_id", b"node_id", "position", b"position", "topics_position", b"topics_position", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_err_us: _TypeAlias = _typing.Literal["clock_err_us"]  # noqa: Y015
     _WhichOneofArgType__clock_err_us: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us"]  # noqa: Y015
@@ -519,22 +535,30 @@ class WatchMetadataRequest(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     NODE_EPOCH_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster meant; a node must give it, absent from a client: not checked."""
     node_id: _builtins.int
     """The node that watches; absent: a client watches."""
     node_epoch: _builtins.int
     """The watching node's epoch; absent: a client watches."""
+    @_builtins.property
+    def position(self) -> Global___PositionProof:
+        """The newest position that the node was sent; checked before anything is sent to it. Absent: none, or a client
+        (ours).
+        """
+
     def __init__(
         self,
         *,
         cluster_id: _builtins.str | None = ...,
         node_id: _builtins.int | None = ...,
         node_epoch: _builtins.int | None = ...,
+        position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_node_epoch", b"_node_epoch", "_node_id", b"_node_id", "cluster_id", b"cluster_id", "node_epoch", b"node_epoch", "node_id", b"node_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_node_epoch", b"_node_epoch", "_node_id", b"_node_id", "cluster_id", b"cluster_id", "node_epoch", b"node_epoch", "node_id", b"node_id", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_node_epoch", b"_node_epoch", "_node_id", b"_node_id", "cluster_id", b"cluster_id", "node_epoch", b"node_epoch", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_node_epoch", b"_node_epoch", "_node_id", b"_node_id", "cluster_id", b"cluster_id", "node_epoch", b"node_epoch", "node_id", b"node_id", "position", b"position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
@@ -662,6 +686,7 @@ class AlterPartitionRequest(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     REQUEST_SEQUENCE_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """The sender."""
     node_epoch: _builtins.int
@@ -680,6 +705,10 @@ class AlterPartitionRequest(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterPartitionTopic]:
         """The partitions by topic."""
 
+    @_builtins.property
+    def position(self) -> Global___PositionProof:
+        """The newest position that the node was sent; absent: none (ours)."""
+
     def __init__(
         self,
         *,
@@ -689,10 +718,11 @@ class AlterPartitionRequest(_message.Message):
         controller_epoch: _builtins.int = ...,
         request_sequence: _builtins.int = ...,
         topics: _abc.Iterable[Global___AlterPartitionTopic] | None = ...,
+        position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "node_epoch", b"node_epoch", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "node_epoch", b"node_epoch", "node_id", b"node_id", "request_sequence", b"request_sequence", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "node_epoch", b"node_epoch", "node_id", b"node_id", "position", b"position", "request_sequence", b"request_sequence", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
     _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015

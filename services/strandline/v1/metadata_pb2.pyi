@@ -442,6 +442,66 @@ class TopicMetadata(_message.Message):
 Global___TopicMetadata: _TypeAlias = TopicMetadata  # noqa: Y015
 
 @_typing.final
+class Reign(_message.Message):
+    """One reign of a controller: the time between one start of it and the next (ours)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REIGN_ID_FIELD_NUMBER: _builtins.int
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    PREVIOUS_REIGN_ID_FIELD_NUMBER: _builtins.int
+    reign_id: _builtins.str
+    """Random, 32 hexadecimal digits; two reigns never share one, whatever became of the store between them."""
+    controller_epoch: _builtins.int
+    """Number of the reign."""
+    first_offset: _builtins.int
+    """Position of the reign's first change."""
+    previous_reign_id: _builtins.str
+    """The reign that this one continues; empty: the cluster's first."""
+    def __init__(
+        self,
+        *,
+        reign_id: _builtins.str = ...,
+        controller_epoch: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+        previous_reign_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "first_offset", b"first_offset", "previous_reign_id", b"previous_reign_id", "reign_id", b"reign_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reign: _TypeAlias = Reign  # noqa: Y015
+
+@_typing.final
+class Position(_message.Message):
+    """A position in the history of the cluster's state (ours)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REIGN_ID_FIELD_NUMBER: _builtins.int
+    METADATA_OFFSET_FIELD_NUMBER: _builtins.int
+    reign_id: _builtins.str
+    """The reign that made the change."""
+    metadata_offset: _builtins.int
+    """The change's offset."""
+    def __init__(
+        self,
+        *,
+        reign_id: _builtins.str = ...,
+        metadata_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata_offset", b"metadata_offset", "reign_id", b"reign_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Position: _TypeAlias = Position  # noqa: Y015
+
+@_typing.final
 class ClusterMetadata(_message.Message):
     """The cluster's state, or what changed of it."""
 
@@ -455,6 +515,7 @@ class ClusterMetadata(_message.Message):
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    REIGN_FIELD_NUMBER: _builtins.int
     REMOVED_NODE_IDS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
@@ -479,6 +540,10 @@ class ClusterMetadata(_message.Message):
         """In a snapshot all topics, in a change those that changed in any way, each one whole."""
 
     @_builtins.property
+    def reign(self) -> Global___Reign:
+        """The reign that this state was made in; absent: a controller of an earlier release (ours)."""
+
+    @_builtins.property
     def removed_node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """In a snapshot the ids of all nodes that were removed and have not registered again, in a change those that
         it removed (ours).
@@ -495,11 +560,12 @@ class ClusterMetadata(_message.Message):
         feature_level: _builtins.int = ...,
         nodes: _abc.Iterable[Global___NodeMetadata] | None = ...,
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
+        reign: Global___Reign | None = ...,
         removed_node_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reign", b"reign", "rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "reign", b"reign", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
