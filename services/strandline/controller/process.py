@@ -161,7 +161,10 @@ class ControllerProcess:
     async def _begin_reign(self, core: ControllerCore) -> None:
         """The next controller epoch, durable before anything is served in it."""
         self.driver.begin(
-            core, ControllerStarted(self.driver.clock(), self._id_of_a_new_cluster(), secrets.token_hex(32))
+            core,
+            ControllerStarted(
+                self.driver.clock(), self._id_of_a_new_cluster(), secrets.token_hex(32), secrets.token_hex(16)
+            ),
         )
         await self.driver.perform_pending()
         header = core.state.header

@@ -19,6 +19,7 @@ from strandline.core.messages import (
     MetadataImage,
     NodeImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
@@ -195,6 +196,8 @@ class WatchMetadata:
     cluster_id: str | None = None
     node_id: NodeId | None = None
     node_epoch: NodeEpoch | None = None
+    position: PositionProof | None = None
+    """The newest position that the node was sent; checked before anything is sent to it (C36)."""
 
 
 ControllerRequest = (

@@ -272,6 +272,7 @@ class ReplicaNode:
             epochs_seen=_epochs_seen(seen),
             known_incarnations=self.directory.begin_incarnation(incarnation_id),
             position=seen.position if seen else None,
+            topics_position=seen.place if seen else None,
         )
 
     def _adopt(self, answer: NodeRegistered) -> None:

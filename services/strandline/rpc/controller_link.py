@@ -19,6 +19,7 @@ from strandline.core.messages import (
     HeartbeatAnswer,
     MetadataImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
@@ -27,7 +28,7 @@ from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc import convert_controller as convert
 from strandline.rpc import convert_reports as reports
 from strandline.rpc.channels import Channels, UnaryMethod, call
-from strandline.rpc.convert_metadata import read_watch_answer
+from strandline.rpc.convert_metadata import read_watch_answer, write_position
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
@@ -92,10 +93,12 @@ class ControllerLink:
         return reports.read_reported(await self._call(self._stub().ReportReplicaLogs, message, self._alter_deadline_ms))
 
     async def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
     ) -> AsyncGenerator[MetadataImage | None, None]:
         """WatchMetadata until it breaks."""
-        request = pb.WatchMetadataRequest(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch)
+        request = pb.WatchMetadataRequest(
+            cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=write_position(position)
+        )
         stream = self._stub().WatchMetadata(request)
         try:
             async for message in stream:

@@ -41,7 +41,7 @@ from strandline.core.controller_messages import (
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.addressing import by_topic
 from strandline.rpc.convert_errors import write_error
-from strandline.rpc.convert_metadata import CONTROLLER_ID, write_image, write_node, write_topic
+from strandline.rpc.convert_metadata import CONTROLLER_ID, read_position, write_image, write_node, write_topic
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import partition_pb2
 
@@ -287,4 +287,5 @@ def read_watch(message: pb.WatchMetadataRequest) -> WatchMetadata:
         cluster_id=_cluster(message),
         node_id=NodeId(message.node_id) if message.HasField("node_id") else None,
         node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
+        position=read_position(message.position) if message.HasField("position") else None,
     )

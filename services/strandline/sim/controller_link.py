@@ -20,10 +20,12 @@ from strandline.core.messages import (
     HeartbeatAnswer,
     MetadataImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
 )
+from strandline.core.position_proof import later_of
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.sim.inbox import Inbox
 from strandline.sim.network import CONTROLLER, Stream
@@ -41,6 +43,8 @@ class ControllerLink:
         self._process = process
         self._world = process.world
         self._last_image_us = 0
+        self.arrived: PositionProof | None = None
+        """The newest position that came to this machine, whether or not the process has looked at it yet."""
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
         """Ask for a node epoch."""
@@ -106,7 +110,7 @@ class ControllerLink:
         return answer
 
     async def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
     ) -> AsyncGenerator[MetadataImage | None, None]:
         """Metadata as it changes, a snapshot first."""
         network, controller, inbox = self._world.network, self._world.controller, Inbox(self._world.loop)
@@ -120,7 +124,8 @@ class ControllerLink:
         )
         if stream is None:
             raise Refused(ErrorCode.NETWORK_EXCEPTION, "no connection to the controller")
-        network.send_up(stream, WatchMetadata(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch))
+        asked = WatchMetadata(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=position)
+        network.send_up(stream, asked)
         try:
             while True:
                 yield _image_of(await inbox.next())
@@ -130,6 +135,7 @@ class ControllerLink:
 
     def _arrived(self, inbox: Inbox, stream: Stream, message: Any) -> None:
         """Images that are late stay in order; a process that cannot keep up learns the world late (`lag`)."""
+        self.arrived = later_of(self.arrived, getattr(message, "position", None))
         timeline = self._world.timeline
         at_us = max(timeline.now_us + self._process.machine.lag_us, self._last_image_us)
         self._last_image_us = at_us

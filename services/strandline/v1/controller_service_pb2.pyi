@@ -585,6 +585,7 @@ class WatchMetadataResponse(_message.Message):
     IS_SNAPSHOT_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     POSITION_MAC_FIELD_NUMBER: _builtins.int
+    LATER_POSITION_FIELD_NUMBER: _builtins.int
     node_epoch: _builtins.int
     """The node epoch this message is addressed to; a node ignores any other than its own. Absent for a
     client (ours).
@@ -597,6 +598,10 @@ class WatchMetadataResponse(_message.Message):
     def metadata(self) -> _metadata_pb2.ClusterMetadata:
         """The state or its change; absent in a message that only keeps the stream alive."""
 
+    @_builtins.property
+    def later_position(self) -> Global___PositionProof:
+        """Only in a node's own file: a later position than that of the metadata, which an answer named (ours)."""
+
     def __init__(
         self,
         *,
@@ -604,10 +609,11 @@ class WatchMetadataResponse(_message.Message):
         is_snapshot: _builtins.bool = ...,
         metadata: _metadata_pb2.ClusterMetadata | None = ...,
         position_mac: _builtins.bytes | None = ...,
+        later_position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "later_position", b"later_position", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "is_snapshot", b"is_snapshot", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "is_snapshot", b"is_snapshot", "later_position", b"later_position", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
     _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015
@@ -837,6 +843,7 @@ class AlterPartitionResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     LAST_REQUEST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
     """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     error_code: _error_pb2.ErrorCode.ValueType
@@ -851,6 +858,10 @@ class AlterPartitionResponse(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterPartitionTopicResponse]:
         """One entry per topic of the request."""
 
+    @_builtins.property
+    def position(self) -> Global___PositionProof:
+        """The position of the state that this answer is of, proven for the sender; absent: an earlier release (ours)."""
+
     def __init__(
         self,
         *,
@@ -859,10 +870,11 @@ class AlterPartitionResponse(_message.Message):
         error_message: _builtins.str = ...,
         topics: _abc.Iterable[Global___AlterPartitionTopicResponse] | None = ...,
         last_request_sequence: _builtins.int | None = ...,
+        position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "last_request_sequence", b"last_request_sequence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "last_request_sequence", b"last_request_sequence", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "error_code", b"error_code", "error_message", b"error_message", "last_request_sequence", b"last_request_sequence", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "error_code", b"error_code", "error_message", b"error_message", "last_request_sequence", b"last_request_sequence", "position", b"position", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_request_sequence: _TypeAlias = _typing.Literal["last_request_sequence"]  # noqa: Y015
     _WhichOneofArgType__last_request_sequence: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence"]  # noqa: Y015
