@@ -21,7 +21,7 @@ from strandline.export.schema import EVENT_TYPES, TRANSITIONS
 from strandline_analytics.report.material import Declared, Material, Result, incidents_of
 from strandline_analytics.report.scenes import scenes
 from strandline_analytics.scope import Grouping, Scope
-from strandline_analytics.silver.clocks import clock_offsets, in_controller_time
+from strandline_analytics.silver.clocks import clock_offsets, clocks, in_controller_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import SAMPLES_BEFORE_US
 from strandline_analytics.stats import ALL
@@ -117,7 +117,7 @@ def as_of(silver: Silver, end_us: int) -> Silver:
 
     The end is in the controller's time, and so is what nodes reported, as far as their clocks were measured by then.
     """
-    measured = clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us))
+    measured = clocks(clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us)))
 
     def before(rows: DataFrame) -> DataFrame:
         reported = in_controller_time(
