@@ -52,6 +52,7 @@ class Silver:
     """What is kept for the transitions, beside them (`events.distinct_events`)."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _planned: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    _locks: dict[tuple[object, ...], RLock] = field(default_factory=dict, init=False, repr=False, compare=False)
     _making: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def keep(self, name: tuple[object, ...], make: Callable[[], DataFrame], *, samples: bool = False) -> DataFrame:
@@ -62,8 +63,7 @@ class Silver:
         Args:
             samples: whether it is made of samples too.
         """
-        # Making a table only plans it, so nobody waits here for rows.
-        with self._making:
+        with self._made_by_one(name):
             if name not in self._kept:
                 self._kept[name] = kept(self.fit(make(), samples))
             return self._kept[name]
@@ -73,11 +73,19 @@ class Silver:
 
         Spark analyses a frame whenever one is made, and for little input that costs more than to compute it.
         """
-        with self._making:
+        with self._made_by_one(name):
             if name not in self._planned:
                 self._planned[name] = make()
             found: _Planned = self._planned[name]
             return found
+
+    def _made_by_one(self, name: tuple[object, ...]) -> RLock:
+        """Held while a table is made; what is kept as rows is computed then, and other tables need not wait for it.
+
+        No table is made of itself, so threads that make several never wait for each other in a circle.
+        """
+        with self._making:
+            return self._locks.setdefault(name, RLock())
 
     @property
     def control_rows(self) -> DataFrame:

@@ -65,7 +65,7 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
     """A statistic with everything that stands in every row: coverage, quality, origin."""
     if statistic.only_cluster:
         scope = replace(scope, grouping=Grouping.CLUSTER)
-    rows = frame(silver, scope, samples=statistic.reads_samples)
+    rows = frame(silver, scope, samples=statistic.reads_samples, is_once=statistic.only_cluster)
     rows = rows.join(statistic.compute(silver, scope), list(scope.columns), "left")
     known = F.col("known_us" if statistic.needs_coverage else "_control_us")
     nothing_happened = F.when(known > 0, F.lit(0))
@@ -105,9 +105,13 @@ def _coverage(statistic: Statistic, known: Column) -> Column:
     return F.when(share.between(0, 1), share).otherwise(F.raise_error(wrong).cast("double"))
 
 
-def frame(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
+def frame(silver: Silver, scope: Scope, *, samples: bool, is_once: bool = False) -> DataFrame:
     """What stands in results whatever the statistic: every group and window, with ``_length`` (of the window, times the
-    partitions of the group), ``_control_us`` (for how long the control plane's state is known), and the flaws."""
+    partitions of the group), ``_control_us`` (for how long the control plane's state is known), and the flaws.
+
+    Args:
+        is_once: no other statistic of a question has this scope, so that the table is not kept.
+    """
 
     def make() -> DataFrame:
         by = list(scope.columns)
@@ -120,7 +124,7 @@ def frame(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
         flaws = (F.coalesce(name, F.lit(0)).alias(name) for name in QUALITY)
         return rows.select(*by, length.alias("_length"), "_control_us", *flaws)
 
-    return silver.keep(("frame", scope, samples), make, samples=samples)
+    return make() if is_once else silver.keep(("frame", scope, samples), make, samples=samples)
 
 
 def group(scope: Scope, extra: Iterable[str] = ()) -> list[str]:
