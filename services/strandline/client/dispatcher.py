@@ -217,7 +217,7 @@ class Dispatcher:
 
     async def _init_producer_id(self) -> ProducerIdentity:
         request = controller_service_pb2.InitProducerIdRequest(cluster_id=self._cluster.cluster_id)
-        answer = await self._cluster.ask(self._cluster.controller.InitProducerId, request)
+        answer = await self._cluster.ask_controller(lambda controller: controller.InitProducerId, request)
         refusal = read_error(answer)
         if refusal is not None:
             raise Refused.of(refusal)

@@ -395,6 +395,16 @@ class AsOf(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One message of a subscriber: topics as (name, id), one of the two empty."""
+
+    add: tuple[tuple[str, str], ...] = ()
+    remove: tuple[tuple[str, str], ...] = ()
+    all_topics: bool = False
+    since: AsOf | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
     """A snapshot (``is_snapshot``) or what changed since ``metadata_offset`` before it.
 

@@ -11,21 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.messages import AsOf, TopicImage
+from strandline.core.messages import TopicImage, Wanted
 from strandline.core.metadata_history import ChangedTopic, MetadataHistory, StateChange
 
 MOST_TOPICS = 10_000
 """Names and ids in one subscription; whoever wants more asks for all topics."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """One message of a subscriber: topics as (name, id), one of the two empty."""
-
-    add: tuple[tuple[str, str], ...] = ()
-    remove: tuple[tuple[str, str], ...] = ()
-    all_topics: bool = False
-    since: AsOf | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from strandline.core.messages import AsOf, Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.subscription import Wanted
+from strandline.core.messages import AsOf, Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
 from strandline.core.types import NodeId, Rules
 from strandline.rpc.convert_metadata import (
     CONTROLLER_ID,

@@ -12,8 +12,8 @@ from typing import Any, cast
 import grpc
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import AsOf
-from strandline.core.subscription import Subscription, Wanted
+from strandline.core.messages import AsOf, Wanted
+from strandline.core.subscription import Subscription
 from strandline.rpc.convert_metadata import write_node
 from strandline.rpc.convert_subscription import read_wanted, write_as_of, write_controllers
 from strandline.rpc.interceptors import Unread
