@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from strandline.core.controller_messages import InitProducerId, ProducerIdGiven
 from strandline.core.messages import AsOf, Endpoint, MetadataImage, Wanted
 from strandline.core.metadata_history import MetadataHistory
 from strandline.core.types import NodeId
@@ -49,6 +50,9 @@ class Served:
             self.now_ms += feeds.MERGE_MS
             self.feed.take(one)
 
+    async def give(self, _request: InitProducerId) -> ProducerIdGiven:
+        return ProducerIdGiven(producer_id=41, producer_epoch=0)
+
     async def subscribe(self, *add: str, since: AsOf | None = None) -> Any:
         stream = self.stub.Subscribe()
         await stream.write(write_wanted(Wanted(add=tuple((name, "") for name in add), since=since), None))
@@ -61,7 +65,7 @@ async def served(*images: MetadataImage, **kept: int) -> AsyncIterator[Served]:
     made.take(*images)
     server = made.server = build_server(ServerSettings(name="test"))
     MetadataServicer(made.feed).add_to(server)
-    ControllerElsewhere(made.feed.controllers).add_to(server)
+    ControllerElsewhere(made.feed.controllers, made.give).add_to(server)
     endpoint = bind(server, Endpoint("127.0.0.1", 0))
     await server.start()
     made.address = target(endpoint)

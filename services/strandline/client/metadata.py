@@ -234,6 +234,21 @@ class Cluster:
         endpoint = await self.controllers.first(limit_ms)
         return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
 
+    async def init_producer_id(self) -> pb.InitProducerIdResponse:
+        """An identity for a producer, from our source, whatever process it is, or else from a controller.
+
+        Repeated freely: an answer that is lost costs an id and nothing else.
+
+        Raises:
+            Refused, ClusterUnreachable: as `ask_controller`.
+        """
+        request = pb.InitProducerIdRequest(cluster_id=self.cluster_id)
+        try:
+            return await self.ask(self.controllers.stub(self._source).InitProducerId, request)
+        except (Refused, ClusterUnreachable):
+            # Its source may be a node of an earlier release, or gone since.
+            return await self.ask_controller(lambda to: to.InitProducerId, request)
+
     async def ask(
         self, method: UnaryMethod[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
     ) -> _Answer:

@@ -37,6 +37,7 @@ from strandline.leader.servicer import LeaderServicer
 from strandline.observe.reporting import Reporting
 from strandline.observe.samples import leader_snapshot
 from strandline.replica.logs import DirectoryLogs
+from strandline.replica.producer_ids import ProducerIds
 from strandline.replica.readiness import Readiness
 from strandline.replica.role_lines import following, tell_following
 from strandline.replica.seen import Seen
@@ -150,6 +151,7 @@ class ReplicaNode:
         self._own(self.driver.tick_forever(self.settings.tick_ms))
         self._own(self.session.beat_forever())
         self._own(self.session.watch_forever())
+        self._own(self.producer_ids.keep_forever())
         self._own(at_each_hour(self._tell_state))
         await self.health.set_serving(True)
         self._own(self.readiness.tell_forever())
@@ -195,6 +197,7 @@ class ReplicaNode:
             backoff=Backoff,
             oldest_sync_ms=self.flusher.oldest_ms,
         )
+        self.producer_ids = ProducerIds(self.controller, self.host, backoff=Backoff)
         self.readiness = Readiness(
             core.state,
             self.health,
@@ -280,7 +283,7 @@ class ReplicaNode:
             LeaderServicer(self.host).add_to(server)
             FollowerServicer(self.host).add_to(server)
             MetadataServicer(self.feed).add_to(server)
-            ControllerElsewhere(self._known_controllers).add_to(server)
+            ControllerElsewhere(self._known_controllers, self.producer_ids.give).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
         self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls)

@@ -89,6 +89,7 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "Heartbeat": _THE_NODE,
     _CONTROLLER + "AlterPartition": _THE_NODE,
     _CONTROLLER + "ReportReplicaLogs": _THE_NODE,
+    _CONTROLLER + "AllocateProducerIds": _THE_NODE,
     _CONTROLLER + "WatchMetadata": {**_clients(AS_ONLOOKER), _REPLICA: AS_ITSELF},
     _CONTROLLER + "GetMetadata": _clients(),
     _CONTROLLER + "ListNodes": _clients(),
