@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from tests.client.fake_cluster import until
+from tests.client.fake_cluster import Refuse, fake_cluster, until
 from tests.core.test_metadata_history import image, node, partition, topic
 from tests.subscriptions.served_metadata import Served, served
 
-from strandline.client import ControllersAway
+from strandline.client import ControllersAway, Producer
 from strandline.client.metadata import Cluster
+from strandline.core.errors import ErrorCode
 from strandline.core.messages import Endpoint
 from strandline.core.types import TopicPartition
 from strandline.v1 import controller_service_pb2 as pb
@@ -170,3 +171,20 @@ async def test_the_state_of_a_node_without_a_controller() -> None:
         whole = await client.fetch_image()
 
     assert ([known.name for known in whole.topics], whole.metadata_offset) == (["a", "b"], 4)
+
+
+async def test_a_view_ten_elections_old_finds_the_leader_by_hints() -> None:
+    """C64: with no controller to ask, each refusing node names the leader that it knows, and the last one leads."""
+    async with fake_cluster(nodes=3) as cluster, Producer(cluster.bootstrap) as producer:
+        await producer.send_and_wait("t", b"before")
+        for leader in (1, 2, 0, 1, 2, 0, 1, 2, 0, 2):
+            cluster.move_leader(leader, announce=False)
+        await cluster._server.stop(None)
+        # Node 0 knows of an election that node 1 won, and node 1 of the last one.
+        moved = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.nodes[0].next_produce.append(Refuse(moved, hint=1, hint_epoch=8))
+        cluster.nodes[1].next_produce.append(Refuse(moved, hint=2, hint_epoch=11))
+        await producer.send_and_wait("t", b"after")
+
+    assert cluster.log().values() == [b"before", b"after"]
+    assert [len(node.produced) for node in cluster.nodes] == [2, 1, 1]
