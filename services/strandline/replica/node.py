@@ -136,6 +136,7 @@ class ReplicaNode:
             self._performers,
             self.readiness,
             self.sink,
+            self.feed,
             https_of(self._tls, wanted=self.settings.metrics_tls),
         )
         for server in self._servers:
