@@ -29,6 +29,7 @@ from strandline.core.controller_events import (
     WatchArrived,
 )
 from strandline.core.controller_messages import (
+    AllocateProducerIds,
     AlterTopicConfigs,
     ControllerAnswer,
     ControllerRequest,
@@ -146,6 +147,7 @@ class ControllerCore:
             DescribeConfigs: lambda draft, request, _: describe_configs(draft, self._timings, request),
             CreatePartitions: lambda draft, request, _: create_partitions(draft, self._timings, request),
             ElectLeaders: lambda draft, request, _: elect_leaders(draft, request),
+            AllocateProducerIds: lambda draft, request, _: self._producer_ids.allocate(draft, request),
             InitProducerId: lambda draft, request, _: self._producer_ids.give(draft, request),
             ListNodes: self._list_nodes,
             ShutdownNode: self._shut_down,

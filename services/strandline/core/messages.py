@@ -397,6 +397,37 @@ class PositionProof(NamedTuple):
     """Empty: sent by a release without reign ids."""
 
 
+class AsOf(NamedTuple):
+    """A position in the history of the metadata, and how current whoever sent it was (C61, C62)."""
+
+    controller_epoch: int
+    metadata_offset: int
+    reign_id: str = ""
+    """Empty: a controller of an earlier release."""
+    age_ms: int = 0
+    """Milliseconds since the sender last heard of the controller."""
+    node_id: NodeId | None = None
+    """The data node that sent it; None if a controller did."""
+
+    def is_before(self, other: AsOf) -> bool:
+        """Whether this position is older (C63)."""
+        return self[:2] < other[:2]
+
+    def is_same_reign(self, other: AsOf) -> bool:
+        """Whether both positions are of one reign."""
+        return (self.controller_epoch, self.reign_id) == (other.controller_epoch, other.reign_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One message of a subscriber: topics as (name, id), one of the two empty."""
+
+    add: tuple[tuple[str, str], ...] = ()
+    remove: tuple[tuple[str, str], ...] = ()
+    all_topics: bool = False
+    since: AsOf | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
     """A snapshot (``is_snapshot``) or what changed since ``metadata_offset`` before it.

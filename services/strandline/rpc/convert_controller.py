@@ -222,7 +222,10 @@ def read_heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
 
 
 def required_epoch(
-    message: pb.HeartbeatRequest | pb.AlterPartitionRequest | pb.ReportReplicaLogsRequest,
+    message: pb.HeartbeatRequest
+    | pb.AlterPartitionRequest
+    | pb.ReportReplicaLogsRequest
+    | pb.AllocateProducerIdsRequest,
 ) -> NodeEpoch:
     """The node epoch of a request that must carry one.
 

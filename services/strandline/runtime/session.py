@@ -110,6 +110,8 @@ class Session:
         self._position: PositionProof | None = None
         self._topics_position: Position | None = None
         self._watching: asyncio.Task[None] | None = None
+        self.heard_us: int | None = None
+        """When the watch last brought anything, signs of life included, by the monotonic clock; None: never."""
         self._asking: set[asyncio.Task[None]] = set()
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
@@ -294,6 +296,7 @@ class Session:
                     async with asyncio.timeout(silence_s):
                         image = await anext(images)
                     backoff.reset()
+                    self.heard_us = self._clocks.mono_us()
                     if image is not None:
                         driver = self._host.driver
                         driver.step(MetadataArrived(driver.clock(), image))
