@@ -1,7 +1,7 @@
 """Decides whether this controller reigns: when it campaigns, takes over, serves, doubts, hands over and steps down.
 
 Invariants: a reign writes with its token and after the head it knows, so the store alone decides between two
-controllers; it begins from a head read after it won; nothing is answered before the store has it, and a
+controllers (I19); it begins from a head read after it won (I22); nothing is answered before the store has it, and a
 write without an answer is neither done nor refused until the store was read (C9). An event without a row in the table
 changes nothing and is counted; an answer to no question is an assertion (C13).
 
