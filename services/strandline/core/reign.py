@@ -505,7 +505,10 @@ class ReignCore:
             reign.closed_since_ms = self._now_ms
             self._out.append(StartCore(reign.token, head))
         elif head is None or (self.applied is not None and self.applied.offset >= head.offset):
-            self._stop(f"the log ends at {self.applied}, the store says {head}; {REMEDY}")
+            # The watch has brought what was written after the read, so by another reign: the next read will show it.
+            reign.is_head_read = False
+            if not self._is_asked(ReadStore):
+                self._ask_head()
         elif self._now_ms >= self._read_log_at_ms:
             self._ask(lambda question: ReadLog(question, head))
 
