@@ -28,7 +28,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "RELIABILITY.md"
 BEGIN, END = "<!-- campaigns: written by `make campaigns` -->", "<!-- end of campaigns -->"
 HISTORIC = ("high-watermark", "kip-101")
 SHARES = {"swarm": 0.5, "high-watermark": 0.03, "kip-101": 0.05, "calm": 0.03}
-SEEDS = {"swarm": 2_000, "high-watermark": 20, "kip-101": 40, "calm": 20}
+SEEDS = {
+    "swarm": 2_000, "controllers": 2_000, "store-trouble": 1_000, "high-watermark": 20, "kip-101": 40, "calm": 20,
+}  # fmt: skip
 OTHER_SHARE, OTHER_SEEDS = 0.1, 300
 
 

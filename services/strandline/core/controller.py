@@ -25,6 +25,7 @@ from strandline.core.controller_events import (
     ControllerEvent,
     ControllerStarted,
     ControllerTicked,
+    DoorsOpened,
     RequestArrived,
     WatchArrived,
 )
@@ -134,6 +135,7 @@ class ControllerCore:
             RequestArrived: self._ask,
             WatchArrived: self._watch,
             ConnectionRefused: self._connection_refused,
+            DoorsOpened: self._doors_opened,
         }
         self._answers: dict[type[Any], Callable[[Draft, Any, int], ControllerAnswer]] = {
             RegisterNode: self._register,
@@ -246,6 +248,10 @@ class ControllerCore:
         """A node spoke in this reign, or cannot any more: elections that waited for it are held (C37)."""
         if self._doubt.heard(node_id):
             elect_leaderless(draft, node_id)
+
+    def _doors_opened(self, event: DoorsOpened) -> list[ControllerEffect]:
+        self._sessions.resume(event.now_ms, event.closed_ms)
+        return []
 
     def _end_waits(self, draft: Draft, now_ms: int) -> None:
         """Elect without the reports that are still missing, where the operator put a limit to the wait (M65)."""

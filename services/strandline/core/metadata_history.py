@@ -193,7 +193,8 @@ class MetadataHistory:
 
 
 def _position(image: MetadataImage) -> AsOf:
-    return AsOf(image.controller_epoch, image.metadata_offset)
+    reign = image.reign
+    return AsOf(image.controller_epoch, image.metadata_offset, reign.reign_id if reign else "")
 
 
 def _ids_by_name(topics: Iterable[ChangedTopic]) -> dict[str, tuple[str, ...]]:

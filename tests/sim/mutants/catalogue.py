@@ -14,7 +14,14 @@ from mutants import (
     m24_min_isr_lowered,
     m25_duplicate_answered,
     m26_same_epoch_after_restart,
+    m27_store_compares_too_little,
+    m29_guess_at_an_outcome,
+    m30_believes_its_watch,
+    m31_controller_epoch_not_raised,
+    m32_answer_before_append,
+    m33_sessions_of_a_reign,
     m47_deletion_answered_too_early,
+    m50_refusal_without_a_break,
     m101_unproven_is_elected,
     m102_compared_as_in_raft,
     m103_one_report_too_few,
@@ -71,7 +78,14 @@ MUTANTS: tuple[Mutant, ...] = (
     *m24_min_isr_lowered.MUTANTS,
     *m25_duplicate_answered.MUTANTS,
     *m26_same_epoch_after_restart.MUTANTS,
+    *m27_store_compares_too_little.MUTANTS,
+    *m29_guess_at_an_outcome.MUTANTS,
+    *m30_believes_its_watch.MUTANTS,
+    *m31_controller_epoch_not_raised.MUTANTS,
+    *m32_answer_before_append.MUTANTS,
+    *m33_sessions_of_a_reign.MUTANTS,
     *m47_deletion_answered_too_early.MUTANTS,
+    *m50_refusal_without_a_break.MUTANTS,
     *m101_unproven_is_elected.MUTANTS,
     *m102_compared_as_in_raft.MUTANTS,
     *m103_one_report_too_few.MUTANTS,
@@ -90,8 +104,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *m121_proposal_of_an_old_epoch.MUTANTS,
     *m122_woken_consumer.MUTANTS,
 )
-"""``R1`` to ``R12``, then 13 to 26 and 47; from 101 on those of elections by reports and of wrong peers, and from 120
-on those that others invented.
+"""``R1`` to ``R12``, then 13 to 26 and 47; 27 to 34, 48 and 50 of several controllers; from 101 on those of elections
+by reports and of wrong peers, and from 120 on those that others invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 
