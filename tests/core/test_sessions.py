@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_builders import CLUSTER, Controller
 
-from strandline.core.controller_events import ConnectionRefused, ControllerTicked
+from strandline.core.controller_events import ConnectionRefused, ControllerTicked, DoorsOpened
 from strandline.core.controller_messages import ShutdownNode, WatchMetadata
 from strandline.core.controller_state import ControllerTimings
 from strandline.core.errors import ErrorCode, Refusal
@@ -256,3 +256,47 @@ def test_node_that_watches_says_who_it_is(request_: WatchMetadata) -> None:
     assert isinstance(refused, Refusal)
     assert refused.code is ErrorCode.INVALID_REQUEST
     assert not isinstance(controller.watch(WatchMetadata()), Refusal)
+
+
+def test_minute_without_a_store_fences_nobody() -> None:
+    """T63: unsure for 60 s while heartbeats come to closed doors: nobody is fenced, and a node that was dead all the
+    time is fenced one session later."""
+    controller = Controller()
+    controller.start(1, 2)
+    controller.pass_ms(1_000, 1, 2)
+
+    controller.now_ms += 60_000
+    controller.step(DoorsOpened(controller.now_ms, 60_000))
+    controller.step(ControllerTicked(controller.now_ms))
+    assert not controller.node(1).fenced
+    assert not controller.node(2).fenced
+    controller.pass_ms(8_900, 2)
+    assert not controller.node(1).fenced
+    controller.pass_ms(200, 2)
+
+    assert controller.node(1).fenced
+    assert not controller.node(2).fenced
+
+
+def test_stuttering_store_keeps_no_dead_leader() -> None:
+    """C14: a store that stutters every 3 s extends a session by the times it was away, and by one session at most."""
+    sessions = Sessions(9_000, 2_000)
+    sessions.grant(N, 0)
+    fenced_ms = None
+    for now_ms in range(0, 60_000, 100):
+        if now_ms % 3_000 == 2_900:
+            sessions.resume(now_ms, 100)
+        elif sessions.tick(now_ms) and fenced_ms is None:
+            fenced_ms = now_ms
+
+    assert fenced_ms == 18_600
+
+
+def test_sessions_that_are_due_wait_for_two_heartbeats_after_the_doors_opened() -> None:
+    """C14: a node that lives can be heard before its session ends, however short the doors were closed."""
+    sessions = Sessions(9_000, 2_000)
+    sessions.grant(N, 0)
+    sessions.resume(8_950, 10)
+    due_ms = next(now_ms for now_ms in range(9_000, 20_000, 50) if sessions.tick(now_ms))
+
+    assert due_ms == 8_950 + 2 * 2_000

@@ -25,6 +25,7 @@ from strandline.core.controller_events import (
     ControllerEvent,
     ControllerStarted,
     ControllerTicked,
+    DoorsOpened,
     RequestArrived,
     WatchArrived,
 )
@@ -115,6 +116,7 @@ class ControllerCore:
             RequestArrived: self._ask,
             WatchArrived: self._watch,
             ConnectionRefused: self._connection_refused,
+            DoorsOpened: self._doors_opened,
         }
         self._answers: dict[type[Any], Callable[[Draft, Any, int], ControllerAnswer]] = {
             RegisterNode: self._register,
@@ -204,6 +206,10 @@ class ControllerCore:
             self._next_rebalance_ms = now_ms + self._timings.leader_imbalance_check_interval_ms
             rebalance(draft, self._timings.preferred_elections_per_check)
         return self._commit(draft)
+
+    def _doors_opened(self, event: DoorsOpened) -> list[ControllerEffect]:
+        self._sessions.resume(event.now_ms, event.closed_ms)
+        return []
 
     def _end_waits(self, draft: Draft, now_ms: int) -> None:
         """Elect without the reports that are still missing, where the operator put a limit to the wait (M65)."""

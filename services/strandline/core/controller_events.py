@@ -59,4 +59,13 @@ class ConnectionRefused:
     nodes: tuple[tuple[NodeId, NodeEpoch], ...]
 
 
-ControllerEvent = ControllerStarted | ControllerTicked | RequestArrived | WatchArrived | ConnectionRefused
+@dataclass(frozen=True, slots=True)
+class DoorsOpened:
+    """Calls are served from now on, after ``closed_ms`` in which no heartbeat could come in: since the reign began, or
+    since it became unsure of itself (`core.reign`). Comes before everything that enters by the doors."""
+
+    now_ms: int
+    closed_ms: int
+
+
+ControllerEvent = ControllerStarted | ControllerTicked | RequestArrived | WatchArrived | ConnectionRefused | DoorsOpened

@@ -1,7 +1,8 @@
 """Decides which nodes live: a session is kept by heartbeats and ends by silence, but never by our own pause.
 
 Invariant (M59): a gap in the controller's own time costs no node its session; between two heartbeats of a node
-such gaps extend its session by one session time-out at most, so a dead node is fenced in the end.
+such gaps extend its session by one session time-out at most, so a dead node is fenced in the end. While the controller
+could not be reached at all, by its own decision, every deadline moves by that whole time (C14, TR30).
 """
 
 from __future__ import annotations
@@ -77,8 +78,22 @@ class Sessions:
             self._extend(gap_ms)
         return {n: s.last_heartbeat_ms for n, s in self._sessions.items() if s.deadline_ms <= now_ms}
 
+    def resume(self, now_ms: int, closed_ms: int) -> None:
+        """Nobody could be heard for the last ``closed_ms``: every deadline moves by that time (C14).
+
+        It is then two heartbeat intervals away at least, so that every node that lives can be heard before it is due.
+        That part counts as an extension of M59: a store that stutters must not keep a dead leader for ever.
+        """
+        self._last_tick_ms = now_ms
+        for session in self._sessions.values():
+            session.deadline_ms += closed_ms
+            self._extend_by(session, now_ms + 2 * self._interval_ms - session.deadline_ms)
+
     def _extend(self, gap_ms: int) -> None:
         for session in self._sessions.values():
-            extra_ms = min(gap_ms, self._timeout_ms - session.extended_ms)
-            session.deadline_ms += extra_ms
-            session.extended_ms += extra_ms
+            self._extend_by(session, gap_ms)
+
+    def _extend_by(self, session: _Session, wanted_ms: int) -> None:
+        extra_ms = max(0, min(wanted_ms, self._timeout_ms - session.extended_ms))
+        session.deadline_ms += extra_ms
+        session.extended_ms += extra_ms
