@@ -125,6 +125,11 @@ class Etcd:
         kvs = (await self.range(pb.RangeRequest(key=key))).kvs
         return kvs[0] if kvs else None
 
+    async def page(self, begin: bytes, end: bytes, revision: int, limit: int) -> Sequence[pb.KeyValue]:
+        """The first keys of a range, as of a revision or, with 0, of now; raises as `range`."""
+        request = pb.RangeRequest(key=begin, range_end=end, revision=revision, limit=limit)
+        return (await self.range(request)).kvs
+
     async def look(self, *operations: pb.RequestOp) -> pb.TxnResponse:
         """Several readings at one revision; raises as `range`."""
         return await self._read("/etcdserverpb.KV/Txn", pb.TxnRequest(success=operations), pb.TxnResponse)

@@ -18,7 +18,7 @@ import msgspec
 from strandline.core.controller_state import ClusterHeader, NodeRecord, RemovedNode, TopicRecord
 from strandline.core.messages import PartitionImage
 
-Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage
+Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | str
 
 _T = TypeVar("_T", bound=Stored)
 
@@ -54,6 +54,8 @@ def read(text: str, kind: type[_T], present: Present | None = None) -> _T:
             one of a wrong kind.
     """
     try:
+        if issubclass(kind, str):
+            return msgspec.json.decode(_unsealed(text), type=kind)
         fields = msgspec.json.decode(_unsealed(text), type=Fields)
         if present is not None:
             fields = present(kind, fields)
