@@ -12,7 +12,7 @@ import os
 import secrets
 import signal
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import structlog
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.seen import CountedSink, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
-from strandline.controller.settings import ControllerSettings
+from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.tasks import Prober
 from strandline.controller.watches import Watches
 from strandline.core import feature_levels
@@ -104,15 +104,7 @@ class ControllerProcess:
         if warning := rules.loss_warning:
             _log.warning(warning)
         self._bind()
-        self.sink = EventSink(
-            settings.data_dir,
-            {"role": "controller"},
-            outlets=[LogLines(tell), *open_exports(settings, _log.warning, settings.data_dir)],
-            ring_events=settings.export_ring_events,
-            said=_log.warning,
-            topic_name=self._topic_name,
-            begun=False,
-        )
+        self._open_sink()
         core = ControllerCore(state, rules, settings.timings(), ClockSamples())
         self.driver = ControllerDriver(
             core,
@@ -125,18 +117,12 @@ class ControllerProcess:
         self.driver.on_stop_serving = lambda _reason: self._store_in_doubt.set()
         self.driver.on_refusal = self._seen.refused
         self.prober = Prober(self.driver, settings.probe_deadline_ms)
-        servicer = ControllerServicer(
-            self.driver, alive_every_ms=settings.heartbeat_interval_ms, on_watch_ended=self.prober.suspect
-        )
-        for server in self._servers:
-            servicer.add_to(server)
+        self._serve(lambda: self.driver)
         await self._begin_reign(core)
-        self.metrics_address = self._seen.open(
-            self.driver, self.sink, https_of(self._tls, wanted=self.settings.metrics_tls)
-        )
+        self._open_metrics(lambda: self.driver)
         self._own(self.driver.perform_forever())
         self._own(self.driver.tick_forever(settings.tick_ms))
-        self._own(at_each_hour(self._tell_state))
+        self._own(self._hourly())
         self._own(self._recover_forever())
         self._own(self._seen.refusals.tell_forever())
         for server in self._servers:
@@ -145,6 +131,31 @@ class ControllerProcess:
         await self.health.set_ready(True)
         self._write_endpoint()
         _log.info("serving", address=target(self._bound), controller=repr(self.driver.core))
+
+    def _open_sink(self) -> None:
+        settings = self.settings
+        self.sink = EventSink(
+            settings.data_dir,
+            {"role": "controller"},
+            outlets=[LogLines(tell), *open_exports(settings, _log.warning, settings.data_dir)],
+            ring_events=settings.export_ring_events,
+            said=_log.warning,
+            topic_name=self._topic_name,
+            begun=False,
+        )
+
+    def _serve(self, driver: Callable[[], ControllerDriver]) -> None:
+        """Serve ControllerService by the driver that decides; the servers are not started yet."""
+        servicer = ControllerServicer(
+            driver,
+            alive_every_ms=self.settings.heartbeat_interval_ms,
+            on_watch_ended=lambda watch: self.prober.suspect(watch),
+        )
+        for server in self._servers:
+            servicer.add_to(server)
+
+    def _open_metrics(self, driver: Callable[[], ControllerDriver | None]) -> None:
+        self.metrics_address = self._seen.open(driver, self.sink, https_of(self._tls, wanted=self.settings.metrics_tls))
 
     def _rules(self, state: ClusterState | None) -> Rules:
         """The cluster's rules, if this release may serve it.
@@ -180,6 +191,9 @@ class ControllerProcess:
             await self._begin_reign(ControllerCore(state, self._rules(state), self.settings.timings(), ClockSamples()))
             await self.health.set_serving(True)
             _log.info("serving again", controller=repr(self.driver.core))
+
+    async def _hourly(self) -> None:
+        await at_each_hour(self._tell_state)
 
     def _tell_state(self) -> None:
         for snapshot in cluster_snapshots(self.driver.core.state):
@@ -263,19 +277,26 @@ class ControllerProcess:
         await self.health.set_serving(False)
         await self.prober.close()
         self.driver.watches.end_all(Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller stops; reconnect"))
+        await self._stop_servers()
+        await self.driver.perform_pending()
+        await self._store.close()
+        await self._close_the_rest()
+        return ExitCode.CLEAN
+
+    async def _stop_servers(self) -> None:
+        """Serve no more, and end what runs beside."""
         await asyncio.gather(*(server.stop(_SERVER_GRACE_S) for server in self._servers))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.driver.perform_pending()
-        await self._store.close()
+
+    async def _close_the_rest(self) -> None:
         self.sink.close()
         if exports(self.settings):
             _log.info("export closed", **self.sink.counters().metrics())
         await self._seen.close()
         await self._health_port.close()
         _log.info("stopped")
-        return ExitCode.CLEAN
 
 
 def _refuse_newer(state: ClusterState) -> None:
@@ -304,9 +325,19 @@ def _copy_when_asked(process: ControllerProcess) -> None:
     loop.add_signal_handler(signal.SIGUSR1, begin)
 
 
+def process_of(settings: ControllerSettings) -> ControllerProcess:
+    """The process that these settings ask for."""
+    if settings.store is StoreKind.SQLITE:
+        return ControllerProcess(settings)
+    # Loads what one controller alone never needs.
+    from strandline.controller.several import SeveralProcess
+
+    return SeveralProcess(settings)
+
+
 async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCode:
     """Run a controller until it is asked to stop."""
-    process = ControllerProcess(settings)
+    process = process_of(settings)
     try:
         await process.start()
     except StoreInUse as error:

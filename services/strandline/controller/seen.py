@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -91,7 +91,7 @@ class Seen:
         """A call, or what it asked for, was refused."""
         self.refusals.note(method.rpartition("/")[2], refusal)
 
-    def open(self, driver: ControllerDriver, sink: EventSink, https: HttpsContext | None) -> str:
+    def open(self, driver: Callable[[], ControllerDriver | None], sink: EventSink, https: HttpsContext | None) -> str:
         """Be scraped from now on, if a port is asked for; returns its address, or nothing.
 
         Raises:
@@ -99,11 +99,12 @@ class Seen:
         """
 
         def read() -> Iterator[Figure]:
-            yield from controller_figures(driver.core.state)
             yield from self.counts.figures()
-            yield Figure(f.UNPROVEN_CLAIMS, driver.core.unproven_claims)
             yield from refusal_figures(self.refusals)
-            yield Figure(f.WATCHERS, len(driver.watches))
+            if (now := driver()) is not None:
+                yield from controller_figures(now.core.state)
+                yield Figure(f.UNPROVEN_CLAIMS, now.core.unproven_claims)
+                yield Figure(f.WATCHERS, len(now.watches))
 
         def read_aside() -> Iterator[Figure]:
             yield from export_figures(sink.counters())

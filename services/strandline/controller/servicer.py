@@ -31,18 +31,25 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ControllerServicer:
-    """ControllerService of one controller. ``on_watch_ended`` is called for every watch that its peer ended."""
+    """ControllerService of one controller. ``on_watch_ended`` is called for every watch that its peer ended.
+
+    ``driver`` gives the one that decides now, or raises `Refused` while this controller does not.
+    """
 
     def __init__(
         self,
-        driver: ControllerDriver,
+        driver: Callable[[], ControllerDriver],
         *,
         alive_every_ms: int,
         on_watch_ended: Callable[[Watch[Any]], None] = lambda _: None,
     ) -> None:
-        self._driver = driver
+        self._deciding = driver
         self._alive_every_ms = alive_every_ms
         self._on_watch_ended = on_watch_ended
+
+    @property
+    def _driver(self) -> ControllerDriver:
+        return self._deciding()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
@@ -95,7 +102,8 @@ class ControllerServicer:
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
         """Send the state, then every change of it."""
-        watch = await self._driver.watch(admin.read_watch(request))
+        driver = self._driver
+        watch = await driver.watch(admin.read_watch(request))
         try:
             while True:
                 news = await watch.next_news(self._alive_every_ms)
@@ -108,7 +116,7 @@ class ControllerServicer:
                     )
                 )
         finally:
-            self._driver.watches.close(watch)
+            driver.watches.close(watch)
             if watch.refusal is None:
                 self._on_watch_ended(watch)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
 from strandline.core.controller_state import ClusterState, Transaction
@@ -43,8 +43,10 @@ _TAIL = 1_000
 """Log values kept behind a snapshot, for those that lag (C11)."""
 _AGAIN_S = 0.1
 OLDEST = (3, 4)
-FLOORS = ((3, 5, 13), (3, 4, 31))
-"""Older ones of these lines lose data on a crash, or revoke leases in use (etcd #13766, #14685, #15271, #15247)."""
+FLOORS = ((3, 5, 13), (3, 4, 1_000))
+"""Older ones, which is all of 3.4, lose data on a crash or revoke leases in use.
+
+etcd #13766, #14685, #15271, #15247."""
 
 
 class StoreView(NamedTuple):
@@ -81,7 +83,8 @@ class EtcdStore:
         """Who holds the key, as it describes itself."""
         self._since_snapshot = 0
         self._bytes_since_snapshot = 0
-        self._revision = 0
+        self.takes_log = True
+        """Whether `follow` applies the log; a reign applies what it appends by itself."""
 
     # Opening.
 
@@ -209,8 +212,10 @@ class EtcdStore:
 
     def settled(self, batch: Batch, head: Head) -> None:
         """An append of this process is in the log: so it is in the copy."""
+        known = self.applied.offset if self.applied is not None else -1
         for transaction in batch.transactions:
-            self._apply(transaction)
+            if transaction.header.metadata_offset > known:
+                self._apply(transaction)
         self.applied = head
         self._since_snapshot += len(batch.transactions)
         self._bytes_since_snapshot += batch.size
@@ -259,8 +264,15 @@ class EtcdStore:
         """Drop the copy of the state; `follow` makes another one."""
         self.state = self.applied = self.active = None
 
+    async def name_successor(self, token: int, controller_id: str) -> None:
+        """Say whom the next reign is left to. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
+        await self.etcd.txn([created_at(self.keys.active, token)], [put(self.keys.successor, controller_id.encode())])
+
     async def follow(
-        self, on_applied: Callable[[Head | None], None], on_key: Callable[[int, Holder | None], None]
+        self,
+        on_applied: Callable[[Head | None], None],
+        on_key: Callable[[int, Holder | None], None],
+        on_successor: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Read everything, then apply every change as it comes; until cancelled.
 
@@ -271,7 +283,7 @@ class EtcdStore:
             try:
                 revision = await self._read_whole(on_applied, on_key)
                 async for changes in self._watch_from(revision + 1):
-                    if not await self._take(changes, on_applied, on_key):
+                    if not await self._take(changes, on_applied, on_key, on_successor):
                         break
             except (Unanswered, Compacted):
                 await asyncio.sleep(_AGAIN_S)
@@ -350,6 +362,7 @@ class EtcdStore:
         changes: Changes,
         on_applied: Callable[[Head | None], None],
         on_key: Callable[[int, Holder | None], None],
+        on_successor: Callable[[str], None],
     ) -> bool:
         """Apply one revision; False when everything has to be read again."""
         before = self.applied
@@ -357,8 +370,11 @@ class EtcdStore:
             key = event.kv.key
             if key == self.keys.active:
                 on_key(changes.revision, None if event.type == DELETE else self._holder(event.kv))
+            elif key == self.keys.successor and event.type != DELETE:
+                on_successor(event.kv.value.decode())
             elif (
-                key.startswith(self.keys.logs)
+                self.takes_log
+                and key.startswith(self.keys.logs)
                 and event.type != DELETE
                 and not await self._take_log_value(key, event.kv.value, event.kv.mod_revision)
             ):
@@ -438,6 +454,21 @@ class EtcdStore:
     async def close(self) -> None:
         """Close every connection."""
         await self.etcd.close()
+
+
+def too_old(versions: Sequence[str], *, floor: bool) -> str | None:
+    """Why a member's release is refused or, with ``floor``, warned of; None if each of them is good."""
+    for version in versions:
+        numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:3] if part.isdecimal())
+        if not floor and numbers < OLDEST:
+            return f"etcd {version} is too old; run 3.5.13 or newer"
+        line = next((least for least in FLOORS if least[:2] == numbers[:2]), None)
+        if floor and line is not None and numbers < line:
+            return (
+                f"etcd {version} may lose data on a crash or revoke leases in use (etcd #13766, #14685, #15271, "
+                f"#15247); run 3.5.13 or newer"
+            )
+    return None
 
 
 def _failure(error: EtcdError) -> StoreFailed:

@@ -33,6 +33,7 @@ class Keys:
         self.active = self._root + b"active"
         self.head = self._root + b"head"
         self.format = self._root + b"format"
+        self.successor = self._root + b"handover"
         self.moved = self._root + b"moved"
         self.current_snapshot = self._root + b"snap/current"
         self.controllers = self._root + b"controllers/"

@@ -40,8 +40,8 @@ from strandline.replica.logs import DirectoryLogs
 from strandline.replica.readiness import Readiness
 from strandline.replica.role_lines import following, tell_following
 from strandline.replica.seen import Seen
-from strandline.replica.settings import ReplicaSettings, advertised
-from strandline.rpc.channels import Backoff, parse_endpoint, target
+from strandline.replica.settings import ReplicaSettings
+from strandline.rpc.channels import Backoff, advertised, parse_endpoint, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.identity import CallerRole

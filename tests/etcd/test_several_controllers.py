@@ -1,0 +1,165 @@
+"""Several controllers on a real etcd: one decides, the others know what it decided, and one of them is next."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+from etcd_members import READY_S, stopped
+from several_controllers import WITHIN_S, settings, several, stop, stub_of
+
+from strandline.controller.several import SeveralProcess
+from strandline.core.errors import ErrorCode
+from strandline.core.reign import State
+from strandline.etcd.client import Etcd
+from strandline.etcd.members import Members
+from strandline.metadata.store import StoreInUse, StoreWentBack
+from strandline.rpc.channels import target
+from strandline.rpc.status import refusal_of
+from strandline.v1 import controller_service_pb2 as pb
+
+
+async def _producer_id(process: SeveralProcess) -> int:
+    """One decision that takes a transaction: a block of producer ids."""
+    async with stub_of(process) as stub:
+        answer = await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=WITHIN_S)
+        return int(answer.producer_id)
+
+
+async def test_one_decides_and_the_others_name_it(members: Members, tmp_path: Path) -> None:
+    """A standby refuses with NOT_CONTROLLER and says where the active controller is (C31)."""
+    async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
+        active = await cluster.active()
+        await cluster.until(lambda: len(cluster.standbys()) == 2)
+        given = await _producer_id(active)
+        standby = cluster.standbys()[0]
+        await cluster.until(lambda: standby.reigning.store.active is not None)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await _producer_id(standby)
+        refusal = refusal_of(refused.value)
+
+        assert given >= 0
+        assert active is cluster.running["c1"]
+        assert refusal.code is ErrorCode.NOT_CONTROLLER
+        assert refusal.hint is not None
+        assert active.endpoint is not None
+        assert (refusal.hint.why, refusal.hint.active_id) == ("STANDBY", "c1")
+        assert refusal.hint.endpoint == target(active.endpoint)
+
+
+async def test_a_standby_has_every_decision(members: Members, tmp_path: Path) -> None:
+    """What the active committed is in the standby's copy of the state, equal."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        active = await cluster.active()
+        for _ in range(5):
+            await _producer_id(active)
+        core = active.driver.core
+        standby = cluster.running["c2"].reigning.store
+        await cluster.until(lambda: standby.state == core.state)
+
+        assert core.state.header.metadata_offset > 1
+
+
+async def test_a_hand_over_moves_the_reign(members: Members, tmp_path: Path) -> None:
+    """SIGTERM's way: the active resigns, another one begins with the next controller epoch and all decisions."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        first = await cluster.active()
+        before = await _producer_id(first)
+        epoch = first.driver.core.state.header.controller_epoch
+        await cluster.stop("c1")
+        second = await cluster.active()
+        after = await _producer_id(second)
+
+        assert second.driver.core.state.header.controller_epoch == epoch + 1
+        assert after > before
+
+
+async def test_a_hand_over_goes_to_the_one_that_was_named(members: Members, tmp_path: Path) -> None:
+    """`--to` names the successor, and the one who resigned serves on as standby (C22)."""
+    async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
+        first = await cluster.active()
+        await cluster.until(lambda: len(cluster.standbys()) == 2)
+        await first.reigning.hand_over(to="c3")
+        await cluster.until(lambda: cluster.running["c3"].reigning.core.state is State.ACTIVE)
+        await cluster.until(lambda: first in cluster.standbys())
+
+        assert await cluster.active() is cluster.running["c3"]
+
+
+async def test_a_key_that_ends_deposes(members: Members, tmp_path: Path) -> None:
+    """A controller whose key is gone drops its core and follows again; in all, no epoch is given twice (C13)."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        first = await cluster.active()
+        epoch = first.driver.core.state.header.controller_epoch
+        store = first.reigning.store
+        await store.etcd.delete(store.keys.active)
+        await cluster.until(lambda: first.reigning.core.state is not State.ACTIVE)
+        again = await cluster.active()
+        await cluster.until(lambda: len(cluster.standbys()) == 1)
+
+        assert again.driver.core.state.header.controller_epoch == epoch + 1
+        assert await _producer_id(again) >= 0
+
+
+async def test_a_store_that_is_away_closes_the_doors_and_opens_them_again(members: Members, tmp_path: Path) -> None:
+    """Without a majority nothing is decided and the process stays; afterwards the same reign, or the next, goes on."""
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        epoch = active.driver.core.state.header.controller_epoch
+        await _producer_id(active)
+        with stopped(members, 0, 1, 2):
+            await cluster.until(lambda: active.reigning.core.state is State.UNSURE)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await _producer_id(active)
+        refusal = refusal_of(refused.value)
+        again = await cluster.active()
+
+        assert refusal.code is ErrorCode.NOT_CONTROLLER
+        assert refusal.hint is not None
+        assert refusal.hint.why == "STORE_AWAY"
+        assert again is active
+        assert active.driver.core.state.header.controller_epoch >= epoch
+        assert await _producer_id(active) >= 0
+
+
+async def test_a_controller_comes_back_in_its_own_directory(members: Members, tmp_path: Path) -> None:
+    """What one process decided is there for the next one, without any other controller."""
+    async with several(members, tmp_path, "c1") as cluster:
+        first = await _producer_id(await cluster.active())
+        await cluster.stop("c1")
+        await cluster.start("c1")
+        second = await _producer_id(await cluster.active())
+
+        assert second > first
+
+
+async def test_one_directory_serves_one_process(members: Members, tmp_path: Path) -> None:
+    """A second process on the same directory is refused before it opens a port."""
+    async with several(members, tmp_path, "c1") as cluster:
+        with pytest.raises(StoreInUse, match="give each its own"):
+            await SeveralProcess(settings(members, tmp_path, cluster.prefix, "c1"), stop=stop).start()
+
+
+async def test_one_id_serves_one_process(members: Members, tmp_path: Path) -> None:
+    """A second process of one controller id, with another directory, is refused and named the first one."""
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        await asyncio.sleep(0)
+        await active.reigning.store.announce(active.reigning.presence, 0)
+        other = settings(members, tmp_path / "other", cluster.prefix, "c1")
+        with pytest.raises(StoreInUse, match="controller_id c1 is in use"):
+            await SeveralProcess(other, stop=stop).start()
+
+
+async def test_a_store_that_went_back_is_not_opened(members: Members, tmp_path: Path, etcd: Etcd) -> None:
+    """A controller that has seen more than etcd holds refuses to start, and names the remedy (C40)."""
+    async with several(members, tmp_path, "c1") as cluster:
+        await _producer_id(await cluster.active())
+        await cluster.stop("c1")
+        keys = settings(members, tmp_path, cluster.prefix, "c1").etcd_prefix.encode()
+        await etcd.delete(keys + b"/head")
+        with pytest.raises(StoreWentBack, match="recover"):
+            await cluster.start("c1")
+    await etcd.until_serving(READY_S)
