@@ -223,14 +223,24 @@ class Cluster:
     async def _watch(self) -> None:
         backoff = Backoff()
         for endpoint in itertools.cycle(self._bootstrap):
-            try:
-                await self._follow(endpoint, backoff)
-                self._last_error = f"{target(endpoint)} ended the watch"
-            except grpc.aio.AioRpcError as error:
-                self._refused(endpoint, error)
-            except TimeoutError:
-                self._last_error = f"{target(endpoint)} fell silent"
+            hinted = await self._watch_at(endpoint, backoff)
+            if hinted is not None:
+                # Once: two controllers that name each other must not keep this from its pauses (C31).
+                await self._watch_at(hinted, backoff)
             await self._pause(backoff)
+
+    async def _watch_at(self, endpoint: Endpoint, backoff: Backoff) -> Endpoint | None:
+        """Watch at one address until that ends; returns which one it names instead."""
+        try:
+            await self._follow(endpoint, backoff)
+            self._last_error = f"{target(endpoint)} ended the watch"
+        except grpc.aio.AioRpcError as error:
+            self._refused(endpoint, error)
+            hint = refusal_of(error).hint
+            return parse_endpoint(hint.endpoint) if hint is not None and hint.endpoint else None
+        except TimeoutError:
+            self._last_error = f"{target(endpoint)} fell silent"
+        return None
 
     def _refused(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> None:
         refusal = refusal_of(error)

@@ -41,6 +41,8 @@ _SEEN_S = 5.0
 _READ_S = 1.0
 _WRITE_S = 2.0
 _LOOK_S = 0.5
+_ALIVE_S = 0.1
+"""How long a connection that was accepted must stay open, if nothing is said on it."""
 _LOG_S = 30.0
 """How long a take-over may read the log that its watch has not brought."""
 _STREAM_AGAIN_S = 0.2
@@ -349,7 +351,7 @@ class Reigning:
             looks = [await _look(address) for address in addresses]
             return events.Looked(self._clock(), effect.question, _worst(looks))
 
-        self._ask(effect.question, work, 2 * _LOOK_S + 0.1)
+        self._ask(effect.question, work, 2 * (_LOOK_S + _ALIVE_S) + 0.1)
 
     # The reign.
 
@@ -564,20 +566,27 @@ def _hint(why: Why) -> ControllerHint:
 
 
 async def _look(address: Endpoint) -> Look:
+    """Connect once, and see whether somebody is behind the connection.
+
+    A dying process may still accept, and resets a moment later; that is no life and no refusal (C3).
+    """
     try:
         async with asyncio.timeout(_LOOK_S):
-            _, writer = await asyncio.open_connection(address.host, address.port)
+            reader, writer = await asyncio.open_connection(address.host, address.port)
     except ConnectionRefusedError:
         return Look.REFUSED
     except (OSError, TimeoutError):
         return Look.SILENT
-    writer.close()
     try:
-        await writer.wait_closed()
+        async with asyncio.timeout(_ALIVE_S):
+            # A gRPC server speaks first; with TLS it waits, and so does one that is stopped.
+            return Look.REACHED if await reader.read(1) else Look.SILENT
+    except TimeoutError:
+        return Look.REACHED
     except OSError:
-        # It was reset, which a dying process does, too: no answer, and no refusal (C3).
         return Look.SILENT
-    return Look.REACHED
+    finally:
+        writer.close()
 
 
 def _worst(looks: Sequence[Look]) -> Look:

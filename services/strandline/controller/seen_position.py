@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,6 +37,8 @@ class SeenPosition:
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / FILE_NAME
+        # Noted from a thread while a reign lasts, and on the loop when it ends.
+        self._lock = threading.Lock()
         self.position = self._read()
         if not self.position.directory_id:
             fresh = replace(self.position, directory_id=uuid.uuid4().hex)
@@ -68,6 +71,10 @@ class SeenPosition:
 
     def note(self, etcd_cluster_id: int, revision: int, head: Head | None) -> None:
         """Remember durably how far the store has come."""
+        with self._lock:
+            self._note(etcd_cluster_id, revision, head)
+
+    def _note(self, etcd_cluster_id: int, revision: int, head: Head | None) -> None:
         fresh = Position(
             directory_id=self.position.directory_id,
             cluster_id=self.position.cluster_id,

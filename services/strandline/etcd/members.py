@@ -5,6 +5,7 @@ Invariant: every member that was started is ended by `close`, by its process id.
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -32,7 +33,7 @@ class Members:
         """``arguments`` are passed to every member as they are."""
         self._directory = directory
         self._arguments = tuple(arguments)
-        ports = _free_ports(2 * count)
+        ports = _ports(directory, 2 * count)
         self.endpoints = tuple(Endpoint("127.0.0.1", port) for port in ports[:count])
         self._peers = ports[count:]
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
@@ -96,6 +97,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _ports(directory: Path, count: int) -> list[int]:
+    """The ports of these members: chosen once, for etcd remembers its own addresses."""
+    file = directory / "ports.json"
+    if file.exists():
+        kept: list[int] = json.loads(file.read_text(encoding="utf-8"))
+        return kept
+    directory.mkdir(parents=True, exist_ok=True)
+    ports = _free_ports(count)
+    file.write_text(json.dumps(ports) + "\n", encoding="utf-8")
+    return ports
 
 
 def _free_ports(count: int) -> list[int]:
