@@ -421,6 +421,19 @@ def test_catching_up_reads_what_is_missing() -> None:
     assert reign.want(StartCore) == StartCore(10, H2)
 
 
+def test_catching_up_behind_another_reign_reads_again() -> None:
+    """CATCHING_UP: a late read shows less than the watch has brought since: another reign wrote that, and the next
+    read says so; the store did not go back in time."""
+    reign = catching_up()
+    late = reign.asked.pop(ReadStore)
+    reign.step(lambda now_ms: TransactionsCame(now_ms, H2))
+    reign.step(lambda now_ms: StoreRead(now_ms, late.question, 10, reign.mine(), H1))
+    assert reign.state is State.CATCHING_UP
+    reign.reads(31, OTHER._replace(token=30), H2)
+
+    assert reign.state is State.STANDBY
+
+
 def test_reign_begins_at_the_head_and_serves_after_its_first_commit() -> None:
     """CATCHING_UP, head = applied: ACTIVE, start core; the doors open when its first transaction is stored."""
     reign = catching_up()

@@ -1,7 +1,7 @@
 """Decides whether this controller reigns: when it campaigns, takes over, serves, doubts, hands over and steps down.
 
 Invariants: a reign writes with its token and after the head it knows, so the store alone decides between two
-controllers; it begins from a head read after it won; nothing is answered before the store has it, and a
+controllers (I19); it begins from a head read after it won (I22); nothing is answered before the store has it, and a
 write without an answer is neither done nor refused until the store was read (C9). An event without a row in the table
 changes nothing and is counted; an answer to no question is an assertion (C13).
 
@@ -505,7 +505,10 @@ class ReignCore:
             reign.closed_since_ms = self._now_ms
             self._out.append(StartCore(reign.token, head))
         elif head is None or (self.applied is not None and self.applied.offset >= head.offset):
-            self._stop(f"the log ends at {self.applied}, the store says {head}; {REMEDY}")
+            # The watch has brought what was written after the read, so by another reign: the next read will show it.
+            reign.is_head_read = False
+            if not self._is_asked(ReadStore):
+                self._ask_head()
         elif self._now_ms >= self._read_log_at_ms:
             self._ask(lambda question: ReadLog(question, head))
 

@@ -1,0 +1,194 @@
+"""What a state of the searched world is, and what a controller's step makes of it.
+
+Invariant: a state is a value. What the store compares is `sim.fenced_log`'s; what must hold is checked where it can
+first be seen: when the store writes, when a core begins, and when a batch is settled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from strandline.core.reign import ReignCore, State
+from strandline.core.reign_effects import (
+    Append,
+    AppendSettled,
+    Campaign,
+    DropCore,
+    GrantLease,
+    ReadStore,
+    ReignEffect,
+    Resign,
+    Settled,
+    StartCore,
+    TakeKey,
+)
+from strandline.core.reign_events import Head, Holder, LeaseGranted, ReignEvent, StoreRead, Ticked, TransactionsCame
+from strandline.sim import fenced_log
+from strandline.sim.reigns.frozen import Value, freeze, thaw
+
+NAMES = ("c1", "c2")
+
+
+class Broken(Exception):
+    """An invariant does not hold."""
+
+
+class Store(NamedTuple):
+    """The store: what was written last, the election key, every transaction, and the leases that live."""
+
+    revision: int
+    key: Holder | None
+    log: tuple[Head, ...]
+    leases: frozenset[int]
+    campaigns: int = 0
+    """How often the key was put."""
+    endings: int = 0
+    """How many leases ended that nobody gave up."""
+    takings: int = 0
+    """How often a key was taken from a controller that refused connections, or that was asked to hand over."""
+
+    @property
+    def head(self) -> Head | None:
+        """The last transaction."""
+        return self.log[-1] if self.log else None
+
+
+class Controller(NamedTuple):
+    """One controller: its core, and what became of each of its questions."""
+
+    core: Value
+    calls: tuple[Any, ...]
+    """By question: None when it did not reach the store, else the answer that is under way: an event without time and
+    number."""
+    is_dropping: bool = False
+
+
+class World(NamedTuple):
+    """The world between two steps."""
+
+    store: Store
+    controllers: tuple[Controller, ...]
+    late: frozenset[tuple[int, ReignEffect]] = frozenset()
+    """Writes that were given up without an answer, and may still reach the store: by whom, and what."""
+    refused: frozenset[Head] = frozenset()
+    """Batches that somebody was told are not stored."""
+
+
+def start() -> World:
+    """An empty store, and two controllers with leases that campaign."""
+    controllers = []
+    for lease_id, name in enumerate(NAMES, 1):
+        core = ReignCore(name, f"{name}-process")
+        asked = {type(effect): effect for effect in core.step(Ticked(0))}
+        grant, read = asked[GrantLease], asked[ReadStore]
+        assert isinstance(grant, GrantLease) and isinstance(read, ReadStore)
+        core.step(LeaseGranted(0, grant.question, lease_id))
+        core.step(TransactionsCame(0, None))
+        core.step(StoreRead(0, read.question, 1, None, None))
+        value, numbers = freeze(core)
+        controllers.append(Controller(value, (None,) * len(numbers)))
+    return World(Store(1, None, (), frozenset({1, 2})), tuple(controllers))
+
+
+def stepped(world: World, who: int, core: ReignCore, event: ReignEvent, calls: dict[int, Any]) -> World:
+    """The world after a controller took an event; ``calls`` are its calls under way, the answered one left out."""
+    before = core.token
+    effects = core.step(event)
+    is_dropping = world.controllers[who].is_dropping
+    for effect in effects:
+        if isinstance(effect, StartCore):
+            _begins(world.store, core, effect)
+        elif isinstance(effect, DropCore):
+            is_dropping = True
+        elif isinstance(effect, AppendSettled):
+            world = _settles(world, effect)
+    if core.state is State.STOPPED:
+        raise Broken("I0: a controller believes that a sound store is damaged or went back in time")
+    if core.token is not None and core.token != before and core.token in _tokens(world, who):
+        raise Broken(f"I21: two controllers reign with token {core.token}")
+    return with_core(world, who, core, calls, is_dropping)
+
+
+def with_core(world: World, who: int, core: ReignCore, calls: dict[int, Any], is_dropping: bool) -> World:
+    """The world with another core in a controller's place."""
+    value, numbers = freeze(core)
+    answers = [None] * len(numbers)
+    for number, place in numbers.items():
+        answers[place - 1] = calls.get(number)
+    controllers = list(world.controllers)
+    controllers[who] = Controller(value, tuple(answers), is_dropping)
+    return world._replace(controllers=tuple(controllers))
+
+
+def _tokens(world: World, but: int) -> set[int | None]:
+    return {thaw(each.core).token for who, each in enumerate(world.controllers) if who != but}
+
+
+def _begins(store: Store, core: ReignCore, effect: StartCore) -> None:
+    reigns = store.key is not None and store.key.token == effect.token
+    if reigns and effect.head != store.head:
+        raise Broken(f"I22: {core.controller_id} begins from {_said(effect.head)}, the log ends at {_said(store.head)}")
+
+
+def _settles(world: World, effect: AppendSettled) -> World:
+    is_stored = effect.head in world.store.log
+    if effect.settled is Settled.DONE and not is_stored:
+        raise Broken(f"I20: {_said(effect.head)} is answered as done, and is not in the store")
+    if effect.settled is Settled.REFUSED:
+        if is_stored:
+            raise Broken(f"I20: {_said(effect.head)} is answered as refused, and is in the store")
+        return world._replace(refused=world.refused | {effect.head})
+    return world
+
+
+def _said(head: Head | None) -> str:
+    return "nothing" if head is None else f"{head.offset} of {head.reign_id}"
+
+
+def performed(store: Store, effect: ReignEffect, name: str, lease_id: int, refused: frozenset[Head]) -> Store:
+    """The store after a write reached it; the store itself when it compared and wrote nothing."""
+    incarnation = f"{name}-process"
+    match effect:
+        case Campaign():
+            # A put with a lease that has ended is refused.
+            wanted = Holder(0, name, incarnation, effect.lease_id)
+            key = fenced_log.put_key(store.key, wanted, store.revision + 1) if effect.lease_id in store.leases else None
+            if key is None:
+                return store
+            return store._replace(revision=store.revision + 1, key=key, campaigns=store.campaigns + 1)
+        case TakeKey():
+            return _taken(store, effect.token, Holder(effect.token, name, incarnation, lease_id))
+        case Resign():
+            store = _taken(store, effect.token, Holder(effect.token, name, incarnation, lease_id))
+            return store if effect.lease_id is None else ended(store, effect.lease_id)
+        case Append():
+            return _appended(store, effect, refused)
+    raise AssertionError(effect)
+
+
+def _appended(store: Store, effect: Append, refused: frozenset[Head]) -> Store:
+    if not fenced_log.may_append(store.key, store.head, effect.token, effect.after):
+        return store
+    if store.key is None or store.key.token != effect.token:
+        raise Broken(f"I19: {_said(effect.head)} is written with token {effect.token}, which reigns no more")
+    if effect.head.offset != len(store.log) + 1:
+        raise Broken(f"I19: {_said(effect.head)} is written after {_said(store.head)}")
+    if effect.head in refused:
+        raise Broken(f"I20: {_said(effect.head)} was answered as refused, and is written")
+    head = Head(effect.head.reign_id, effect.head.offset, effect.head.digest, store.revision + 1)
+    return store._replace(revision=store.revision + 1, log=(*store.log, head))
+
+
+def ended(store: Store, lease_id: int) -> Store:
+    """The store after a lease ended, or was revoked: its key goes with it."""
+    store = store._replace(leases=store.leases - {lease_id})
+    return _deleted(store) if store.key is not None and store.key.lease_id == lease_id else store
+
+
+def _taken(store: Store, token: int, taker: Holder) -> Store:
+    key = fenced_log.key_after_taking(store.key, token, taker)
+    return store if key == store.key else store._replace(revision=store.revision + 1, key=key)
+
+
+def _deleted(store: Store) -> Store:
+    return store._replace(revision=store.revision + 1, key=None)

@@ -1,0 +1,128 @@
+"""The search of reigns: it holds for the core, and finds each rule that is removed from core or store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from strandline.cli.app import app
+from strandline.core.reign import ReignCore
+from strandline.core.reign_effects import Append, AppendSettled, Settled
+from strandline.core.reign_events import Head, Holder
+from strandline.sim import fenced_log
+from strandline.sim.reigns import Bounds, Result, search
+from strandline.sim.reigns.frozen import freeze, thaw
+from strandline.sim.reigns.steps import successors
+from strandline.sim.reigns.world import World, start
+
+RUN = CliRunner()
+BOUNDS = Bounds(transactions=2, campaigns=2, endings=1, takings=1, late=0)
+
+
+def _search() -> Result:
+    return search(BOUNDS, max_states=60_000)
+
+
+def test_the_first_states_hold() -> None:
+    """In any few steps with every kind of trouble, no invariant of reigns breaks."""
+    result = search(Bounds(late=1), max_states=6_000)
+
+    assert result.violation == ""
+    assert result.states >= 6_000
+
+
+def test_append_without_the_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant 27: a batch of a controller that reigns no more is written (TR22)."""
+
+    def only_head(key: Holder | None, head: Head | None, token: int, after: int) -> bool:
+        return (0 if head is None else head.revision) == after
+
+    monkeypatch.setattr(fenced_log, "may_append", only_head)
+    result = _search()
+
+    assert result.violation.startswith("I19")
+    assert len(result.trace) == 5
+
+
+def test_compare_that_the_key_exists_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant 28: another controller holds the key, and the batch is written (TR23)."""
+
+    def exists(key: Holder | None, head: Head | None, token: int, after: int) -> bool:
+        return key is not None and (0 if head is None else head.revision) == after
+
+    monkeypatch.setattr(fenced_log, "may_append", exists)
+    result = _search()
+
+    assert result.violation.startswith("I19")
+    assert len(result.trace) == 6
+
+
+def test_head_that_is_not_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant 30: a take-over that believes its watch begins without the last transaction (TR26)."""
+    honest = ReignCore._won
+
+    def believing(core: ReignCore, token: int, revision: int) -> None:
+        honest(core, token, revision)
+        assert core._reign is not None
+        core._reign.head, core._reign.is_head_read = core.applied, True
+
+    monkeypatch.setattr(ReignCore, "_won", believing)
+    result = _search()
+
+    assert result.violation.startswith("I22")
+    assert len(result.trace) == 6
+
+
+def test_key_taken_by_a_put_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant 34: a put over the key keeps its create revision, and two controllers hold one token (TR24)."""
+    monkeypatch.setattr(
+        fenced_log,
+        "key_after_taking",
+        lambda key, token, taker: taker if key is not None and key.token == token else key,
+    )
+    result = _search()
+
+    assert result.violation.startswith("I21")
+    assert len(result.trace) == 6
+
+
+@pytest.mark.parametrize(("settled", "steps"), [(Settled.DONE, 6), (Settled.REFUSED, 5)])
+def test_guess_at_an_unknown_outcome_is_found(monkeypatch: pytest.MonkeyPatch, settled: Settled, steps: int) -> None:
+    """Mutants 29a and 29b: an append without an answer is taken for done, or for refused (TR25)."""
+    honest = ReignCore._unanswered
+
+    def guessing(core: ReignCore, event: Any, question: Any) -> None:
+        batch = core._batch_of(question.effect) if isinstance(question.effect, Append) else None
+        if batch is None:
+            honest(core, event, question)
+            return
+        assert core._reign is not None
+        core._reign.batch = None
+        core._out.append(AppendSettled(batch.head, settled))
+
+    monkeypatch.setattr(ReignCore, "_unanswered", guessing)
+    result = _search()
+
+    assert result.violation.startswith("I20")
+    assert len(result.trace) == steps
+
+
+def test_value_of_a_core_is_the_core() -> None:
+    """A core made from a value has that value, in all states near the start."""
+    worlds: list[World] = [start()]
+    for world in worlds[:400]:
+        worlds += [after for _, after in successors(world, BOUNDS)]
+
+    for world in worlds[:2_000]:
+        for controller in world.controllers:
+            assert freeze(thaw(controller.core))[0] == controller.core
+
+
+def test_the_command_says_how_far_it_came() -> None:
+    """A search that was stopped reports that, and does not count as complete."""
+    result = RUN.invoke(app, ["sim", "reigns", "--states", "500"])
+
+    assert result.exit_code == 0, result.output
+    assert "holds, not searched to the end" in result.output
