@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from strandline.etcd.members import HOW_TO_INSTALL, Members, is_installed
+from strandline.rpc.channels import target
 
 READY_S = 20.0
 
@@ -37,3 +40,10 @@ def stopped(members: Members, *indexes: int) -> Iterator[None]:
     finally:
         for index in indexes:
             members.send(index, signal.SIGCONT)
+
+
+def etcdctl(members: Members, *words: str) -> str:
+    """What etcd's own command prints."""
+    command = ["etcdctl", "--endpoints", target(members.endpoints[0]), *words]
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment).stdout

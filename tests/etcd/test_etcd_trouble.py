@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
-from etcd_members import READY_S, started
+from etcd_members import READY_S, etcdctl, started
 from several_controllers import WITHIN_S, Several, several, stub_of
 
 from strandline.controller.several import SeveralProcess
@@ -18,7 +16,6 @@ from strandline.core.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import NoSpace
 from strandline.etcd.members import Members
-from strandline.rpc.channels import target
 from strandline.rpc.status import refusal_of
 from strandline.v1 import controller_service_pb2 as pb
 
@@ -45,13 +42,6 @@ async def client(small: Members) -> AsyncIterator[Etcd]:
         yield etcd
     finally:
         await etcd.close()
-
-
-def _etcdctl(members: Members, *arguments: str) -> str:
-    command = ["etcdctl", "--endpoints", target(members.endpoints[0]), *arguments]
-    environment = {**os.environ, "ETCDCTL_API": "3"}
-    ran = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
-    return ran.stdout
 
 
 async def _ask(process: SeveralProcess) -> None:
@@ -82,9 +72,9 @@ async def test_without_space_nothing_is_decided_until_there_is_some(
         refusal = refusal_of(refused.value)
         alarm = await standby.store.has_alarm()
         await client.delete(b"filling/", b"filling0")
-        _etcdctl(small, "compact", str(client.revision))
-        _etcdctl(small, "defrag")
-        _etcdctl(small, "alarm", "disarm")
+        etcdctl(small, "compact", str(client.revision))
+        etcdctl(small, "defrag")
+        etcdctl(small, "alarm", "disarm")
         again = await cluster.active()
         await _ask(again)
 
@@ -120,7 +110,7 @@ async def test_a_store_that_was_restored_under_a_running_controller(
         active = await cluster.active()
         await _ask(active)
         saved = tmp_path / "saved.db"
-        _etcdctl(small, "snapshot", "save", str(saved))
+        etcdctl(small, "snapshot", "save", str(saved))
         for number in range(20):
             await client.put(b"later/%d" % number, b"")
         await cluster.until(lambda: active.reigning.store.etcd.revision >= client.revision)
@@ -138,7 +128,7 @@ def _restore(members: Members, saved: Path, directory: Path) -> None:
     data = directory / "etcd" / "etcd-1" / "data"
     shutil.rmtree(data)
     peer = f"http://127.0.0.1:{members._peers[0]}"
-    _etcdctl(
+    etcdctl(
         members, "snapshot", "restore", str(saved), "--name", "etcd-1", "--data-dir", str(data),
         "--initial-cluster", f"etcd-1={peer}", "--initial-advertise-peer-urls", peer,
         "--initial-cluster-token", "strandline",

@@ -10,6 +10,7 @@ import pytest
 from etcd_members import READY_S, stopped
 from several_controllers import WITHIN_S, settings, several, stop, stub_of
 
+from strandline.controller import hand_over
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import ErrorCode
 from strandline.core.reign import State
@@ -18,6 +19,7 @@ from strandline.etcd.members import Members
 from strandline.metadata.store import StoreInUse, StoreWentBack
 from strandline.rpc.channels import target
 from strandline.rpc.status import refusal_of
+from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
 
 
@@ -86,6 +88,43 @@ async def test_a_hand_over_goes_to_the_one_that_was_named(members: Members, tmp_
         await cluster.until(lambda: first in cluster.standbys())
 
         assert await cluster.active() is cluster.running["c3"]
+
+
+async def test_every_controller_says_who_the_controllers_are(members: Members, tmp_path: Path) -> None:
+    """A standby lists all of them, which one decides, and how far the others are."""
+    async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
+        standby = cluster.running["c3"]
+        async with stub_of(standby) as stub:
+
+            async def described() -> dict[str, bool]:
+                answer = await stub.DescribeControllers(pb.DescribeControllersRequest(), timeout=WITHIN_S)
+                return {one.controller_id: one.is_active for one in answer.controllers}
+
+            async with asyncio.timeout(WITHIN_S):
+                while len(found := await described()) < 3:
+                    continue
+
+        assert found == {"c1": True, "c2": False, "c3": False}
+
+
+async def test_the_command_hands_over(members: Members, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`controller hand-over` finds the active one at any address; an unknown successor is refused by name."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        standby = cluster.running["c2"]
+        await cluster.until(lambda: len(cluster.standbys()) == 1)
+        assert standby.endpoint is not None
+        where = ["--bootstrap", target(standby.endpoint)]
+        async with asyncio.timeout(WITHIN_S):
+            while await asyncio.to_thread(hand_over.main, [*where, "--to", "c2"]) is not ExitCode.CLEAN:
+                # It is listed once it has said that it is there.
+                continue
+        await cluster.until(lambda: standby.reigning.core.state is State.ACTIVE)
+        await cluster.active()
+        capsys.readouterr()
+        refused = await asyncio.to_thread(hand_over.main, [*where, "--to", "c9"])
+
+        assert refused is ExitCode.FAILED
+        assert "no standby is called 'c9'" in capsys.readouterr().err
 
 
 async def test_a_key_that_ends_deposes(members: Members, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from typing import Any
 import grpc
 import structlog
 
+from strandline.controller.among import Alone, Among
 from strandline.controller.driver import ControllerDriver
-from strandline.controller.seen import CountedSink, Seen, TimedStore
+from strandline.controller.seen import CountedSink, Place, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
 from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.tasks import Prober
@@ -78,6 +79,7 @@ class ControllerProcess:
         self._stop_process = stop
         self._tasks: list[asyncio.Task[None]] = []
         self._store_in_doubt = asyncio.Event()
+        self._reigns = 0
 
     async def start(self) -> None:
         """Open the store, begin a reign, serve.
@@ -117,7 +119,10 @@ class ControllerProcess:
         self.driver.on_stop_serving = lambda _reason: self._store_in_doubt.set()
         self.driver.on_refusal = self._seen.refused
         self.prober = Prober(self.driver, settings.probe_deadline_ms)
-        self._serve(lambda: self.driver)
+        alone = Alone(
+            lambda: (self._bound, self.internal or self._bound), lambda: self.driver.core.state.header.metadata_offset
+        )
+        self._serve(lambda: self.driver, alone)
         await self._begin_reign(core)
         self._open_metrics(lambda: self.driver)
         self._own(self.driver.perform_forever())
@@ -144,18 +149,25 @@ class ControllerProcess:
             begun=False,
         )
 
-    def _serve(self, driver: Callable[[], ControllerDriver]) -> None:
+    def _serve(self, driver: Callable[[], ControllerDriver], among: Among) -> None:
         """Serve ControllerService by the driver that decides; the servers are not started yet."""
         servicer = ControllerServicer(
             driver,
+            among=among,
             alive_every_ms=self.settings.heartbeat_interval_ms,
             on_watch_ended=lambda watch: self.prober.suspect(watch),
         )
         for server in self._servers:
             servicer.add_to(server)
 
+    def _place(self) -> Place:
+        """Where this controller is among all of its cluster."""
+        return Place(is_active=self.driver.core.serves, lag=0, reigns=self._reigns, is_store_up=self.driver.core.serves)
+
     def _open_metrics(self, driver: Callable[[], ControllerDriver | None]) -> None:
-        self.metrics_address = self._seen.open(driver, self.sink, https_of(self._tls, wanted=self.settings.metrics_tls))
+        self.metrics_address = self._seen.open(
+            driver, self.sink, https_of(self._tls, wanted=self.settings.metrics_tls), self._place
+        )
 
     def _rules(self, state: ClusterState | None) -> Rules:
         """The cluster's rules, if this release may serve it.
@@ -175,6 +187,7 @@ class ControllerProcess:
             core, ControllerStarted(self.driver.clock(), self._id_of_a_new_cluster(), secrets.token_hex(32))
         )
         await self.driver.perform_pending()
+        self._reigns += 1
         header = core.state.header
         self.sink.know(controller_epoch=header.controller_epoch)
         self.sink.begin(header.cluster_id, header.controller_epoch)

@@ -33,6 +33,7 @@ from strandline.metadata.etcd import EtcdStore, StoreView
 from strandline.metadata.etcd_layout import Batch, Presence, batches
 from strandline.metadata.store import StoreAway, StoreDamaged, StoreDeposed, StoreFailed, StoreWentBack
 from strandline.rpc.channels import Channels, target
+from strandline.rpc.convert_controllers import ControllerDescribed
 from strandline.runtime.clock import Clock
 
 _TICK_S = 0.05
@@ -47,6 +48,7 @@ _LOG_S = 30.0
 """How long a take-over may read the log that its watch has not brought."""
 _STREAM_AGAIN_S = 0.2
 _FOLLOW_AGAIN_S = 1.0
+_HAND_OVER_S = 3.0
 _MOST_WAITING = 1_000
 """Transactions that may wait for the store before changes are refused at the door."""
 
@@ -124,6 +126,10 @@ class Reigning:
         self.reason: str | None = None
         """Why it stopped, if nobody asked for it."""
         self.reigns_begun = 0
+        self.last_offset = 0
+        """Of the store's head, as it was read last."""
+        self.is_store_up = True
+        """Whether the last reading of the store had an answer."""
         self._timings = timings
         self._process = process
         self._seen = seen
@@ -140,6 +146,7 @@ class Reigning:
         self._tasks: set[asyncio.Task[None]] = set()
         self._following: asyncio.Task[None] | None = None
         self._streaming: tuple[int, asyncio.Task[None]] | None = None
+        self._moved = asyncio.Event()
         self._naming: asyncio.Task[None] | None = None
         self._snapshotting = False
         self._perform: dict[type[Any], Callable[[Any], None]] = {
@@ -179,6 +186,39 @@ class Reigning:
         if then_stop:
             await self.stopped.wait()
 
+    async def describe(self) -> tuple[ControllerDescribed, ...]:
+        """See `Among.describe`."""
+        try:
+            present = await self.store.controllers()
+            view = await self.store.read()
+        except (EtcdError, StoreFailed) as error:
+            raise Refused(ErrorCode.NOT_CONTROLLER, f"the controllers' store does not answer: {error}") from error
+        active = view.holder.incarnation_id if view.holder is not None else None
+        last = max((one.offset for one in present), default=0)
+        return tuple(
+            ControllerDescribed(
+                one.controller_id, one.client, one.internal, one.incarnation_id == active, one.offset, last - one.offset
+            )
+            for one in present
+        )
+
+    async def hand_over_to(self, to: str | None) -> str:
+        """See `Among.hand_over_to`."""
+        self.deciding()
+        others = [one.controller_id for one in await self.describe() if not one.is_active]
+        if not others or (to is not None and to not in others):
+            known = ", ".join(others) or "none; start another controller first"
+            raise Refused(ErrorCode.INVALID_REQUEST, f"no standby is called '{to or ''}'; there are: {known}")
+        self.step(events.HandOverAsked(self._clock(), to, False))
+        try:
+            async with asyncio.timeout(_HAND_OVER_S):
+                while self.core.state in REIGNING:
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError as error:
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the hand-over has not ended yet; look again") from error
+        return self.presence.controller_id
+
     async def close(self) -> None:
         """End everything that runs."""
         tasks = [*self._tasks]
@@ -195,6 +235,7 @@ class Reigning:
         except AssertionError as error:
             self._fail(error)
         if self.core.state is not before:
+            self._moved.set()
             _log.info("reign", state=self.core.state.value, was=before.value, token=self.core.token)
         for effect in wanted:
             self._perform[type(effect)](effect)
@@ -296,7 +337,14 @@ class Reigning:
 
     def _read_store(self, effect: effects.ReadStore) -> None:
         async def work() -> ReignEvent:
-            view = await self.store.read()
+            try:
+                view = await self.store.read()
+            except (EtcdError, asyncio.CancelledError):
+                # Cancelled: its time was over.
+                self.is_store_up = False
+                raise
+            self.is_store_up = True
+            self.last_offset = view.head.offset if view.head is not None else 0
             return events.StoreRead(self._clock(), effect.question, view.revision, view.holder, view.head)
 
         self._ask(effect.question, work, _READ_S)

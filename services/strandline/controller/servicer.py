@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import grpc
 
+from strandline.controller.among import Among
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch
 from strandline.core import controller_messages as messages
@@ -21,6 +22,7 @@ from strandline.rpc import convert_admin as admin
 from strandline.rpc import convert_configs as configs
 from strandline.rpc import convert_controller as convert
 from strandline.rpc import convert_reports as reports
+from strandline.rpc.convert_controllers import write_controllers
 from strandline.rpc.convert_metadata import write_watch_news
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb
@@ -40,10 +42,12 @@ class ControllerServicer:
         self,
         driver: Callable[[], ControllerDriver],
         *,
+        among: Among,
         alive_every_ms: int,
         on_watch_ended: Callable[[Watch[Any]], None] = lambda _: None,
     ) -> None:
         self._deciding = driver
+        self._among = among
         self._alive_every_ms = alive_every_ms
         self._on_watch_ended = on_watch_ended
 
@@ -170,6 +174,17 @@ class ControllerServicer:
         """Gives a producer its identity."""
         answer = await self._driver.request(admin.read_init_producer_id(request), messages.ProducerIdGiven)
         return admin.write_producer_id(answer)
+
+    async def DescribeControllers(
+        self, request: pb.DescribeControllersRequest, context: Context
+    ) -> pb.DescribeControllersResponse:
+        """Lists the controllers."""
+        return write_controllers(await self._among.describe())
+
+    async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:
+        """Leaves deciding to another controller."""
+        to = request.to if request.HasField("to") else None
+        return pb.HandOverResponse(controller_id=await self._among.hand_over_to(to))
 
 
 def _refuse_other_rules(answer: NodeRegistered) -> None:

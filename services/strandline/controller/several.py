@@ -19,7 +19,7 @@ from strandline.controller.directory_lock import DirectoryLock
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.process import ControllerProcess
 from strandline.controller.reigning import Reigning
-from strandline.controller.seen import CountedSink
+from strandline.controller.seen import CountedSink, Place
 from strandline.controller.seen_position import SeenPosition
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
@@ -121,7 +121,7 @@ class SeveralProcess(ControllerProcess):
             fail=self._fail,
             tick_ms=settings.tick_ms,
         )
-        self._serve(self.reigning.deciding)
+        self._serve(self.reigning.deciding, self.reigning)
         self._open_metrics(lambda: self._current)
         for server in self._servers:
             await server.start()
@@ -219,6 +219,17 @@ class SeveralProcess(ControllerProcess):
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
+
+    def _place(self) -> Place:
+        reigning = self.reigning
+        core, applied = reigning.core, reigning.store.applied
+        lag = 0 if core.is_ready(monotonic_ms()) or applied is None else max(0, reigning.last_offset - applied.offset)
+        return Place(
+            is_active=core.serves(monotonic_ms()),
+            lag=lag,
+            reigns=reigning.reigns_begun,
+            is_store_up=reigning.is_store_up,
+        )
 
     async def copy_store(self) -> None:
         """See `ControllerProcess.copy_store`; etcd has its own way to copy what it holds."""

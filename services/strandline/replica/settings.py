@@ -107,6 +107,8 @@ class ReplicaSettings(ServiceSettings):
     def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
             parse_endpoint(text)
+            if value.count(text) > 1:
+                raise ValueError(f"{text} is named twice; name each controller once")
         return value
 
     @field_validator("roles")
