@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from pathlib import Path
 
 import grpc
@@ -161,6 +162,42 @@ async def test_a_store_that_is_away_closes_the_doors_and_opens_them_again(member
         assert again is active
         assert active.driver.core.state.header.controller_epoch >= epoch
         assert await _producer_id(active) >= 0
+
+
+async def test_one_member_that_hangs_costs_no_reign(members: Members, tmp_path: Path) -> None:
+    """The member that the active controller uses stops answering: it asks the next one, and goes on deciding (C24)."""
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        epoch = active.driver.core.state.header.controller_epoch
+        etcd = active.reigning.store.etcd
+        used = members.endpoints.index(etcd.member)
+        with stopped(members, used):
+            await cluster.until(lambda: etcd.member != members.endpoints[used])
+            await _stored(active)
+            again = await cluster.active()
+
+        assert again is active
+        assert active.driver.core.state.header.controller_epoch == epoch
+
+
+async def _stored(process: SeveralProcess) -> None:
+    """Wait until something more is stored: a node registers, as often as it takes."""
+    offset = process.driver.core.state.header.metadata_offset
+    async with stub_of(process) as stub, asyncio.timeout(WITHIN_S):
+        while process.reigning.store.applied is None or process.reigning.store.applied.offset <= offset:
+            request = pb.RegisterNodeRequest(
+                node_id=1,
+                incarnation_id=uuid.uuid4().hex,
+                directory_id="d1",
+                feature_levels={"min_level": 1, "max_level": 1},
+                roles=[1, 2],
+            )
+            for endpoint in (request.endpoints.client, request.endpoints.internal):
+                endpoint.host, endpoint.port = "127.0.0.1", 1
+            try:
+                await stub.RegisterNode(request, timeout=WITHIN_S)
+            except grpc.aio.AioRpcError:
+                continue
 
 
 async def test_a_controller_comes_back_in_its_own_directory(members: Members, tmp_path: Path) -> None:

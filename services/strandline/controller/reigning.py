@@ -27,6 +27,7 @@ from strandline.core.messages import Endpoint
 from strandline.core.reign import FOLLOWING, REIGNING, ReignCore, State
 from strandline.core.reign_effects import Settled, Why
 from strandline.core.reign_events import Head, Holder, Look, ReignEvent
+from strandline.etcd import client as etcd_client
 from strandline.etcd.errors import EtcdError, EtcdWentBack, NoSpace, Unanswered
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd import EtcdStore, StoreView
@@ -39,8 +40,9 @@ from strandline.runtime.clock import Clock
 _TICK_S = 0.05
 _ANNOUNCE_S = 1.0
 _SEEN_S = 5.0
-_READ_S = 1.0
-_WRITE_S = 2.0
+_READ_S = etcd_client.READ_S + 0.25
+_WRITE_S = etcd_client.WRITE_S + 0.25
+"""A little longer than one member may take: who hangs is passed over before the question ends, not by its end."""
 _LOOK_S = 0.5
 _ALIVE_S = 0.1
 """How long a connection that was accepted must stay open, if nothing is said on it."""
@@ -145,6 +147,7 @@ class Reigning:
         self._first_opening = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._following: asyncio.Task[None] | None = None
+        self._performing: asyncio.Task[None] | None = None
         self._streaming: tuple[int, asyncio.Task[None]] | None = None
         self._moved = asyncio.Event()
         self._naming: asyncio.Task[None] | None = None
@@ -423,7 +426,7 @@ class Reigning:
         self.reigns_begun += 1
         self.driver = driver = self._process.start_core(self.store.state)
         driver.may_decide = lambda: self.core.serves(self._clock())
-        self._own(driver.perform_forever())
+        self._performing = self._own(driver.perform_forever())
 
     def store_of_reign(self) -> ReignStore:
         """The store for the driver of the reign that begins."""
@@ -443,6 +446,8 @@ class Reigning:
         self._seen.note(self.store.etcd.cluster_id, self.core.revision, self.store.applied)
         if driver is not None:
             driver.drop(self.refusal())
+            if self._performing is not None:
+                self._performing.cancel()
             self._process.core_dropped()
         # Not within this step: the core that said so is still in it.
         asyncio.get_running_loop().call_soon(self._begin_anew)
