@@ -25,10 +25,12 @@ from strandline.core.messages import (
     ReportReplicaLogs,
 )
 from strandline.core.types import NodeEpoch, NodeId
+from strandline.sim.controllers import ControllerMachine, Controllers
 from strandline.sim.inbox import Inbox
 from strandline.sim.network import CONTROLLER, Stream
 
 if TYPE_CHECKING:
+    from strandline.sim.controller import Controller
     from strandline.sim.process import Process
 
 CALL_DEADLINE_US = 400_000
@@ -41,6 +43,8 @@ class ControllerLink:
         self._process = process
         self._world = process.world
         self._last_image_us = 0
+        # Which of several controllers was last found to decide.
+        self._at = 0
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
         """Ask for a node epoch."""
@@ -96,34 +100,59 @@ class ControllerLink:
         extra_us: int = 0,
         copy_us: int = 0,
     ) -> Any:
-        process, world = self._process, self._world
-        serve = partial(world.controller.serve, request)
-        answer = await process.call(
-            CONTROLLER, serve, deadline_us=deadline_us, copies=copies, extra_us=extra_us, copy_us=copy_us
-        )
+        process = self._process
+        address, controller = self._found()
+        serve = partial(controller.serve, request)
+        try:
+            answer = await process.call(
+                address, serve, deadline_us=deadline_us, copies=copies, extra_us=extra_us, copy_us=copy_us
+            )
+        except Refused:
+            self._at += 1
+            raise
         if isinstance(answer, Refusal):
-            raise Refused.of(answer)
+            raise self._refused(answer)
         return answer
+
+    def _found(self) -> tuple[int, Controller | ControllerMachine]:
+        """The controller that is tried now."""
+        group = self._world.controller
+        if not isinstance(group, Controllers):
+            return CONTROLLER, group
+        address = group.addresses[self._at % len(group.addresses)]
+        return address, group.at(address)
+
+    def _refused(self, refusal: Refusal) -> Refused:
+        """One that does not decide says nothing about the request: the next one is asked."""
+        if isinstance(self._world.controller, Controllers) and refusal.code is ErrorCode.NOT_CONTROLLER:
+            self._at += 1
+            return Refused(ErrorCode.NETWORK_EXCEPTION, refusal.message)
+        return Refused.of(refusal)
 
     async def watch(
         self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
     ) -> AsyncGenerator[MetadataImage | None, None]:
         """Metadata as it changes, a snapshot first."""
-        network, controller, inbox = self._world.network, self._world.controller, Inbox(self._world.loop)
+        network, inbox = self._world.network, Inbox(self._world.loop)
+        address, controller = self._found()
         stream = network.open_stream(
             self._process,
-            CONTROLLER,
+            address,
             on_up=controller.watch_arrived,
             on_down=partial(self._arrived, inbox),
             on_end_at_opener=lambda _: inbox.end("the watch broke"),
             on_end_at_server=controller.watch_ended,
         )
         if stream is None:
+            self._at += 1
             raise Refused(ErrorCode.NETWORK_EXCEPTION, "no connection to the controller")
         network.send_up(stream, WatchMetadata(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch))
         try:
             while True:
-                yield _image_of(await inbox.next())
+                message = await inbox.next()
+                if isinstance(message, Refusal):
+                    raise self._refused(message)
+                yield _image_of(message)
         finally:
             if stream.open_at_opener:
                 network.close(stream, by_opener=True)
@@ -139,9 +168,7 @@ class ControllerLink:
             inbox.put(message)
 
 
-def _image_of(message: WatchNews[MetadataImage] | Refusal) -> MetadataImage | None:
-    if isinstance(message, Refusal):
-        raise Refused.of(message)
+def _image_of(message: WatchNews[MetadataImage]) -> MetadataImage | None:
     if message.metadata is None:
         return None
     return replace(message.metadata, to_node_epoch=message.node_epoch, position=message.position)

@@ -13,6 +13,7 @@ from strandline.core.controller_messages import AlterTopicConfigs, ConfigChange,
 from strandline.core.topic_configs import MIN_ISR
 from strandline.core.types import NodeId
 from strandline.sim.clock import RATE_TRUE
+from strandline.sim.controllers import Controllers
 from strandline.sim.deletion import GreedyDeletion
 from strandline.sim.disk import Disk
 from strandline.sim.draws import Draw, Purpose
@@ -20,6 +21,7 @@ from strandline.sim.joiner import JoinerFault
 from strandline.sim.losses import Losses
 from strandline.sim.machine import Machine
 from strandline.sim.network import CONTROLLER, Link
+from strandline.sim.reign_faults import ReignFaults
 from strandline.sim.shape import Fault
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Faults:
         self.joiner = JoinerFault(world, self._undo)
         self._greedy = GreedyDeletion(world, self._undo)
         self.losses = Losses(world)
+        self._reigns = ReignFaults(world, self._later)
         self._kinds: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill,
             "power": self._power,
@@ -60,6 +63,7 @@ class Faults:
             "lost_tail": self._lost_tail,
             "restore": self._restore,
             "dead_cluster": self._dead_cluster,
+            **self._reigns.kinds,
         }
 
     def plan(self) -> None:
@@ -77,6 +81,8 @@ class Faults:
         self.joiner.heal()
         world = self._world
         world.network.heal_all(self._outcast_links())
+        if isinstance(world.controller, Controllers):
+            world.controller.heal()
         world.controller.recover()
         world.controller.start()
         for machine in world.machines.values():

@@ -36,6 +36,23 @@ PROMISED_LOSSES = (
 )  # fmt: skip
 
 
+NODE_KINDS = ("kill", "power", "pause", "partition", "stop", "lag", "late_alter")
+"""What happens to nodes while controllers change."""
+
+REIGN_KINDS = (
+    "reign_kill", "reign_pause", "reign_clock", "reign_cut_store", "reign_cut_peers", "reign_cut_nodes", "hand_over",
+    "end_lease", "watch_breaks", "watch_lags",
+)  # fmt: skip
+
+PROMISED_REIGNS = (
+    "committed", "elections", "reign: standby to campaigning", "reign: campaigning to catching_up",
+    "reign: campaigning to standby", "reign: active to unsure", "reign: unsure to active", "reign: active to deposed",
+    "reign: unsure to deposed", "reign: deposed to standby", "append settled: done", "append settled: uncertain",
+    "look: refused", "paused active woke inside an append", "watch of the store broke", "no answer: Append",
+    "no answer: Campaign", "no answer: RenewLease", "no answer: ReadStore",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A kind of run."""
@@ -47,6 +64,8 @@ class Profile:
     """None: one of the two safe rules, by the seed."""
     kinds: tuple[str, ...] = ALL_KINDS
     aimed: tuple[str, ...] = ()
+    controllers: int = 1
+    """More than one: three on a store of their own (`sim.controllers`)."""
     has_outcast: bool = False
     """One node is left broken for ever; the others must go on without it (L8)."""
     faults_ms: int = 6_000
@@ -97,6 +116,41 @@ PROFILES: dict[str, Profile] = {
             about="the controller's store goes back in time, and is recovered from what nodes have stored (TR18)",
             kinds=("rollback", "kill", "power", "pause", "isolate", "late_alter"),
             promises=("committed", "elections", "controller stopped serving", "controller recovered"),
+        ),
+        Profile(
+            name="controllers",
+            about="three controllers on one store: killed, paused, cut off, with wrong clocks; hand-overs (C120)",
+            controllers=3,
+            kinds=(*NODE_KINDS, *REIGN_KINDS),
+            promises=PROMISED_REIGNS,
+        ),
+        Profile(
+            name="store-trouble",
+            about="three controllers, and a store that is away, full, forgets leases or loses its answers (C120)",
+            controllers=3,
+            kinds=(
+                "kill",
+                "power",
+                "store_away",
+                "store_full",
+                "store_lossy",
+                "end_lease",
+                "watch_breaks",
+                "reign_kill",
+            ),
+            promises=(
+                "committed",
+                "elections",
+                "reign: active to unsure",
+                "reign: unsure to active",
+                "reign: active to deposed",
+                "append settled: done",
+                "append settled: uncertain",
+                "store: answer lost after taking effect",
+                "store: operation took effect late",
+                "no answer: Append",
+                "no answer: Campaign",
+            ),
         ),
         Profile(
             name="kip-101",

@@ -21,6 +21,7 @@ from strandline.sim.checks import Checks
 from strandline.sim.clients import Producer
 from strandline.sim.consumers import Consumer, end_answer
 from strandline.sim.controller import Controller
+from strandline.sim.controllers import Controllers
 from strandline.sim.coverage import Coverage
 from strandline.sim.disk import LogFile
 from strandline.sim.draws import Draw, Purpose
@@ -124,7 +125,9 @@ class World:
         )
         self.machines: dict[NodeId, Machine] = {}
         self.checks = Checks(self)
-        self.controller = Controller(self)
+        self.controller: Controller | Controllers = (
+            Controller(self) if shape.profile.controllers == 1 else Controllers(self)
+        )
         for number in range(shape.nodes):
             self.machines[NodeId(number)] = Machine(self, NodeId(number))
         self.faults = Faults(self)
@@ -160,7 +163,9 @@ class World:
         for machine in self.machines.values():
             if machine.running is not None:
                 machine.running.end()
-        if self.controller.process is not None:
+        if isinstance(self.controller, Controllers):
+            self.controller.end()
+        elif self.controller.process is not None:
             self.controller.process.end(keeps_commit=False)
 
     def _start_clients(self, draw: Draw) -> None:

@@ -1,0 +1,540 @@
+"""One of several controllers: the production core of reigns, and under it the production controller and its driver.
+
+Invariant: this performs what `core.reign` asks for and decides nothing; a paused process does nothing until it goes
+on, and everything it does then is preceded by the core's look at the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from strandline.controller.watches import Watch, Watches
+from strandline.core.controller_events import ControllerStarted, ControllerTicked, DoorsOpened
+from strandline.core.controller_messages import ControllerRequest, WatchMetadata
+from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.lease import ReignTimings
+from strandline.core.messages import MetadataImage
+from strandline.core.reign import ReignCore, State
+from strandline.core.reign_effects import (
+    Append,
+    AppendSettled,
+    DropCore,
+    FinishCore,
+    LookAtActive,
+    NameSuccessor,
+    OpenDoors,
+    ReadLog,
+    RevokeLease,
+    Settled,
+    StartCore,
+    Stop,
+    TellHint,
+)
+from strandline.core.reign_events import (
+    AppendAsked,
+    CoreDropped,
+    CoreFinished,
+    HandOverAsked,
+    Head,
+    Holder,
+    KeyChanged,
+    LogRead,
+    Look,
+    Looked,
+    PeerLost,
+    ReignEvent,
+    SuccessorNamed,
+    Ticked,
+    TransactionsCame,
+    Unanswered,
+)
+from strandline.core.state_events import NodeSession, StateEvent
+from strandline.core.types import TopicPartition
+from strandline.sim.clock import Clock
+from strandline.sim.committed import Broken
+from strandline.sim.controller import (
+    CLUSTER_ID,
+    SECRET,
+    TICK_MS,
+    WATCH_BACKLOG,
+    _as_it_is,
+    _CheckedDriver,
+    _CountedCore,
+    _Notes,
+    _Sink,
+    _stop,
+)
+from strandline.sim.network import Stream
+from strandline.sim.store import STORE, Entry
+from strandline.sim.virtual_loop import Life, ProcessEnded
+
+if TYPE_CHECKING:
+    from strandline.sim.controllers import ControllerMachine
+
+TIMINGS = ReignTimings(lease_ms=2_000)
+_REIGN_TICK_MS = 50
+_READ_DEADLINE_US = 1_000_000
+_WRITE_DEADLINE_US = 2_000_000
+_WRITES = ("Campaign", "Append", "TakeKey", "Resign", "GrantLease")
+_ALIVE_HEARTBEATS = 4
+
+
+class ReignProcess:
+    """One process of a controller machine."""
+
+    def __init__(self, machine: ControllerMachine, life: int) -> None:
+        self.machine = machine
+        self.world = machine.world
+        self.party_id = machine.address
+        self.name = machine.name
+        self.incarnation = f"{machine.name}-{life}"
+        self.alive = True
+        self.loop = machine.world.loop
+        self.clock: Clock = machine.clock
+        self.core = ReignCore(self.name, self.incarnation, TIMINGS)
+        self.reign: Reign | None = None
+        self._running = Life(self.loop, self.clock, self.hand)
+        self._events: deque[ReignEvent] = deque()
+        self._is_stepping = False
+        self._state: ClusterState | None = None
+        self._head: Head | None = None
+        self._watch: Stream | None = None
+        self._peer: tuple[int, Stream] | None = None
+        self._hint: Holder | None = None
+        self._batches = 0
+
+    def hand(self, action: Callable[..., object], *given: Any) -> None:
+        """Do something now, or when the process goes on."""
+        if not self.alive:
+            return
+        if self.machine.is_paused:
+            self.machine.inbox.append((self, action, given))
+            return
+        self._running.enter(action, *given)
+
+    def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a background task."""
+        task = self.loop.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
+            self.loop.failure = error
+
+    def start(self) -> None:
+        """Begin to follow the store."""
+        self.hand(lambda: self.own(self._tick_forever()))
+
+    async def _tick_forever(self) -> None:
+        while True:
+            self.take(Ticked(self.clock.ms()))
+            self._keep_watching()
+            self._keep_peer()
+            await asyncio.sleep(_REIGN_TICK_MS / 1_000)
+
+    def end(self, *, keeps_commit: bool = False) -> None:
+        """The process is gone."""
+        self.alive = False
+        self._running.shut()
+
+    # Events in, effects out.
+
+    def take(self, event: ReignEvent) -> None:
+        """Step the core with an event, and with all that follows from it at once."""
+        self._events.append(event)
+        if self._is_stepping:
+            return
+        self._is_stepping = True
+        while self._events:
+            before = self.core.state
+            self.world.events += 1
+            for effect in self.core.step(self._events.popleft()):
+                self._perform(effect)
+            if self.core.state is not before:
+                self.world.coverage.saw(f"reign: {before.value} to {self.core.state.value}")
+                self.world.note("ctl", f"{self.name}: {before.value} to {self.core.state.value}")
+        self._is_stepping = False
+
+    def _perform(self, effect: Any) -> None:
+        now_ms = self.clock.ms()
+        match effect:
+            case AppendSettled():
+                if self.reign is not None:
+                    self.reign.settled(effect)
+            case StartCore():
+                self._start_core(effect)
+            case OpenDoors():
+                assert self.reign is not None
+                self.reign.open_doors(effect.closed_ms)
+            case FinishCore():
+                assert self.reign is not None
+                self.own(self._finish(self.reign))
+            case DropCore():
+                self._drop()
+                self._events.append(CoreDropped(now_ms))
+            case TellHint():
+                self._hint = effect.holder
+            case NameSuccessor():
+                self.machine.group.name_successor(self, effect.controller_id)
+            case Stop():
+                self.world.note("ctl", f"{self.name} stops: {effect.reason}")
+                if effect.reason is not None:
+                    raise Broken("I0", f"a sound store is not believed: {effect.reason}")
+            case LookAtActive():
+                self._look(effect)
+            case ReadLog():
+                self._read_log(effect)
+            case RevokeLease():
+                self._call(effect, lambda: self._revoke(effect), 0)
+            case _ if hasattr(effect, "question"):
+                self._ask(effect)
+
+    def _revoke(self, effect: RevokeLease) -> tuple[Any, ...]:
+        self.machine.group.store.end_lease(effect.lease_id)
+        return ()
+
+    def _ask(self, effect: Any) -> None:
+        store = self.machine.group.store
+        batch = self.reign.batch if isinstance(effect, Append) and self.reign is not None else ()
+        self._call(effect, partial(store.perform, effect, self.name, self.incarnation, tuple(batch)), effect.question)
+
+    def _call(self, effect: Any, work: Callable[[], tuple[Any, ...]], question: int) -> None:
+        store = self.machine.group.store
+        deadline_us = _WRITE_DEADLINE_US if type(effect).__name__ in _WRITES else _READ_DEADLINE_US
+        self.world.network.call(
+            self, STORE, partial(store.serve, work), partial(self._answered, effect, question), deadline_us=deadline_us
+        )
+
+    def _answered(self, effect: Any, question: int, answer: tuple[Any, ...] | None) -> None:
+        if not question:
+            return
+        now_ms = self.clock.ms()
+        if answer is None:
+            self.world.coverage.saw(f"no answer: {type(effect).__name__}")
+            self.take(Unanswered(now_ms, question))
+        else:
+            kind, *given = answer
+            self.take(kind(now_ms, question, *given))
+
+    def _look(self, effect: LookAtActive) -> None:
+        address = self.machine.group.address_of(self.core.holder)
+
+        def looked(answer: Any) -> None:
+            party = self.world.network.parties.get(address)
+            is_there = party is not None and party.alive
+            ways_open = self.world.network.is_open(self.party_id, address)
+            look = Look.REACHED if answer else Look.REFUSED if not is_there and ways_open else Look.SILENT
+            self.world.coverage.saw(f"look: {look.value}")
+            self.take(Looked(self.clock.ms(), effect.question, look))
+
+        self.world.network.call(
+            self, address, lambda call: self.world.network.reply(call, "here"), looked, deadline_us=300_000
+        )
+
+    def _read_log(self, effect: ReadLog) -> None:
+        store = self.machine.group.store
+        applied = self._head.offset if self._head is not None else 0
+
+        def read() -> tuple[Any, ...]:
+            return tuple(store.log[applied : effect.head.offset])
+
+        def got(entries: tuple[Entry, ...] | None) -> None:
+            now_ms = self.clock.ms()
+            if entries is None:
+                self.take(Unanswered(now_ms, effect.question))
+                return
+            for entry in entries:
+                self._apply(entry)
+            assert self._head is not None
+            self.take(LogRead(now_ms, effect.question, self._head))
+
+        self.world.network.call(self, STORE, partial(store.serve, read), got, deadline_us=_READ_DEADLINE_US)
+
+    # The copy of the state.
+
+    def _keep_watching(self) -> None:
+        if (self._watch is not None and self._watch.open_at_opener) or self.core.state is State.STOPPED:
+            return
+        store = self.machine.group.store
+        self._watch = self.world.network.open_stream(
+            self,
+            STORE,
+            on_up=store.watched,
+            on_down=self._news,
+            on_end_at_opener=lambda _: self.world.coverage.saw("watch of the store broke"),
+            on_end_at_server=store.unwatched,
+        )
+        if self._watch is not None:
+            self.world.network.send_up(self._watch, "watch")
+
+    def _news(self, stream: Stream, news: tuple[Any, ...]) -> None:
+        if stream is not self._watch:
+            return
+        now_ms = self.clock.ms()
+        if news[0] == "snapshot":
+            _, revision, key, head, state = news
+            if self.reign is None and (self._head is None or (head is not None and head.offset >= self._head.offset)):
+                self._state, self._head = state, head
+                self.take(TransactionsCame(now_ms, head))
+            self.take(KeyChanged(now_ms, revision, key))
+        elif news[0] is Entry:
+            if self.reign is None and self._apply(news[1]):
+                self.take(TransactionsCame(now_ms, self._head))
+        else:
+            self.take(KeyChanged(now_ms, *news[1:]))
+
+    def _apply(self, entry: Entry) -> bool:
+        applied = self._head.offset if self._head is not None else 0
+        if entry.head.offset != applied + 1:
+            return False
+        for transaction in entry.transactions:
+            self._state = (self._state or ClusterState(header=transaction.header)).apply(transaction)
+        self._head = entry.head
+        return True
+
+    def _keep_peer(self) -> None:
+        """One stream to the active controller, whose end says that its process may be gone (C19)."""
+        holder = self._hint
+        if holder is None or holder.controller_id == self.name:
+            return
+        if self._peer is not None and self._peer[0] == holder.token and self._peer[1].open_at_opener:
+            return
+        token = holder.token
+        stream = self.world.network.open_stream(
+            self,
+            self.machine.group.address_of(holder),
+            on_up=lambda _stream, _message: None,
+            on_down=lambda _stream, message: self.take(SuccessorNamed(self.clock.ms(), token, message)),
+            on_end_at_opener=lambda _: self.take(PeerLost(self.clock.ms(), token)),
+            on_end_at_server=lambda _: None,
+        )
+        if stream is not None:
+            self._peer = (token, stream)
+            self.machine.group.peers.append(stream)
+
+    # A reign.
+
+    def _start_core(self, effect: StartCore) -> None:
+        store = self.machine.group.store
+        if store.key is not None and store.key.token == effect.token and self._state != store.state:
+            raise Broken("I22", f"{self.name} begins from {self._head}, the log ends at {store.head}")
+        self.reign = Reign(self, self._state, self._head, effect.token)
+        self.reign.start()
+
+    async def _finish(self, reign: Reign) -> None:
+        await reign.idle()
+        if self.reign is reign:
+            self.take(CoreFinished(self.clock.ms()))
+
+    def _drop(self) -> None:
+        reign, self.reign = self.reign, None
+        assert reign is not None
+        reign.drop()
+        self._state, self._head = None, None
+        if self._watch is not None and self._watch.open_at_opener:
+            self.world.network.close(self._watch, by_opener=True)
+        self._watch = None
+
+    def hand_over(self, to: str | None) -> None:
+        """An operator asks for a hand-over."""
+        self.take(HandOverAsked(self.clock.ms(), to))
+
+    def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
+        """A request arrived."""
+        if self.reign is None or not self.core.serves(self.clock.ms()):
+            reply(Refusal(ErrorCode.NOT_CONTROLLER, "this controller does not decide"))
+            return
+        self.reign.serve(request, reply)
+
+    def watch(self, stream: Stream, request: WatchMetadata) -> None:
+        """A node opened a watch."""
+        if self.reign is None or not self.core.serves(self.clock.ms()):
+            refusal = Refusal(ErrorCode.NOT_CONTROLLER, "this controller does not decide")
+            self.world.network.send_down(stream, refusal)
+            self.world.network.close(stream, by_opener=False)
+            return
+        self.reign.watch(stream, request)
+
+
+class _ReignSink:
+    """Where state events go: I24 is checked on the way."""
+
+    def __init__(self, reign: Reign) -> None:
+        self._reign = reign
+        self._sink = _Sink(reign)  # type: ignore[arg-type]
+
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Take one event."""
+        if isinstance(event, NodeSession) and event.phase == "fence" and event.cause == "session_timeout":
+            self._reign.fenced(self._reign.world.controller_timings.session_timeout_ms)
+        self._sink.take(tp, event)
+
+
+class Reign:
+    """One hold of the key by one process: `ControllerCore` and the services' driver."""
+
+    def __init__(self, process: ReignProcess, state: ClusterState | None, head: Head | None, token: int) -> None:
+        world = process.world
+        self.process = process
+        self.world = world
+        self.token = token
+        self.core = world.build.controller_core(state, world.rules, world.controller_timings)
+        self.batch: Sequence[Transaction] = ()
+        self._settled: asyncio.Future[Settled] | None = None
+        self._wanted: Head | None = None
+        self._stored = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._watching: dict[int, tuple[Stream, asyncio.Task[None]]] = {}
+        self._opened_ms: int | None = None
+        self.driver = _CheckedDriver(
+            world,
+            _CountedCore(self),  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
+            clock=process.clock.ms,
+            sink=_ReignSink(self),
+            watches=Watches(WATCH_BACKLOG, _as_it_is),
+            stop=_stop,
+            log=_Notes(world),
+        )
+        self.driver.on_stop_serving = self._stopped_serving
+
+    def _stopped_serving(self, reason: str) -> None:
+        raise Broken("I0", f"a sound store is not believed: {reason}")
+
+    async def idle(self) -> None:
+        """Wait until nothing waits to be stored; for a reign that ends meanwhile this never ends."""
+        while not self.is_idle:
+            await self._stored.wait()
+            self._stored.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be stored."""
+        return self._settled is None and not self.driver._pending
+
+    def start(self) -> None:
+        """Begin the reign."""
+        self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET))
+        self._own(self.driver.perform_forever())
+        self._own(self._tick_forever())
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.process.own(work)
+        self._tasks = [*(each for each in self._tasks if not each.done()), task]
+        return task
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1_000)
+            now_ms = self.process.clock.ms()
+            if self.process.core.serves(now_ms):
+                self.driver.step(ControllerTicked(now_ms))
+
+    async def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Make transactions durable (`controller.driver.Store`); a reign that ends meanwhile never returns."""
+        process = self.process
+        process._batches += 1
+        self.batch = tuple(transactions)
+        header = transactions[-1].header
+        self._settled = process.loop.create_future()
+        digest = f"{self.token}.{process._batches}"
+        self._wanted = Head(process.incarnation, header.metadata_offset, digest)
+        process.take(AppendAsked(process.clock.ms(), self._wanted))
+        settled = await self._settled
+        self._settled = None
+        self._stored.set()
+        if settled is not Settled.DONE:
+            # The core of this reign is about to be dropped, and this task with it.
+            await process.loop.create_future()
+
+    def settled(self, effect: AppendSettled) -> None:
+        """The batch is stored, or not, or nobody knows."""
+        assert effect.head == self._wanted and self._settled is not None
+        self.world.coverage.saw(f"append settled: {effect.settled.value}")
+        store = self.process.machine.group.store
+        is_stored = effect.head.digest in store.digests
+        if effect.settled is not Settled.UNCERTAIN and (effect.settled is Settled.DONE) != is_stored:
+            raise Broken("I20", f"{effect.head} is settled as {effect.settled.value}")
+        if effect.settled is Settled.REFUSED:
+            store.refused.add(effect.head.digest)
+        if not self._settled.done():
+            self._settled.set_result(effect.settled)
+
+    def fenced(self, session_timeout_ms: int) -> None:
+        """A node was fenced for its silence.
+
+        Raises:
+            Broken: I24, it had no full session of this reign.
+        """
+        if self._opened_ms is None or self.process.clock.ms() < self._opened_ms + session_timeout_ms:
+            raise Broken("I24", f"{self.process.name} fenced a node within one session after it took over")
+
+    def open_doors(self, closed_ms: int) -> None:
+        """Serve from now on."""
+        now_ms = self.process.clock.ms()
+        if self._opened_ms is None:
+            self._opened_ms = now_ms
+        self.driver.step(DoorsOpened(now_ms, closed_ms))
+
+    def drop(self) -> None:
+        """End everything of this reign."""
+        network = self.world.network
+        for task in self._tasks:
+            task.cancel()
+        for stream, task in self._watching.values():
+            task.cancel()
+            network.close(stream, by_opener=False)
+
+    def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
+        """Step a request; ``reply`` takes its answer or refusal, after the commit in front of it."""
+        self._own(self._serve(request, reply))
+
+    async def _serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
+        try:
+            answer: object = await self.driver.request(request, object)
+        except Refused as error:
+            answer = error.refusal
+        reply(answer)
+
+    def watch(self, stream: Stream, request: WatchMetadata) -> None:
+        """Serve a watch until its stream or the watch ends."""
+        self._watching[stream.number] = (stream, self.process.own(self._watch(stream, request)))
+
+    async def _watch(self, stream: Stream, request: WatchMetadata) -> None:
+        network, store = self.world.network, self.process.machine.group.store
+        alive_every_ms = _ALIVE_HEARTBEATS * self.world.controller_timings.heartbeat_interval_ms
+        watch: Watch[MetadataImage] | None = None
+        try:
+            watch = await self.driver.watch(request)
+            while True:
+                news = await watch.next_news(alive_every_ms)
+                image = news.metadata
+                if image is not None and not store.holds(image.controller_epoch, image.metadata_offset):
+                    raise Broken("I20", f"a node is sent offset {image.metadata_offset}, which is not stored")
+                network.send_down(stream, news)
+        except Refused as error:
+            network.send_down(stream, error.refusal)
+            network.close(stream, by_opener=False)
+        finally:
+            if watch is not None:
+                self.driver.watches.close(watch)
+
+    def watch_ended(self, stream: Stream) -> None:
+        """The watcher is gone."""
+        found = self._watching.pop(stream.number, None)
+        if found is not None:
+            found[1].cancel()
+
+    def elect(self, tp: Any, node_id: Any) -> None:
+        """Move leadership to a member of the ISR, as an operator's tool would."""
+        self.process.hand(self._elect, tp, node_id)
+
+    def _elect(self, tp: Any, node_id: Any) -> None:
+        if self.process.reign is self and self.process.core.serves(self.process.clock.ms()):
+            self.driver.carry_out(self.core.elect(tp, node_id))

@@ -1,0 +1,264 @@
+"""The store of several controllers: a linearizable log with leases, behind a network that loses and delays (C120).
+
+Invariant: an operation takes effect at one moment or never, by the comparisons of `sim.fenced_log`; what a caller hears
+of it is the network's affair. Each write is checked as it happens: I19, I21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.reign_effects import (
+    Append,
+    Campaign,
+    GrantLease,
+    ReadAlarm,
+    ReadStore,
+    RenewLease,
+    Resign,
+    TakeKey,
+)
+from strandline.core.reign_events import (
+    AlarmRead,
+    Appended,
+    AppendRefused,
+    CampaignLost,
+    CampaignWon,
+    Head,
+    Holder,
+    KeyChanged,
+    KeyTaken,
+    LeaseGranted,
+    LeaseLost,
+    LeaseRenewed,
+    NoSpace,
+    Resigned,
+    StoreRead,
+)
+from strandline.sim import fenced_log
+from strandline.sim.committed import Broken
+from strandline.sim.draws import Draw, Purpose
+from strandline.sim.network import Call, Stream
+
+if TYPE_CHECKING:
+    from strandline.sim.world import World
+
+STORE = -100
+_HELD = 64
+"""Operations that wait for a quorum; more are dropped."""
+
+Answer = tuple[Any, ...]
+"""An event of `core.reign_events` without its time and question: the class, then the other fields."""
+
+
+class Entry(NamedTuple):
+    """One transaction of the log."""
+
+    head: Head
+    transactions: tuple[Transaction, ...]
+    after: ClusterState
+
+
+class LeasedStore:
+    """The store, seen as one machine that is always there; ``is_away`` is the loss of its quorum."""
+
+    def __init__(self, world: World, keep: Callable[[ClusterState], None]) -> None:
+        self.party_id = STORE
+        self.alive = True
+        self.log: list[Entry] = []
+        self.key: Holder | None = None
+        self.revision = 1
+        self.is_away = False
+        self.is_full = False
+        self.loses_answers = False
+        self.watch_lag_us = 0
+        self._world = world
+        self._keep = keep
+        self._draw = Draw(world.shape.seed, Purpose.STORE, 1)
+        self._leases: dict[int, tuple[int, int]] = {}
+        self._last_lease = 0
+        self._held: list[tuple[Call, Callable[[], Answer]]] = []
+        self._watchers: list[Stream] = []
+        self._told_us = 0
+        self._epochs: dict[int, int] = {}
+        self.digests: set[str] = set()
+        """Of every batch that was written."""
+        self.refused: set[str] = set()
+        """Of every batch that somebody was told is not written."""
+        world.network.parties[STORE] = self
+
+    def hand(self, action: Callable[..., object], *given: Any) -> None:
+        """Do something now: the store is never paused."""
+        action(*given)
+
+    @property
+    def head(self) -> Head | None:
+        """The last transaction."""
+        return self.log[-1].head if self.log else None
+
+    @property
+    def state(self) -> ClusterState | None:
+        """The fold of the log."""
+        return self.log[-1].after if self.log else None
+
+    def holds(self, controller_epoch: int, offset: int) -> bool:
+        """Whether the transaction of an image is stored (I20)."""
+        if not 0 < offset <= len(self.log):
+            return False
+        return self.log[offset - 1].after.header.controller_epoch == controller_epoch
+
+    # What is asked of it.
+
+    def serve(self, work: Callable[[], Answer], call: Call) -> None:
+        """An operation arrived: it takes effect now, or when there is a quorum again, or never."""
+        if self.is_away:
+            if len(self._held) < _HELD and self._draw.chance(500):
+                self._held.append((call, work))
+            return
+        answer = work()
+        if self.loses_answers and self._draw.chance(300):
+            self._world.coverage.saw("store: answer lost after taking effect")
+            return
+        self._world.network.reply(call, answer)
+
+    def comes_back(self) -> None:
+        """There is a quorum again: what was held takes effect; every lease begins anew with the new leader."""
+        self.is_away = False
+        held, self._held = self._held, []
+        for lease_id, (ttl_ms, _) in list(self._leases.items()):
+            self._begin_lease(lease_id, ttl_ms)
+        for call, work in held:
+            self._world.coverage.saw("store: operation took effect late")
+            self._world.network.reply(call, work())
+
+    def perform(self, effect: Any, name: str, incarnation: str, batch: Sequence[Transaction] = ()) -> Answer:
+        """Carry out one operation of a controller."""
+        match effect:
+            case GrantLease():
+                return self._grant(effect.ttl_ms)
+            case RenewLease():
+                if effect.lease_id not in self._leases:
+                    return (LeaseLost,)
+                self._begin_lease(effect.lease_id, self._leases[effect.lease_id][0])
+                return (LeaseRenewed,)
+            case ReadAlarm():
+                return AlarmRead, self.is_full
+            case ReadStore():
+                return StoreRead, self.revision, self.key, self.head
+            case Campaign():
+                return self._campaign(effect, name, incarnation)
+            case TakeKey():
+                before = self.key
+                self._take(effect.token, Holder(effect.token, name, incarnation, 0))
+                return KeyTaken, self.revision, before is not None and self.key is None
+            case Resign():
+                self._take(effect.token, Holder(effect.token, name, incarnation, 0))
+                if effect.lease_id is not None:
+                    self.end_lease(effect.lease_id)
+                return (Resigned,)
+            case Append():
+                return self._append(effect, batch)
+        raise AssertionError(effect)
+
+    def _grant(self, ttl_ms: int) -> Answer:
+        if self.is_full:
+            return (NoSpace,)
+        self._last_lease += 1
+        self._begin_lease(self._last_lease, ttl_ms)
+        return LeaseGranted, self._last_lease
+
+    def _begin_lease(self, lease_id: int, ttl_ms: int) -> None:
+        turn = self._leases.get(lease_id, (0, 0))[1] + 1
+        self._leases[lease_id] = (ttl_ms, turn)
+        # A lease ends at its time or a little later, as etcd's do.
+        late_us = self._draw.between(0, 600_000)
+        self._world.timeline.after(ttl_ms * 1_000 + late_us, self._expire, lease_id, turn)
+
+    def _expire(self, lease_id: int, turn: int) -> None:
+        if self._leases.get(lease_id, (0, 0))[1] == turn and not self.is_away:
+            self.end_lease(lease_id)
+
+    def end_lease(self, lease_id: int) -> None:
+        """A lease ends: at its time, revoked, or while it is used (etcd #15247); its key goes with it."""
+        if self._leases.pop(lease_id, None) is not None and self.key is not None and self.key.lease_id == lease_id:
+            self._put_key(None)
+
+    def _campaign(self, effect: Campaign, name: str, incarnation: str) -> Answer:
+        if self.key is not None:
+            return CampaignLost, self.revision, self.key
+        if self.is_full or effect.lease_id not in self._leases:
+            return (NoSpace,)
+        key = fenced_log.put_key(self.key, Holder(0, name, incarnation, effect.lease_id), self.revision + 1)
+        assert key is not None
+        self._put_key(key)
+        return CampaignWon, key.token
+
+    def _take(self, token: int, taker: Holder) -> None:
+        key = fenced_log.key_after_taking(self.key, token, taker)
+        if key != self.key:
+            self._put_key(key)
+
+    def _put_key(self, key: Holder | None) -> None:
+        self.key = key
+        self.revision += 1
+        self._tell((KeyChanged, self.revision, key))
+
+    def _append(self, effect: Append, batch: Sequence[Transaction]) -> Answer:
+        if not fenced_log.may_append(self.key, self.head, effect.token, effect.after):
+            return AppendRefused, self.revision, self.key, self.head
+        if self.is_full:
+            return (NoSpace,)
+        if self.key is None or self.key.token != effect.token:
+            raise Broken("I19", f"{effect.head} is written with token {effect.token}, the key is {self.key}")
+        if effect.head.digest in self.refused:
+            raise Broken("I20", f"{effect.head} was settled as refused, and is written")
+        self.revision += 1
+        self.digests.add(effect.head.digest)
+        for transaction in batch:
+            self._write(transaction, effect)
+        return Appended, self.revision
+
+    def _write(self, transaction: Transaction, effect: Append) -> None:
+        header = transaction.header
+        if header.metadata_offset != len(self.log) + 1:
+            raise Broken("I19", f"offset {header.metadata_offset} is written after {len(self.log)}")
+        if self._epochs.setdefault(header.controller_epoch, effect.token) != effect.token:
+            raise Broken("I21", f"controller epoch {header.controller_epoch} in two reigns")
+        after = (self.state or ClusterState(header=header)).apply(transaction)
+        head = Head(effect.head.reign_id, header.metadata_offset, effect.head.digest, self.revision)
+        self.log.append(Entry(head, (transaction,), after))
+        self._keep(after)
+        self._tell((Entry, self.log[-1]))
+
+    # Who follows it.
+
+    def watched(self, stream: Stream, _request: Any) -> None:
+        """A controller opened a watch: what there is, then every change."""
+        if self.is_away:
+            self._world.network.close(stream, by_opener=False)
+            return
+        self._watchers.append(stream)
+        self._send(stream, ("snapshot", self.revision, self.key, self.head, self.state))
+
+    def unwatched(self, stream: Stream) -> None:
+        """A watch ended."""
+        if stream in self._watchers:
+            self._watchers.remove(stream)
+
+    def _tell(self, news: Answer) -> None:
+        for stream in self._watchers:
+            self._send(stream, news)
+
+    def _send(self, stream: Stream, news: Answer) -> None:
+        """Watches may lag behind what reads show; they stay in order."""
+        timeline = self._world.timeline
+        self._told_us = max(self._told_us, timeline.now_us + self.watch_lag_us)
+        timeline.at(self._told_us, self._world.network.send_down, stream, news)
+
+    def break_watches(self) -> None:
+        """Every watch breaks, as on a compaction or the loss of a member."""
+        for stream in list(self._watchers):
+            self._world.network.close(stream, by_opener=False)
+        self._watchers.clear()
