@@ -18,11 +18,14 @@ READY_S = 20.0
 
 
 @contextmanager
-def started(directory: Path, count: int = 3, *, arguments: Sequence[str] = ()) -> Iterator[Members]:
+def started(
+    directory: Path, count: int = 3, *, arguments: Sequence[str] = (), scheme: str = "http"
+) -> Iterator[Members]:
     """Members that are ended with the block."""
     if not is_installed():
         pytest.skip(HOW_TO_INSTALL)
-    members = Members(directory, count, arguments=("--logger", "zap", "--log-level", "error", *arguments))
+    quiet = ("--logger", "zap", "--log-level", "error")
+    members = Members(directory, count, arguments=(*quiet, *arguments), scheme=scheme)
     members.start()
     try:
         yield members

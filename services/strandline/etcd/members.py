@@ -29,8 +29,9 @@ def is_installed() -> bool:
 class Members:
     """Some members that form one cluster, each with a directory below ``directory``."""
 
-    def __init__(self, directory: Path, count: int = 3, *, arguments: Sequence[str] = ()) -> None:
-        """``arguments`` are passed to every member as they are."""
+    def __init__(self, directory: Path, count: int = 3, *, arguments: Sequence[str] = (), scheme: str = "http") -> None:
+        """``arguments`` are passed to every member as they are; ``scheme`` is https where they name certificates."""
+        self._scheme = scheme
         self._directory = directory
         self._arguments = tuple(arguments)
         ports = _ports(directory, 2 * count)
@@ -48,7 +49,7 @@ class Members:
         name = f"etcd-{index + 1}"
         directory = self._directory / name
         directory.mkdir(parents=True, exist_ok=True)
-        client = f"http://127.0.0.1:{self.endpoints[index].port}"
+        client = f"{self._scheme}://127.0.0.1:{self.endpoints[index].port}"
         peer = f"http://127.0.0.1:{self._peers[index]}"
         cluster = ",".join(f"etcd-{n + 1}=http://127.0.0.1:{port}" for n, port in enumerate(self._peers))
         command = [
