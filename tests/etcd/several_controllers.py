@@ -15,7 +15,9 @@ from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import Refused
 from strandline.core.reign import State
+from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
+from strandline.etcd.operations import behind
 from strandline.rpc.channels import open_channel, target
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
@@ -83,6 +85,14 @@ class Several:
                 if condition():
                     return
                 await asyncio.sleep(_LOOK_S)
+
+    async def lose_store(self) -> None:
+        """Lose everything that is kept of this cluster."""
+        etcd = Etcd(self._members.endpoints)
+        try:
+            await etcd.delete(f"{self.prefix}/".encode(), behind(f"{self.prefix}/".encode()))
+        finally:
+            await etcd.close()
 
     def standbys(self) -> list[SeveralProcess]:
         """Those that follow."""

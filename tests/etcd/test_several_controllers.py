@@ -11,17 +11,29 @@ import pytest
 from etcd_members import READY_S, stopped
 from several_controllers import WITHIN_S, settings, several, stop, stub_of
 
-from strandline.controller import hand_over
+from strandline.controller import hand_over, recover
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import ErrorCode
+from strandline.core.messages import MetadataImage
 from strandline.core.reign import State
+from strandline.core.types import Rules
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
 from strandline.metadata.store import StoreInUse, StoreWentBack
 from strandline.rpc.channels import target
+from strandline.rpc.metadata_bytes import image_to_bytes
 from strandline.rpc.status import refusal_of
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
+
+
+def _node_directory(path: Path, seen: MetadataImage) -> Path:
+    """A data directory of a node, in the state that the node leaves it in."""
+    path.mkdir(parents=True)
+    lines = ["version=1", "node.id=1", "directory.id=dir-1", f"cluster.id={seen.cluster_id}"]
+    (path / "meta.properties").write_text("\n".join(lines) + "\n")
+    (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
+    return path
 
 
 async def _producer_id(process: SeveralProcess) -> int:
@@ -239,3 +251,45 @@ async def test_a_store_that_went_back_is_not_opened(members: Members, tmp_path: 
         with pytest.raises(StoreWentBack, match="recover"):
             await cluster.start("c1")
     await etcd.until_serving(READY_S)
+
+
+async def test_a_store_that_a_node_proved_older_is_given_up(members: Members, tmp_path: Path) -> None:
+    """What stops a controller's core from serving ends its reign: the key is free, and every refusal says why."""
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        active.driver.on_stop_serving("node 1 has seen more than the store holds")
+        await cluster.until(lambda: active.reigning.core.state is State.STOPPED)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await _producer_id(active)
+        async with asyncio.timeout(WITHIN_S):
+            while (await active.reigning.store.read()).holder is not None:
+                continue
+
+        assert "node 1 has seen more" in (refused.value.details() or "")
+
+
+async def test_a_lost_store_is_recovered_from_the_nodes(
+    members: Members, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`controller recover` refuses while a controller holds the key, then replaces the store by what nodes know."""
+    seen = MetadataImage(cluster_id="c", controller_epoch=7, metadata_offset=40, is_snapshot=True, rules=Rules())
+    node = _node_directory(tmp_path / "node-1", seen)
+    async with several(members, tmp_path, "c1") as cluster:
+        await cluster.active()
+        where = [target(endpoint) for endpoint in members.endpoints]
+        words = ["--etcd-endpoints", ",".join(where), "--etcd-prefix", cluster.prefix, str(node)]
+        own = ["--data-dir", str(tmp_path / "c1")]
+        held = await asyncio.to_thread(recover.main, [*own, *words])
+        said = capsys.readouterr().out
+        await cluster.stop("c1")
+        await cluster.lose_store()
+        done = await asyncio.to_thread(recover.main, [*own, *words])
+        await cluster.start("c1")
+        header = (await cluster.active()).driver.core.state.header
+
+        assert held is ExitCode.FAILED
+        assert "nothing was changed" in said
+        assert done is ExitCode.CLEAN
+        assert header.cluster_id == "c"
+        assert header.controller_epoch > 7
+        assert header.metadata_offset > 40

@@ -222,6 +222,10 @@ class Reigning:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the hand-over has not ended yet; look again") from error
         return self.presence.controller_id
 
+    def store_is_older(self, reason: str) -> None:
+        """A node has proven that the store forgot something: nothing is decided from it any more (TR18)."""
+        self.step(events.StoreBroken(self._clock(), reason))
+
     async def close(self) -> None:
         """End everything that runs."""
         tasks = [*self._tasks]

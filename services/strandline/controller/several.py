@@ -75,6 +75,7 @@ class SeveralProcess(ControllerProcess):
             ValueError: the files of TLS or the password cannot be used.
         """
         settings = self.settings
+        self._loop = asyncio.get_running_loop()
         self._tls = self._open_tls()
         self._lock = DirectoryLock(settings.data_dir)
         self.health_endpoint = await self._health_port.open(settings.health_bind)
@@ -170,10 +171,15 @@ class SeveralProcess(ControllerProcess):
             stop=self._stop_process,
         )
         driver.on_refusal = self._seen.refused
+        driver.on_stop_serving = self._store_is_older
         self.driver = self._current = driver
         self.prober = Prober(driver, settings.probe_deadline_ms)
         driver.begin(core, ControllerStarted(driver.clock(), self.cluster_id, secrets.token_hex(32)))
         return driver
+
+    def _store_is_older(self, reason: str) -> None:
+        # Not within the step of the core that said so.
+        self._loop.call_soon(self.reigning.store_is_older, reason)
 
     def doors_opened(self, *, first: bool) -> None:
         """See `Reigns.doors_opened`."""

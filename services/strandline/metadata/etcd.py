@@ -25,6 +25,7 @@ from strandline.metadata.etcd_layout import (
     Keys,
     LogValue,
     Presence,
+    digest,
     head_value,
     joined,
     presence_value,
@@ -34,7 +35,7 @@ from strandline.metadata.etcd_layout import (
     read_snapshot,
     snapshot_of,
 )
-from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreFull, StoreWentBack
+from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreFull, StoreInUse, StoreWentBack
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
 _PAGE = 50
@@ -94,7 +95,7 @@ class EtcdStore:
         Raises:
             StoreFailed: etcd is away, too old, refuses this user, or holds something else.
         """
-        value = json.dumps({"format": FORMAT, "cluster_id": new_cluster_id}).encode()
+        value = _format_value(new_cluster_id)
         try:
             kept = await self.etcd.get(self.keys.format)
             if kept is None:
@@ -257,6 +258,51 @@ class EtcdStore:
         if done.succeeded:
             self._since_snapshot = self._bytes_since_snapshot = 0
         return done.succeeded
+
+    async def replace(self, state: ClusterState, reign_id: str) -> None:
+        """Make ``state`` all that is stored, while no controller holds the key (recovery, TR18).
+
+        Raises:
+            StoreInUse: a controller holds the key.
+            StoreFailed: it is not certain that it was done; what was there may be there still. Run it again.
+        """
+        keys = self.keys
+        packed = await asyncio.to_thread(lambda: pack(whole(state)))
+        head = Head(reign_id, state.header.metadata_offset, digest(packed))
+        current, parts = snapshot_of(head, packed)
+        nobody = created_at(keys.active, 0)
+        try:
+            for number, part in enumerate(parts):
+                await self.etcd.put(keys.snapshot_parts(head.offset) + b"%06d" % number, part)
+            done = await self.etcd.txn(
+                [nobody],
+                [
+                    put(keys.format, _format_value(state.header.cluster_id)),
+                    put(keys.current_snapshot, current),
+                    put(keys.head, head_value(head)),
+                    delete(keys.logs, behind(keys.logs)),
+                    delete(keys.parts, behind(keys.parts)),
+                    delete(keys.first_snapshot, keys.snapshot_parts(head.offset)),
+                ],
+            )
+        except EtcdError as error:
+            raise _failure(error) from error
+        if not done.succeeded:
+            raise StoreInUse("a controller holds the store in etcd; stop every controller first")
+
+    async def read_state(self) -> ClusterState | None:
+        """Everything that is stored, as it is now; None when nothing ever was.
+
+        Raises:
+            StoreFailed: etcd is away, or what it holds is damaged.
+        """
+        try:
+            await self._read_from_snapshot(0)
+        except EtcdError as error:
+            raise _failure(error) from error
+        except DamagedDocument as error:
+            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+        return self.state
 
     # Following (C17).
 
@@ -454,6 +500,10 @@ class EtcdStore:
     async def close(self) -> None:
         """Close every connection."""
         await self.etcd.close()
+
+
+def _format_value(cluster_id: str) -> bytes:
+    return json.dumps({"format": FORMAT, "cluster_id": cluster_id}).encode()
 
 
 def too_old(versions: Sequence[str], *, floor: bool) -> str | None:
