@@ -17,7 +17,7 @@ test: check packages pytest ## all checks, and the tests that end within minutes
 # COMMAND:PACKAGE. What some tests need; without it they are skipped, and say so. Installed before the tests begin,
 # because two of them at a time would wait for one lock of dpkg.
 PACKAGES := chromium:chromium fusermount3:fuse3 dockerd:docker.io docker-compose:docker-compose iptables:iptables \
-  debootstrap:debootstrap ip:iproute2 tc:iproute2
+  debootstrap:debootstrap ip:iproute2 tc:iproute2 etcd:etcd-server etcdctl:etcd-client
 
 packages: ## Debian's packages that tests need: installed for root, otherwise named
 	@missing=""; for pair in $(PACKAGES); do \
@@ -49,7 +49,8 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 	@# The contract of the last release; written by make protos-released after a release, and by nothing else.
 	@echo "==> buf breaking";      $(BIN)/buf breaking protos --against protos/released/v1.binpb
 	@echo "==> generated code";    rm -rf .venv/generated && $(BIN)/python protos/generate.py .venv/generated \
-	  && diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/v1 services/strandline/v1 \
+	  && for package in v1 etcd/v1; do \
+	    diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/$$package services/strandline/$$package || exit 1; done \
 	  || { echo "run: make protos"; exit 1; }
 
 pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
@@ -61,7 +62,7 @@ chaos: .venv/.installed ## faults against real processes, as root [SCENARIO=n FO
 mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
 	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
 
-protos: .venv/.installed .venv/.protoc ## format the contract and generate services/strandline/v1 from it
+protos: .venv/.installed .venv/.protoc ## format the contract and generate services/strandline/v1 and etcd/v1 from it
 	@$(BIN)/buf format --write protos
 	@$(BIN)/python protos/generate.py
 

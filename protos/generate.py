@@ -1,6 +1,6 @@
-"""Generates strandline.v1 from protos/strandline/v1: `python protos/generate.py [OUTPUT]`, by default into services/.
+"""Generates the packages of protos/ into modules: `python protos/generate.py [OUTPUT]`, by default into services/.
 
-Protects: the generated package is what the contract says and nothing else. Every file it writes is replaced
+Protects: a generated package is what the contract says and nothing else. Every file it writes is replaced
 as a whole, generated files whose proto is gone are removed, and a path below protos/ is the path below OUTPUT.
 """
 
@@ -12,17 +12,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
-PACKAGE = Path("strandline/v1")
+PACKAGES = (Path("strandline/v1"), Path("strandline/etcd/v1"))
 PATTERN = "*_pb2*.py*"
 
 
 def generate(output: Path) -> int:
     """Write the generated modules and stubs of every proto below `output`; returns protoc's exit code."""
-    package = output / PACKAGE
-    package.mkdir(parents=True, exist_ok=True)
-    for stale in package.glob(PATTERN):
-        stale.unlink()
-    messages = [str(proto.relative_to(PROTOS)) for proto in sorted((PROTOS / PACKAGE).glob("*.proto"))]
+    messages = []
+    for package in PACKAGES:
+        (output / package).mkdir(parents=True, exist_ok=True)
+        for stale in (output / package).glob(PATTERN):
+            stale.unlink()
+        messages += [str(proto.relative_to(PROTOS)) for proto in sorted((PROTOS / package).glob("*.proto"))]
     # Only service files get service modules: the others' would be empty.
     services = [proto for proto in messages if proto.endswith("_service.proto")]
     return _protoc(output, ["python", "mypy"], messages) or _protoc(output, ["grpc_python", "mypy_grpc"], services)

@@ -42,6 +42,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 async def probe(cluster: LocalCluster) -> AsyncIterator[Probe]:
     """A probe of the module's cluster, all of whose processes run; only the test itself may kill one."""
     async with Probe(cluster) as asking:
+        await asking.active()
         await asking.everybody()
         yield asking
 

@@ -43,6 +43,8 @@ ELECTION_S = SESSION_TIMEOUT_MS / 1000 + 2.0
 """How long a partition may be without a leader (G4)."""
 
 _LOOK_EVERY_S = 0.05
+_ASK_EVERY_S = 0.005
+_ASK_S = 1.0
 
 CONTROLLER_SETTINGS = {"session_timeout_ms": str(SESSION_TIMEOUT_MS), "heartbeat_interval_ms": "250"}
 NODE_SETTINGS = {
@@ -65,6 +67,7 @@ def plan(
     observers: int = 0,
     rules: Mapping[str, str] | None = None,
     tls: bool = False,
+    controllers: int = 1,
 ) -> Plan:
     """A cluster with the settings of the fault tests: short sessions, small segments; ``rules`` as settings."""
     return Plan(
@@ -74,6 +77,7 @@ def plan(
         controller_settings=CONTROLLER_SETTINGS | dict(rules or {}),
         node_settings=NODE_SETTINGS | dict(rules or {}),
         tls=tls,
+        controllers=controllers,
     )
 
 
@@ -165,6 +169,8 @@ class Probe:
     local: LocalCluster
     holder: str = "admin"
     """Whose certificate it shows to a cluster with TLS."""
+    asked: int = 0
+    """Which of several controllers is asked, by its place in the bootstrap."""
     channels: Channels = field(init=False)
 
     def __post_init__(self) -> None:
@@ -182,8 +188,34 @@ class Probe:
 
     @property
     def controller(self) -> ControllerServiceAsyncStub:
-        """The controller."""
-        return ControllerServiceStub(self.channels.to(parse_endpoint(self.local.bootstrap)))
+        """The controller, or the one of several that is asked."""
+        return self.controller_at(self.asked)
+
+    def controller_at(self, place: int) -> ControllerServiceAsyncStub:
+        """One of several controllers, by its place in the bootstrap."""
+        return ControllerServiceStub(self.channels.to(parse_endpoint(self.local.bootstrap.split(",")[place])))
+
+    async def decides(self, place: int) -> bool:
+        """Whether a controller accepts a change now."""
+        try:
+            await self.controller_at(place).InitProducerId(controller_pb.InitProducerIdRequest(), timeout=_ASK_S)
+        except grpc.aio.AioRpcError:
+            return False
+        return True
+
+    async def active(self, *, other_than: int | None = None) -> int:
+        """The place of the controller that accepts a change, asked for without a pause to speak of.
+
+        It is the one that is asked from now on.
+        """
+        places = [place for place in range(len(self.local.bootstrap.split(","))) if place != other_than]
+        async with asyncio.timeout(SETTLE_S):
+            while True:
+                for place in places:
+                    if await self.decides(place):
+                        self.asked = place
+                        return place
+                await asyncio.sleep(_ASK_EVERY_S)
 
     def channel(self, node_id: int, *, internal: bool = False) -> grpc.aio.Channel:
         """A channel to one of a node's ports."""

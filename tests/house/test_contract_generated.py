@@ -10,20 +10,23 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "protos"
-GENERATED = ROOT / "services" / "strandline" / "v1"
+GENERATED = ROOT / "services" / "strandline"
+PACKAGES = ("v1", "etcd/v1")
 
 
 def _generated_in(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(folder.glob("*_pb2*.py*"))}
 
 
-def test_generated_code_is_fresh(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_generated_code_is_fresh(package: str, tmp_path: Path) -> None:
     """Generating again gives exactly the committed files: none differs, none is missing, none is left over."""
     subprocess.run([sys.executable, PROTOS / "generate.py", tmp_path], check=True, timeout=60)
 
-    again = _generated_in(tmp_path / "strandline" / "v1")
-    committed = _generated_in(GENERATED)
+    again = _generated_in(tmp_path / "strandline" / package)
+    committed = _generated_in(GENERATED / package)
 
+    assert committed
     assert again.keys() == committed.keys()
     assert [name for name in again if again[name] != committed[name]] == [], "run: make protos"
 

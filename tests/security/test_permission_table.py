@@ -115,6 +115,8 @@ _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
         (_C + "DescribeConfigs", controller.DescribeConfigsRequest(), {CLIENT, ADMIN}),
         (_C + "CreatePartitions", controller.CreatePartitionsRequest(), {ADMIN}),
         (_C + "ElectLeaders", controller.ElectLeadersRequest(), {ADMIN}),
+        (_C + "DescribeControllers", controller.DescribeControllersRequest(), {CLIENT, ADMIN}),
+        (_C + "HandOver", controller.HandOverRequest(), {ADMIN}),
         (_C + "InitProducerId", controller.InitProducerIdRequest(), {CLIENT, ADMIN}),
     ],
 )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from strandline.client import Admin
     from strandline.core.messages import MetadataImage, PartitionImage, PartitionView
     from strandline.core.types import TopicPartition
+    from strandline.rpc.convert_controllers import ControllerDescribed
 
 app = typer.Typer(help="Show whether the cluster is healthy, and if not, why.", no_args_is_help=True)
 
@@ -107,6 +108,7 @@ class Seen:
     views: list[PartitionView]
     metadata_age_ms: int | None = None
     """How long whoever sent the metadata has not heard of a controller (C62)."""
+    controllers: tuple[ControllerDescribed, ...] = ()
 
 
 async def _look(admin: Admin) -> Seen:
@@ -117,7 +119,14 @@ async def _look(admin: Admin) -> Seen:
     short = sorted({topic.name for topic in image.topics if any(map(is_under_replicated, topic.partitions))})
     # Why a replica is not in sync, only its own node knows.
     held = await admin.describe_replicas(short) if short else []
-    return Seen(image=image, health=judge(image, held), views=views, metadata_age_ms=admin.metadata_age_ms)
+    controllers = await admin.describe_controllers()
+    return Seen(
+        image=image,
+        health=judge(image, held),
+        views=views,
+        metadata_age_ms=admin.metadata_age_ms,
+        controllers=controllers,
+    )
 
 
 def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
@@ -137,6 +146,8 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     lines += [Text(f"  {problem}", style="yellow") for problem in seen.health.problems]
     if (age_ms := seen.metadata_age_ms) is not None and age_ms >= _OLD_MS:
         lines.append(Text(f"metadata    {age_ms / 1000:,.0f} s old: its sender hears of no controller", style="yellow"))
+    if len(seen.controllers) > 1:
+        lines.append(Text(f"controllers {_controllers_text(seen.controllers)}"))
     lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
     rows = status_rows(seen, everything=everything)
     shown = rows if everything else rows[:_MOST_ROWS]
@@ -145,6 +156,13 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     left_out = len(rows) - len(shown)
     more = [Text(f"and {left_out} more; --all shows every partition", style="dim")] if left_out else []
     return Group(*lines, *([table(shown, _COLUMNS)] if shown else []), *more)
+
+
+def _controllers_text(controllers: tuple[ControllerDescribed, ...]) -> str:
+    """Which one decides, and how far the others are behind it."""
+    active = [one.controller_id for one in controllers if one.is_active]
+    standbys = [f"{one.controller_id} ({one.lag} behind)" for one in controllers if not one.is_active]
+    return f"{active[0] if active else 'none'} decides; standby: {', '.join(standbys) or 'none'}"
 
 
 def _nodes_text(image: MetadataImage, everything: bool) -> str:
@@ -200,6 +218,16 @@ def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
         "controller_epoch": image.controller_epoch,
         "metadata_age_ms": seen.metadata_age_ms,
         "summary": summary(image),
+        "controllers": [
+            {
+                "controller_id": one.controller_id,
+                "client": f"{one.client.host}:{one.client.port}",
+                "is_active": one.is_active,
+                "metadata_offset": one.offset,
+                "lag": one.lag,
+            }
+            for one in seen.controllers
+        ],
         "nodes": node_rows(image),
         "partitions": shown,
     }

@@ -1,10 +1,12 @@
-"""What a cluster on one machine consists of: one controller, N data nodes, and one directory that holds it all.
+"""What a cluster on one machine consists of: a controller, N data nodes, and one directory that holds it all.
+
+With several controllers there are three members of etcd beside them, which keep what the controllers decide.
 
 Invariant: the directory is the cluster. Its ports are chosen by the kernel on the first start, written to
 `cluster.json`, and used again on every later start, so that clients and peers find the same addresses.
 
     DIR/cluster.json      addresses
-    DIR/controller/       the controller's store
+    DIR/controller/       the controller's store; of several, DIR/controller-1/ ... and DIR/etcd/
     DIR/node-1/ ...       one data directory per node
     DIR/logs/             what each process printed: controller.log, node-1.log, ...
     DIR/certs/            with TLS: an authority, and a certificate for each process, a client and an administrator
@@ -16,15 +18,21 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strandline.cli.over_tls import TlsOptions
 from strandline.cli.processes import Address, Exit, Service, read_address
 
+if TYPE_CHECKING:
+    from strandline.etcd.members import Members
+
 CLUSTER_FILE = "cluster.json"
 LOOPBACK = "127.0.0.1"
 
+ETCD_MEMBERS = 3
+ETCD_ARGUMENTS = ("--logger", "zap", "--log-level", "warn")
 START_TIMEOUT_MS = 30_000
 STOP_GRACE_MS = 15_000
 
@@ -43,6 +51,8 @@ class Plan:
     node_settings: Mapping[str, str] = field(default_factory=dict)
     tls: bool = False
     """Whether everybody speaks TLS, with certificates in DIR/certs."""
+    controllers: int = 1
+    """More than one: on three members of etcd."""
     controller_module: Sequence[str] = ("-m", "strandline.controller")
     replica_module: Sequence[str] = ("-m", "strandline.replica")
 
@@ -52,6 +62,8 @@ class Ports:
     """The addresses a cluster had when it last ran; empty before the first start."""
 
     controller: str | None = None
+    controllers: Mapping[int, str] = field(default_factory=dict)
+    """Of each of several controllers."""
     clients: Mapping[int, str] = field(default_factory=dict)
     internals: Mapping[int, str] = field(default_factory=dict)
 
@@ -66,7 +78,8 @@ class LocalCluster:
         self.plan = plan
         self.directory = plan.directory.resolve()
         self._ports = read_ports(self.directory)
-        self.controller = self._controller_service()
+        self.etcd: Members | None = None
+        self.controllers: dict[int, Service] = {n: self._controller_service(n) for n in self.controller_numbers}
         self.nodes: dict[int, Service] = {node_id: self._node_service(node_id) for node_id in self.node_ids}
 
     @property
@@ -80,10 +93,22 @@ class LocalCluster:
         return self.plan.nodes * self.plan.workers
 
     @property
+    def controller_numbers(self) -> list[int]:
+        """Numbers of the controllers, from 1 on."""
+        return list(range(1, self.plan.controllers + 1))
+
+    @property
+    def controller(self) -> Service:
+        """The controller, or the first one."""
+        return self.controllers[1]
+
+    @property
     def bootstrap(self) -> str:
-        """What clients pass as `--bootstrap`; known once the controller served for the first time."""
+        """What clients pass as `--bootstrap`; known once the controllers served for the first time."""
         assert self._ports.controller is not None, "the controller has not served yet"
-        return self._ports.controller
+        if self.plan.controllers == 1:
+            return self._ports.controller
+        return ",".join(self._ports.controllers[number] for number in self.controller_numbers)
 
     def client_tls(self, holder: str = "admin") -> TlsOptions:
         """What clients pass beside the bootstrap, as the administrator or another holder; empty without TLS."""
@@ -95,8 +120,8 @@ class LocalCluster:
 
     @property
     def services(self) -> list[Service]:
-        """Every process of the cluster, the controller first."""
-        return [self.controller, *self.nodes.values()]
+        """Every process of ours in the cluster, the controllers first."""
+        return [*self.controllers.values(), *self.nodes.values()]
 
     async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
         """Starts the controller, then all nodes at once; returns when each serves.
@@ -105,23 +130,41 @@ class LocalCluster:
             ServiceDied: when a process ends before it serves.
             TimeoutError: when one does not serve in time.
         """
-        await self.start_controller(timeout_ms)
+        if self.plan.controllers > 1:
+            await self._start_etcd(timeout_ms)
+        await asyncio.gather(*(self.start_controller(timeout_ms, number=n) for n in self.controller_numbers))
         for node_id, service in self.nodes.items():
             service.command = self._node_command(node_id)
             service.start()
         await asyncio.gather(*(self._await_node(node_id, timeout_ms) for node_id in self.nodes))
 
-    async def start_controller(self, timeout_ms: int = START_TIMEOUT_MS) -> Address:
-        """Starts the controller (at its old address, if it had one) and waits until it serves."""
+    async def start_controller(self, timeout_ms: int = START_TIMEOUT_MS, *, number: int = 1) -> Address:
+        """Starts one controller (at its old address, if it had one) and waits until it serves."""
         if self.plan.tls:
             from strandline.cli.local_tls import ensure_certificates
 
             ensure_certificates(self.directory, self.node_ids)
-        self.controller.command = self._controller_command()
-        self.controller.start()
-        address = await self.controller.serving(timeout_ms)
-        self._remember(Ports(controller=address.client, clients=self._ports.clients, internals=self._ports.internals))
+        service = self.controllers[number]
+        service.command = self._controller_command(number)
+        service.start()
+        address = await service.serving(timeout_ms)
+        first = address.client if number == 1 else self._ports.controller
+        known = {**self._ports.controllers, number: address.client}
+        self._remember(replace(self._ports, controller=first, controllers=known))
         return address
+
+    async def _start_etcd(self, timeout_ms: int) -> None:
+        from strandline.etcd.client import Etcd
+        from strandline.etcd.members import Members
+
+        if self.etcd is None:
+            self.etcd = Members(self.directory / "etcd", ETCD_MEMBERS, arguments=ETCD_ARGUMENTS)
+        self.etcd.start()
+        client = Etcd(self.etcd.endpoints)
+        try:
+            await client.until_serving(timeout_ms / 1000)
+        finally:
+            await client.close()
 
     async def start_node(self, node_id: int, timeout_ms: int = START_TIMEOUT_MS) -> Address:
         """Starts one node (at its old addresses, if it had any) and waits until it serves."""
@@ -140,18 +183,23 @@ class LocalCluster:
     async def stop(self, grace_ms: int = STOP_GRACE_MS) -> list[Exit]:
         """Stops the nodes together, then the controller, and says how each ended."""
         ends = await asyncio.gather(*(node.stop(grace_ms) for node in self.nodes.values()))
-        return [end for end in [*ends, await self.controller.stop(grace_ms)] if end is not None]
+        ends += await asyncio.gather(*(controller.stop(grace_ms) for controller in self.controllers.values()))
+        if self.etcd is not None:
+            await asyncio.to_thread(self.etcd.close)
+        return [end for end in ends if end is not None]
 
     def kill(self) -> None:
         """Ends whatever still runs, at once: the last resort when `stop` was interrupted."""
         for service in self.services:
             service.kill()
+        if self.etcd is not None:
+            self.etcd.close()
 
     async def _await_node(self, node_id: int, timeout_ms: int) -> Address:
         address = await self.nodes[node_id].serving(timeout_ms)
         self._remember(
-            Ports(
-                controller=self._ports.controller,
+            replace(
+                self._ports,
                 clients={**self._ports.clients, node_id: address.client},
                 internals={**self._ports.internals, node_id: address.internal or address.client},
             )
@@ -162,12 +210,13 @@ class LocalCluster:
         self._ports = ports
         write_ports(self.directory, ports)
 
-    def _controller_service(self) -> Service:
+    def _controller_name(self, number: int) -> str:
+        return "controller" if self.plan.controllers == 1 else f"controller-{number}"
+
+    def _controller_service(self, number: int) -> Service:
+        name = self._controller_name(number)
         return Service(
-            name="controller",
-            command=(),
-            directory=self.directory / "controller",
-            output=self.directory / "logs" / "controller.log",
+            name=name, command=(), directory=self.directory / name, output=self.directory / "logs" / f"{name}.log"
         )
 
     def _node_service(self, node_id: int) -> Service:
@@ -178,14 +227,22 @@ class LocalCluster:
             output=self.directory / "logs" / f"node-{node_id}.log",
         )
 
-    def _controller_command(self) -> list[str]:
+    def _controller_command(self, number: int) -> list[str]:
+        bound = self._ports.controller if self.plan.controllers == 1 else self._ports.controllers.get(number)
         settings = {
-            "data_dir": str(self.directory / "controller"),
-            "bind": self._ports.controller or f"{LOOPBACK}:0",
+            "data_dir": str(self.directory / self._controller_name(number)),
+            "bind": bound or f"{LOOPBACK}:0",
+            **self._etcd_settings(number),
             **self._own_tls("controller"),
             **self.plan.controller_settings,
         }
         return [sys.executable, *self.plan.controller_module, *flags(settings)]
+
+    def _etcd_settings(self, number: int) -> dict[str, str]:
+        if self.etcd is None:
+            return {}
+        members = ",".join(f"{member.host}:{member.port}" for member in self.etcd.endpoints)
+        return {"store": "etcd", "controller_id": self._controller_name(number), "etcd_endpoints": members}
 
     def _own_tls(self, holder: str) -> dict[str, str]:
         return {name: str(value) for name, value in self.client_tls(holder).items() if value}
@@ -223,6 +280,7 @@ def read_ports(directory: Path) -> Ports:
         return Ports()
     return Ports(
         controller=written["controller"],
+        controllers={int(number): address for number, address in written.get("controllers", {}).items()},
         clients={int(node_id): address for node_id, address in written["clients"].items()},
         internals={int(node_id): address for node_id, address in written["internals"].items()},
     )

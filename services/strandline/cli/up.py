@@ -48,6 +48,9 @@ def up(
         typer.Option("--export", metavar="DIR", help="Write the state events of every process to this directory."),
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS, with certificates created in DIR/certs.")] = False,
+    controllers: Annotated[
+        int, typer.Option(min=1, max=5, help="Controllers, of which one decides; more than one need etcd.")
+    ] = 1,
 ) -> None:
     """Run a controller and data nodes on this machine until Ctrl-C.
 
@@ -66,8 +69,16 @@ def up(
         controller_settings=_export_settings(export) | _settings(controller_setting, "--controller-set"),
         node_settings=_export_settings(export) | _settings(node_setting, "--node-set"),
         tls=tls,
+        controllers=controllers,
     )
     perform(run(LocalCluster(plan), restart=restart))
+
+
+def _require_etcd() -> None:
+    from strandline.etcd.members import HOW_TO_INSTALL, is_installed
+
+    if not is_installed():
+        raise CommandFailed(f"several controllers keep what they decide in etcd. {HOW_TO_INSTALL}")
 
 
 def _settings(entries: list[str] | None, option: str) -> dict[str, str]:
@@ -84,6 +95,8 @@ async def run(cluster: LocalCluster, *, restart: bool) -> None:
     Raises:
         CommandFailed: when a process does not come up, or the controller ends by itself.
     """
+    if len(cluster.controllers) > 1:
+        _require_etcd()
     stop_asked = asyncio.Event()
     with _signals(stop_asked):
         try:
@@ -96,7 +109,9 @@ async def run(cluster: LocalCluster, *, restart: bool) -> None:
 async def _start(cluster: LocalCluster, stop_asked: asyncio.Event) -> None:
     from strandline.cli.processes import ServiceDied
 
-    typer.echo(f"starting a controller and {len(cluster.nodes)} nodes in {cluster.directory}")
+    count = len(cluster.controllers)
+    who = "a controller" if count == 1 else f"etcd, {count} controllers"
+    typer.echo(f"starting {who} and {len(cluster.nodes)} nodes in {cluster.directory}")
     starting = asyncio.create_task(cluster.start())
     asked = asyncio.create_task(stop_asked.wait())
     await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -145,17 +160,30 @@ async def _watch(cluster: LocalCluster, stop_asked: asyncio.Event, *, restart: b
     while not stop_asked.is_set():
         for node_id, service in cluster.nodes.items():
             await _see_to(cluster, node_id, service, restart=restart)
-        controller_end = cluster.controller.found_dead()
-        if controller_end is not None:
-            if not restart:
-                raise CommandFailed(f"{cluster.controller.epitaph()}; output: {cluster.controller.output}")
-            typer.echo(cluster.controller.epitaph(), err=True)
-            await asyncio.sleep(_RESTART_PAUSE_S)
-            await cluster.start_controller()
+        for number, controller in cluster.controllers.items():
+            if controller.found_dead() is not None:
+                await _see_to_controller(cluster, number, controller, restart=restart)
         try:
             await asyncio.wait_for(stop_asked.wait(), _WATCH_S)
         except TimeoutError:
             continue
+
+
+async def _see_to_controller(cluster: LocalCluster, number: int, controller: Service, *, restart: bool) -> None:
+    """Reports a controller that ended by itself, and starts it again if that was asked for.
+
+    Raises:
+        CommandFailed: it was the only one, and it was not.
+    """
+    if not restart and len(cluster.controllers) == 1:
+        raise CommandFailed(f"{controller.epitaph()}; output: {controller.output}")
+    typer.echo(controller.epitaph(), err=True)
+    controller.end_expected = True
+    if not restart:
+        typer.echo(f"the others go on without {controller.name}", err=True)
+        return
+    await asyncio.sleep(_RESTART_PAUSE_S)
+    await cluster.start_controller(number=number)
 
 
 async def _see_to(cluster: LocalCluster, node_id: int, service: Service, *, restart: bool) -> None:

@@ -23,7 +23,7 @@ from strandline.client.errors import (
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
 from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 from strandline.client.producer import Producer
-from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import (
     ConfigSource,
     Endpoint,
@@ -40,6 +40,7 @@ from strandline.core.messages import (
 from strandline.core.types import Acks, Durability, FetchHw, IsrJoin, Role, Rules, TopicPartition, Truncation
 from strandline.records.codec import NewRecord, Record
 from strandline.records.compression import Compression
+from strandline.rpc.convert_controllers import ControllerDescribed
 from strandline.rpc.forks import ForkedAfterUse
 from strandline.rpc.tls_files import TlsWrong
 
@@ -62,6 +63,8 @@ __all__ = [
     "DeletedRecords",
     "Delivery",
     "Durability",
+    "ControllerDescribed",
+    "ControllerHint",
     "DescribedReplica",
     "Election",
     "Endpoint",

@@ -24,13 +24,14 @@ from strandline.client.admin_answers import (
 )
 from strandline.client.deletion import DeletedRecords, RecordDeleter
 from strandline.client.describing import DescribedReplica, read_partition_views, read_replica_views
-from strandline.client.errors import ClusterUnreachable
+from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint, MetadataImage, PartitionView, TopicConfig, TopicImage
 from strandline.core.types import NodeEpoch, TopicPartition
 from strandline.rpc.convert_configs import read_described
+from strandline.rpc.convert_controllers import ControllerDescribed, read_controllers
 from strandline.rpc.convert_metadata import read_topic
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
@@ -234,6 +235,24 @@ class Admin:
         """
         request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
         check(await self._cluster.ask_controller(lambda to: to.UnregisterNode, request))
+
+    async def describe_controllers(self) -> tuple[ControllerDescribed, ...]:
+        """Every controller that is there, and which one decides; none from a release that cannot say.
+
+        Raises:
+            Refused: the store that knows does not answer.
+        """
+        try:
+            answer = await self._cluster.ask_controller(
+                lambda to: to.DescribeControllers, pb.DescribeControllersRequest()
+            )
+        except ControllersAway:
+            return ()
+        except Refused as refused:
+            if refused.refusal.code is ErrorCode.UNSUPPORTED_VERSION:
+                return ()
+            raise
+        return read_controllers(answer)
 
     async def metadata(self) -> MetadataImage:
         """The whole state of the cluster as the controller returns it now; without one, as a node has it."""

@@ -232,7 +232,16 @@ class Cluster:
         forks.check()
         limit_ms = deadline_ms or self.timeout_ms
         endpoint = await self.controllers.first(limit_ms)
-        return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
+        try:
+            return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
+        except Refused as refused:
+            hint = refused.refusal.hint
+            if refused.refusal.code is not ErrorCode.NOT_CONTROLLER or hint is None or not hint.endpoint:
+                raise
+        # A standby did nothing with it, and says who decides (C31).
+        active = parse_endpoint(hint.endpoint)
+        self.controllers.met(active)
+        return await self.ask(method(self.controllers.stub(active)), request, deadline_ms=limit_ms)
 
     async def init_producer_id(self) -> pb.InitProducerIdResponse:
         """An identity for a producer, from our source, whatever process it is, or else from a controller.
@@ -291,14 +300,24 @@ class Cluster:
     async def _follow_forever(self) -> None:
         backoff = Backoff()
         for endpoint in self._sources():
-            try:
-                await self._follow(endpoint, backoff)
-                self._last_error = f"{target(endpoint)} ended the subscription"
-            except grpc.aio.AioRpcError as error:
-                self._refused(endpoint, error)
-            except TimeoutError:
-                self._last_error = f"{target(endpoint)} fell silent"
+            hinted = await self._follow_at(endpoint, backoff)
+            if hinted is not None:
+                # Once: two controllers that name each other must not keep this from its pauses (C31).
+                await self._follow_at(hinted, backoff)
             await self._pause(backoff)
+
+    async def _follow_at(self, endpoint: Endpoint, backoff: Backoff) -> Endpoint | None:
+        """Follow one address until that ends; returns which one it names instead."""
+        try:
+            await self._follow(endpoint, backoff)
+            self._last_error = f"{target(endpoint)} ended the subscription"
+        except grpc.aio.AioRpcError as error:
+            self._refused(endpoint, error)
+            hint = refusal_of(error).hint
+            return parse_endpoint(hint.endpoint) if hint is not None and hint.endpoint else None
+        except TimeoutError:
+            self._last_error = f"{target(endpoint)} fell silent"
+        return None
 
     def _sources(self) -> Iterator[Endpoint]:
         """Whom to ask, in turn."""

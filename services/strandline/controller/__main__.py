@@ -1,11 +1,11 @@
-"""`python -m strandline.controller --data-dir DIR --bind HOST:PORT`, or `... recover` or `... backup`."""
+"""`python -m strandline.controller --data-dir DIR --bind HOST:PORT`, or `... recover`, `backup`, `hand-over`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from strandline.controller import backup, process, recover
+from strandline.controller import backup, hand_over, process, recover
 from strandline.controller.settings import ControllerSettings
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import run_service
@@ -19,6 +19,8 @@ def main(arguments: Sequence[str]) -> ExitCode:
         return recover.main(arguments[1:])
     if arguments[:1] == ["backup"]:
         return backup.main(arguments[1:])
+    if arguments[:1] == ["hand-over"]:
+        return hand_over.main(arguments[1:])
     flags, file = parse_flags(ControllerSettings, "strandline controller", arguments)
     try:
         settings = load_settings(ControllerSettings, flags=flags, file=file).settings

@@ -32,11 +32,11 @@ from strandline.core.controller_events import (
 )
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
-from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import MetadataImage
 from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
-from strandline.metadata.store import StoreFailed
+from strandline.metadata.store import StoreAway, StoreDeposed, StoreFailed
 from strandline.runtime.clock import Clock
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode
@@ -112,7 +112,11 @@ class ControllerDriver(Driver[Core]):
         self._log = log
         self._pending: list[ControllerEffect] = []
         self._work = asyncio.Event()
-        self._committing = False
+        self._committing: list[ControllerEffect] = []
+        self._idle = asyncio.Event()
+        self._over: Refusal | None = None
+        self.may_decide: Callable[[], bool] = lambda: True
+        """Whether what this process sees for itself may enter the core now; of several controllers one decides."""
         self.attach(
             {
                 Commit: lambda _: None,
@@ -129,6 +133,39 @@ class ControllerDriver(Driver[Core]):
         """Go on with another core, whose reign begins here; what was asked of the last one was refused."""
         self.core = core
         self.step(started)
+
+    def drop(self, refusal: Refusal) -> None:
+        """The reign is over: end every watch and every call that waits, and let nothing enter the core any more."""
+        self._over = refusal
+        self._pending = []
+        self._idle.set()
+        # What is being committed may have been done, or be done later (C9).
+        uncertain = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the controller was replaced while it stored this change")
+        self.refuse_waiting(self._committing, uncertain)
+        self.calls.answer_all(refusal)
+        self.watches.end_all(refusal)
+
+    def refuse_waiting(self, effects: Sequence[ControllerEffect], refusal: Refusal) -> None:
+        """End the calls that these effects would have answered."""
+        for effect in effects:
+            if isinstance(effect, Answer | RefuseCall | OpenWatch):
+                self.calls.answer(effect.request_id, refusal)
+
+    async def until_idle(self) -> None:
+        """Return when nothing waits for a commit."""
+        while self._pending or self._committing:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def step(self, event: Any) -> None:
+        """See `Driver.step`; a reign that is over takes no event.
+
+        Raises:
+            Refused: it is over.
+        """
+        if self._over is not None:
+            raise Refused.of(self._over)
+        super().step(event)
 
     def carry_out(self, effects: Sequence[ControllerEffect]) -> Sequence[ControllerEvent]:
         """Perform effects now, or behind the commit that is in front of them."""
@@ -166,15 +203,25 @@ class ControllerDriver(Driver[Core]):
         effects, self._pending = self._pending, []
         if not effects:
             return
-        self._committing = True
+        self._committing = effects
         try:
             transactions = [effect.transaction for effect in effects if isinstance(effect, Commit)]
             if transactions:
                 await self._store.commit(transactions)
+        except StoreDeposed as error:
+            self.refuse_waiting(effects, Refusal(ErrorCode.NOT_CONTROLLER, str(error)))
+            return
+        except StoreAway as error:
+            # It may have been done, or be done later (C9).
+            self.refuse_waiting(effects, Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error)))
+            return
         except StoreFailed as error:
             self.fail(error)
         finally:
-            self._committing = False
+            self._committing = []
+            self._idle.set()
+        if self._over is not None:
+            return
         super().carry_out(effects)
 
     def _answer(self, effect: Answer) -> None:

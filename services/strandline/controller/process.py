@@ -12,17 +12,18 @@ import os
 import secrets
 import signal
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import grpc
 import structlog
 
+from strandline.controller.among import Alone, Among
 from strandline.controller.driver import ControllerDriver
-from strandline.controller.seen import CountedSink, Seen, TimedStore
+from strandline.controller.seen import CountedSink, Place, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
-from strandline.controller.settings import ControllerSettings
+from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.tasks import Prober
 from strandline.controller.watches import Watches
 from strandline.core import feature_levels
@@ -83,6 +84,7 @@ class ControllerProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._store_in_doubt = asyncio.Event()
         self._stopped_serving_ms: int | None = None
+        self._reigns = 0
 
     async def start(self) -> None:
         """Open the store, begin a reign, serve.
@@ -109,15 +111,7 @@ class ControllerProcess:
         if warning := rules.loss_warning:
             _log.warning(warning)
         self._bind()
-        self.sink = EventSink(
-            settings.data_dir,
-            {"role": "controller"},
-            outlets=[LogLines(tell), *open_exports(settings, _log.warning, settings.data_dir)],
-            ring_events=settings.export_ring_events,
-            said=_log.warning,
-            topic_name=self._topic_name,
-            begun=False,
-        )
+        self._open_sink()
         core = ControllerCore(state, rules, settings.timings(), ClockSamples())
         self.driver = ControllerDriver(
             core,
@@ -132,19 +126,17 @@ class ControllerProcess:
         self.feed = MetadataFeed(age_ms=self._metadata_age_ms, controllers=self._known_controllers, clock=monotonic_ms)
         self.driver.on_publish = self.feed.take
         self.prober = Prober(self.driver, settings.probe_deadline_ms)
-        servicer = ControllerServicer(
-            self.driver, alive_every_ms=settings.heartbeat_interval_ms, on_watch_ended=self.prober.suspect
+        alone = Alone(
+            lambda: (self._bound, self.internal or self._bound), lambda: self.driver.core.state.header.metadata_offset
         )
+        self._serve(lambda: self.driver, alone)
         for server in self._servers:
-            servicer.add_to(server)
             MetadataServicer(self.feed).add_to(server)
         await self._begin_reign(core)
-        self.metrics_address = self._seen.open(
-            self.driver, self.sink, https_of(self._tls, wanted=self.settings.metrics_tls)
-        )
+        self._open_metrics(lambda: self.driver)
         self._own(self.driver.perform_forever())
         self._own(self.driver.tick_forever(settings.tick_ms))
-        self._own(at_each_hour(self._tell_state))
+        self._own(self._hourly())
         self._own(self._recover_forever())
         self._own(self._seen.refusals.tell_forever())
         for server in self._servers:
@@ -153,6 +145,38 @@ class ControllerProcess:
         await self.health.set_ready(True)
         self._write_endpoint()
         _log.info("serving", address=target(self._bound), controller=repr(self.driver.core))
+
+    def _open_sink(self) -> None:
+        settings = self.settings
+        self.sink = EventSink(
+            settings.data_dir,
+            {"role": "controller"},
+            outlets=[LogLines(tell), *open_exports(settings, _log.warning, settings.data_dir)],
+            ring_events=settings.export_ring_events,
+            said=_log.warning,
+            topic_name=self._topic_name,
+            begun=False,
+        )
+
+    def _serve(self, driver: Callable[[], ControllerDriver], among: Among) -> None:
+        """Serve ControllerService by the driver that decides; the servers are not started yet."""
+        servicer = ControllerServicer(
+            driver,
+            among=among,
+            alive_every_ms=self.settings.heartbeat_interval_ms,
+            on_watch_ended=lambda watch: self.prober.suspect(watch),
+        )
+        for server in self._servers:
+            servicer.add_to(server)
+
+    def _place(self) -> Place:
+        """Where this controller is among all of its cluster."""
+        return Place(is_active=self.driver.core.serves, lag=0, reigns=self._reigns, is_store_up=self.driver.core.serves)
+
+    def _open_metrics(self, driver: Callable[[], ControllerDriver | None]) -> None:
+        self.metrics_address = self._seen.open(
+            driver, self.sink, https_of(self._tls, wanted=self.settings.metrics_tls), self._place
+        )
 
     def _rules(self, state: ClusterState | None) -> Rules:
         """The cluster's rules, if this release may serve it.
@@ -175,6 +199,7 @@ class ControllerProcess:
             ),
         )
         await self.driver.perform_pending()
+        self._reigns += 1
         header = core.state.header
         self.sink.know(controller_epoch=header.controller_epoch)
         self.sink.begin(header.cluster_id, header.controller_epoch)
@@ -201,6 +226,9 @@ class ControllerProcess:
 
     def _known_controllers(self) -> tuple[KnownController, ...]:
         return (KnownController(CONTROLLER_ID, client=self.endpoint, internal=self.internal),)
+
+    async def _hourly(self) -> None:
+        await at_each_hour(self._tell_state)
 
     def _tell_state(self) -> None:
         for snapshot in cluster_snapshots(self.driver.core.state):
@@ -285,19 +313,26 @@ class ControllerProcess:
         await self.prober.close()
         self.driver.watches.end_all(Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller stops; reconnect"))
         self.feed.close()
+        await self._stop_servers()
+        await self.driver.perform_pending()
+        await self._store.close()
+        await self._close_the_rest()
+        return ExitCode.CLEAN
+
+    async def _stop_servers(self) -> None:
+        """Serve no more, and end what runs beside."""
         await asyncio.gather(*(server.stop(_SERVER_GRACE_S) for server in self._servers))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.driver.perform_pending()
-        await self._store.close()
+
+    async def _close_the_rest(self) -> None:
         self.sink.close()
         if exports(self.settings):
             _log.info("export closed", **self.sink.counters().metrics())
         await self._seen.close()
         await self._health_port.close()
         _log.info("stopped")
-        return ExitCode.CLEAN
 
 
 def _refuse_newer(state: ClusterState) -> None:
@@ -326,9 +361,19 @@ def _copy_when_asked(process: ControllerProcess) -> None:
     loop.add_signal_handler(signal.SIGUSR1, begin)
 
 
+def process_of(settings: ControllerSettings) -> ControllerProcess:
+    """The process that these settings ask for."""
+    if settings.store is StoreKind.SQLITE:
+        return ControllerProcess(settings)
+    # Loads what one controller alone never needs.
+    from strandline.controller.several import SeveralProcess
+
+    return SeveralProcess(settings)
+
+
 async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCode:
     """Run a controller until it is asked to stop."""
-    process = ControllerProcess(settings)
+    process = process_of(settings)
     try:
         await process.start()
     except StoreInUse as error:

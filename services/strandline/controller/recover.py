@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from strandline.controller import seen_position
 from strandline.core.controller_state import ClusterState
 from strandline.core.errors import ErrorCode, Refused
+from strandline.core.messages import Endpoint
 from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import NodeId
+from strandline.etcd.client import Etcd
+from strandline.metadata.etcd import EtcdStore
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
+from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.metadata_bytes import image_from_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.checkpoint import CheckpointDamaged
@@ -74,6 +80,29 @@ async def recover_store(data_dir: Path, node_dirs: Sequence[Path]) -> ClusterSta
     return state
 
 
+async def recover_store_in_etcd(
+    data_dir: Path, node_dirs: Sequence[Path], endpoints: Sequence[Endpoint], prefix: str
+) -> ClusterState:
+    """Replace what etcd holds by what the nodes know; returns it. No controller may run.
+
+    What the controller of ``data_dir`` has seen of the store is forgotten, for the store that it saw is gone.
+
+    Raises:
+        Refused: nothing usable was given.
+        StoreFailed: a controller holds the store, or it cannot be read or written.
+    """
+    given = [read_node_directory(path) for path in node_dirs]
+    store = EtcdStore(Etcd(endpoints), prefix)
+    try:
+        old = await store.read_state()
+        state = recover(given, old)
+        await store.replace(state, secrets.token_hex(16))
+    finally:
+        await store.close()
+    (data_dir / seen_position.FILE_NAME).unlink(missing_ok=True)
+    return state
+
+
 def main(arguments: Sequence[str]) -> ExitCode:
     """``recover --data-dir DIR NODE_DIR...``; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -87,10 +116,18 @@ def main(arguments: Sequence[str]) -> ExitCode:
         help="directory of a controller that is stopped, or that refuses every call because its store is too old",
     )
     parser.add_argument("node_dirs", type=Path, nargs="+", metavar="NODE_DIR", help="data directory of a node")
+    parser.add_argument(
+        "--etcd-endpoints", default="", help="members of etcd, if the store is there; all controllers stop"
+    )
+    parser.add_argument("--etcd-prefix", default="/strandline/default", help="below which keys of etcd it is")
     given = parser.parse_args(arguments)
     try:
-        state = asyncio.run(recover_store(given.data_dir, given.node_dirs))
-    except (Refused, StoreFailed) as error:
+        if given.etcd_endpoints:
+            members = [parse_endpoint(text.strip()) for text in given.etcd_endpoints.split(",")]
+            state = asyncio.run(recover_store_in_etcd(given.data_dir, given.node_dirs, members, given.etcd_prefix))
+        else:
+            state = asyncio.run(recover_store(given.data_dir, given.node_dirs))
+    except (Refused, StoreFailed, ValueError) as error:
         _say(f"nothing was changed: {error}")
         return ExitCode.FAILED
     offline = [partition for partition in state.partitions() if partition.leader is None]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.settings import ControllerSettings
@@ -29,6 +30,15 @@ from strandline.metrics.refusal_figures import refusal_figures
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.server import PortTaken
 from strandline.runtime.refusals import Refusals
+
+
+class Place(NamedTuple):
+    """Where this controller is among all of its cluster."""
+
+    is_active: bool
+    lag: int
+    reigns: int
+    is_store_up: bool
 
 
 class TimedStore:
@@ -91,7 +101,13 @@ class Seen:
         """A call, or what it asked for, was refused."""
         self.refusals.note(method.rpartition("/")[2], refusal)
 
-    def open(self, driver: ControllerDriver, sink: EventSink, https: HttpsContext | None) -> str:
+    def open(
+        self,
+        driver: Callable[[], ControllerDriver | None],
+        sink: EventSink,
+        https: HttpsContext | None,
+        place: Callable[[], Place],
+    ) -> str:
         """Be scraped from now on, if a port is asked for; returns its address, or nothing.
 
         Raises:
@@ -99,11 +115,17 @@ class Seen:
         """
 
         def read() -> Iterator[Figure]:
-            yield from controller_figures(driver.core.state)
             yield from self.counts.figures()
-            yield Figure(f.UNPROVEN_CLAIMS, driver.core.unproven_claims)
             yield from refusal_figures(self.refusals)
-            yield Figure(f.WATCHERS, len(driver.watches))
+            here = place()
+            yield Figure(f.CONTROLLER_ACTIVE, int(here.is_active))
+            yield Figure(f.CONTROLLER_LAG, here.lag)
+            yield Figure(f.REIGNS_BEGUN, here.reigns)
+            yield Figure(f.STORE_UP, int(here.is_store_up))
+            if (now := driver()) is not None:
+                yield from controller_figures(now.core.state)
+                yield Figure(f.UNPROVEN_CLAIMS, now.core.unproven_claims)
+                yield Figure(f.WATCHERS, len(now.watches))
 
         def read_aside() -> Iterator[Figure]:
             yield from export_figures(sink.counters())

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import grpc
 
+from strandline.controller.among import Among
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch
 from strandline.core import controller_messages as messages
@@ -21,6 +22,7 @@ from strandline.rpc import convert_admin as admin
 from strandline.rpc import convert_configs as configs
 from strandline.rpc import convert_controller as convert
 from strandline.rpc import convert_reports as reports
+from strandline.rpc.convert_controllers import write_controllers
 from strandline.rpc.convert_metadata import write_watch_news
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb
@@ -31,18 +33,27 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ControllerServicer:
-    """ControllerService of one controller. ``on_watch_ended`` is called for every watch that its peer ended."""
+    """ControllerService of one controller. ``on_watch_ended`` is called for every watch that its peer ended.
+
+    ``driver`` gives the one that decides now, or raises `Refused` while this controller does not.
+    """
 
     def __init__(
         self,
-        driver: ControllerDriver,
+        driver: Callable[[], ControllerDriver],
         *,
+        among: Among,
         alive_every_ms: int,
         on_watch_ended: Callable[[Watch[Any]], None] = lambda _: None,
     ) -> None:
-        self._driver = driver
+        self._deciding = driver
+        self._among = among
         self._alive_every_ms = alive_every_ms
         self._on_watch_ended = on_watch_ended
+
+    @property
+    def _driver(self) -> ControllerDriver:
+        return self._deciding()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
@@ -95,7 +106,8 @@ class ControllerServicer:
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
         """Send the state, then every change of it."""
-        watch = await self._driver.watch(admin.read_watch(request))
+        driver = self._driver
+        watch = await driver.watch(admin.read_watch(request))
         try:
             while True:
                 news = await watch.next_news(self._alive_every_ms)
@@ -108,7 +120,7 @@ class ControllerServicer:
                     )
                 )
         finally:
-            self._driver.watches.close(watch)
+            driver.watches.close(watch)
             if watch.refusal is None:
                 self._on_watch_ended(watch)
 
@@ -169,6 +181,17 @@ class ControllerServicer:
         """Gives a producer its identity."""
         answer = await self._driver.request(admin.read_init_producer_id(request), messages.ProducerIdGiven)
         return admin.write_producer_id(answer)
+
+    async def DescribeControllers(
+        self, request: pb.DescribeControllersRequest, context: Context
+    ) -> pb.DescribeControllersResponse:
+        """Lists the controllers."""
+        return write_controllers(await self._among.describe())
+
+    async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:
+        """Leaves deciding to another controller."""
+        to = request.to if request.HasField("to") else None
+        return pb.HandOverResponse(controller_id=await self._among.hand_over_to(to))
 
 
 def _refuse_other_rules(answer: NodeRegistered) -> None:

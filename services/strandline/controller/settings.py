@@ -5,14 +5,17 @@ Invariant: the two rules are given once, at the first start; later a rule that i
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from strandline.core.controller_state import ControllerTimings
+from strandline.core.messages import Endpoint
 from strandline.core.types import Durability, Rules
 from strandline.export.encoding import ExportFormat
+from strandline.rpc.channels import WILDCARDS, parse_endpoint
 from strandline.rpc.limits import Keepalive
 from strandline.runtime.exporting import (
     ExportDir,
@@ -34,11 +37,21 @@ from strandline.runtime.guarding import (
     TlsCert,
     TlsKey,
     check_guards,
+    is_loopback,
 )
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import ServedTruncation, ServiceSettings
+from strandline.runtime.settings import ServedTruncation, ServiceSettings, split_commas
+
+Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
+
+
+class StoreKind(StrEnum):
+    """Where a controller keeps what it decided."""
+
+    SQLITE = "sqlite"
+    ETCD = "etcd"
 
 
 class ControllerSettings(ServiceSettings):
@@ -83,6 +96,29 @@ class ControllerSettings(ServiceSettings):
     ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
     ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a connection is closed")
 
+    store: StoreKind = Field(
+        StoreKind.SQLITE, description="where decisions are kept: sqlite, or etcd for several controllers"
+    )
+    controller_id: str = Field("", description="this controller's name among several; the host's name if empty")
+    advertise: str = Field("", description="address given to clients, if it is not the bound one; host or host:port")
+    internal_advertise: str = Field("", description="address given to nodes, if it is not the bound one")
+    etcd_endpoints: Words = Field((), description="addresses of the members of etcd, host:port with commas")
+    etcd_prefix: str = Field("/strandline/default", description="below which keys of etcd this cluster is kept")
+    etcd_ca: str = Field(
+        "", description="file of the authority that etcd's certificates are of; empty: etcd is met without TLS"
+    )
+    etcd_cert: str = Field("", description="certificate shown to etcd; empty: none")
+    etcd_key: str = Field("", description="its key")
+    etcd_user: str = Field("", description="name of this controller at etcd, where etcd asks for a password")
+    etcd_password_file: str = Field("", description="file with the password")
+    reign_lease_s: int = Field(3, ge=2, le=60, description="silence after which etcd takes a controller for gone")
+    log_snapshot_every: int = Field(
+        1_000, ge=10, description="transactions after which etcd gets a snapshot and a shorter log"
+    )
+    part_bytes: int = Field(
+        1 << 20, ge=200, le=1 << 20, description="largest value of a transaction; a larger one goes in parts"
+    )
+
     export_dir: ExportDir = ""
     export_uri: ExportUri = ""
     export_format: Format = ExportFormat.PARQUET
@@ -96,7 +132,36 @@ class ControllerSettings(ServiceSettings):
         self.timings()
         check_export(self)
         check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
+        if self.store is StoreKind.ETCD:
+            self._check_etcd()
         return self
+
+    def _check_etcd(self) -> None:
+        if not self.etcd_endpoints:
+            raise ValueError("store is etcd, but etcd_endpoints names no member; write host:port, with commas")
+        members = self.members()
+        for member in members:
+            if members.count(member) > 1:
+                raise ValueError(f"etcd_endpoints names {member.host}:{member.port} twice; name each member once")
+        if bool(self.etcd_cert) != bool(self.etcd_key) or (self.etcd_cert and not self.etcd_ca):
+            raise ValueError("etcd_cert and etcd_key go together, with etcd_ca")
+        if bool(self.etcd_user) != bool(self.etcd_password_file):
+            raise ValueError("etcd_user and etcd_password_file go together")
+        if not self.etcd_ca and not self.insecure and not all(is_loopback(member.host) for member in members):
+            raise ValueError(
+                "etcd_endpoints is beyond this machine and etcd_ca is empty; give etcd_ca, or set insecure on a "
+                "network that untrusted hosts cannot reach"
+            )
+        for bound, reported in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
+            address = getattr(self, bound)
+            if address and parse_endpoint(address).host in WILDCARDS and not getattr(self, reported):
+                raise ValueError(
+                    f"{bound} is every address of this machine; set {reported} to the one others should use"
+                )
+
+    def members(self) -> tuple[Endpoint, ...]:
+        """The members of etcd."""
+        return tuple(parse_endpoint(text) for text in self.etcd_endpoints)
 
     def timings(self) -> ControllerTimings:
         """The durations and limits of the core."""

@@ -50,6 +50,12 @@ class Prober:
             return
         self._spawn(watch.node_id, self._look(watch.node_id, watch.node_epoch))
 
+    def look_at_all(self) -> None:
+        """A reign begins: nodes that died together with the last controller are looked at, for nobody else saw it."""
+        for node_id, record in self._driver.core.state.nodes.items():
+            if not record.image.fenced and node_id not in self._looking:
+                self._spawn(node_id, self._look(node_id, record.image.node_epoch))
+
     async def close(self) -> None:
         """Look no more."""
         self._closed = True
@@ -82,6 +88,8 @@ class Prober:
             self._reporting.cancel()
             self._reporting = None
         refused, self._refused = self._refused, {}
+        if not self._driver.may_decide():
+            return
         self._driver.step(ConnectionRefused(self._driver.clock(), tuple(refused.items())))
 
     async def _look(self, node_id: NodeId, node_epoch: NodeEpoch) -> None:

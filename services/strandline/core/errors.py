@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 
 class ErrorCode(IntEnum):
@@ -162,6 +163,18 @@ RESERVED = frozenset(
 understands OPERATION_NOT_ATTEMPTED and NEW_LEADER_ELECTED as Kafka's does."""
 
 
+class ControllerHint(NamedTuple):
+    """What a controller that decides nothing says of the one that does (C31); None and 0: it knows none."""
+
+    why: str
+    """STANDBY, STORE_AWAY or STORE_FULL."""
+    active_id: str | None = None
+    endpoint: str | None = None
+    internal_endpoint: str | None = None
+    controller_epoch: int = 0
+    """Of two hints the one of the higher epoch holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why something was not done: the code, one sentence that names field, rule and remedy, and for
@@ -176,6 +189,8 @@ class Refusal:
     """The rule that the field breaks, likewise."""
     remedy: str | None = None
     """What to do, where it is more than what the code's rule says."""
+    hint: ControllerHint | None = None
+    """Which controller decides, in NOT_CONTROLLER."""
 
     @property
     def retriable(self) -> bool:

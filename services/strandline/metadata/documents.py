@@ -19,7 +19,7 @@ from strandline.core.controller_state import ClusterHeader, NodeRecord, RemovedN
 from strandline.core.messages import PartitionImage
 from strandline.core.reign_history import ReignRecord
 
-Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | ReignRecord
+Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | ReignRecord | str
 
 _T = TypeVar("_T", bound=Stored)
 
@@ -55,6 +55,8 @@ def read(text: str, kind: type[_T], present: Present | None = None) -> _T:
             one of a wrong kind.
     """
     try:
+        if issubclass(kind, str):
+            return msgspec.json.decode(_unsealed(text), type=kind)
         fields = msgspec.json.decode(_unsealed(text), type=Fields)
         if present is not None:
             fields = present(kind, fields)

@@ -28,6 +28,7 @@ from strandline.core.messages import PartitionImage
 from strandline.core.reign_history import KEPT_REIGNS, ReignRecord
 from strandline.metadata import documents, first_schema
 from strandline.metadata.store import StoreFailed, StoreInUse
+from strandline.metadata.transactions import whole
 
 FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 2
@@ -276,20 +277,9 @@ class SqliteStore:
             raise
 
     def _write_whole(self, state: ClusterState) -> None:
-        topics = tuple(TopicRecord(name=t.name, topic_id=t.topic_id, configs=t.configs) for t in state.topics.values())
         for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns"):
             self._db.execute(f"DELETE FROM {table}")
-        self._write(
-            Transaction(
-                header=state.header,
-                removed_nodes=tuple(state.removed_nodes.values()),
-                nodes=tuple(state.nodes.values()),
-                topics=topics,
-                partitions=tuple(state.partitions()),
-                deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
-                reigns=tuple(state.reigns.values()),
-            )
-        )
+        self._write(whole(state))
 
     def _copy_to(self, path: Path) -> None:
         fresh = path.with_name(f"{path.name}.new")

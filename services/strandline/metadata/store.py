@@ -21,6 +21,26 @@ class StoreInUse(StoreFailed):
     """Another process holds the store; two controllers on one store would hand out the same epochs."""
 
 
+class StoreAway(StoreFailed):
+    """The store does not answer, or no longer does what it was asked for; whether an append was done is unknown."""
+
+
+class StoreDeposed(StoreFailed):
+    """The reign that wrote is over: the transactions are not stored, and never will be."""
+
+
+class StoreFull(StoreFailed):
+    """The store has no space; nothing was written."""
+
+
+class StoreWentBack(StoreFailed):
+    """The store is older than it was: it was restored from a snapshot, and nothing may be decided from it (C40)."""
+
+
+class StoreDamaged(StoreFailed):
+    """The store holds what no controller wrote."""
+
+
 class MetadataStore(Protocol):
     """A controller's durable memory. One process has it open at a time."""
 

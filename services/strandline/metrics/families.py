@@ -335,6 +335,12 @@ METADATA_COMMIT = _seconds(
     kafka="kafka.server:type=raft-metrics,name=commit-latency-avg",
 )
 WATCHERS = _gauge("metadata_watchers", "Nodes and clients that watch metadata now.", _CONTROL)
+CONTROLLER_ACTIVE = _gauge("controller_active", "1 on the controller that decides, 0 on a standby.", _CONTROL)
+CONTROLLER_LAG = _gauge(
+    "controller_lag_transactions", "Transactions of the store that this controller has not applied yet.", _CONTROL
+)
+REIGNS_BEGUN = _counter("controller_reigns_total", "How often this process began to decide.", _CONTROL)
+STORE_UP = _gauge("store_up", "1 while a majority of the store's members answers this controller, else 0.", _CONTROL)
 
 QUESTIONS_WAITING = _gauge(
     "analytics_questions_waiting", "Queries that wait for the one being computed.", (Role.ANALYTICS,)

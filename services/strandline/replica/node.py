@@ -41,9 +41,9 @@ from strandline.replica.producer_ids import ProducerIds
 from strandline.replica.readiness import Readiness
 from strandline.replica.role_lines import following, tell_following
 from strandline.replica.seen import Seen
-from strandline.replica.settings import ReplicaSettings, advertised
+from strandline.replica.settings import ReplicaSettings
 from strandline.rpc.before_registration import BeforeRegistration
-from strandline.rpc.channels import Backoff, parse_endpoint, target
+from strandline.rpc.channels import Backoff, advertised, parse_endpoint, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.convert_metadata import CONTROLLER_ID
 from strandline.rpc.convert_subscription import KnownController

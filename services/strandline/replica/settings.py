@@ -14,7 +14,7 @@ from strandline.core.messages import Endpoint
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, Role, Rules, Truncation
 from strandline.export.encoding import ExportFormat
-from strandline.rpc.channels import parse_endpoint
+from strandline.rpc.channels import WILDCARDS, parse_endpoint
 from strandline.runtime.exporting import (
     ExportDir,
     ExportUri,
@@ -43,8 +43,6 @@ from strandline.runtime.settings import ServedTruncation, ServiceSettings, split
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
-
-_WILDCARDS = frozenset({"0.0.0.0", "::", "*"})
 
 
 class ReplicaSettings(ServiceSettings):
@@ -110,6 +108,8 @@ class ReplicaSettings(ServiceSettings):
     def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
             parse_endpoint(text)
+            if value.count(text) > 1:
+                raise ValueError(f"{text} is named twice; name each controller once")
         return value
 
     @field_validator("roles")
@@ -125,7 +125,7 @@ class ReplicaSettings(ServiceSettings):
         check_export(self)
         check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         for bound, reported in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
-            if parse_endpoint(getattr(self, bound)).host in _WILDCARDS and not getattr(self, reported):
+            if parse_endpoint(getattr(self, bound)).host in WILDCARDS and not getattr(self, reported):
                 raise ValueError(
                     f"{bound} is every address of this machine; set {reported} to the one others should use"
                 )
@@ -156,13 +156,3 @@ class ReplicaSettings(ServiceSettings):
     def bootstrap(self) -> tuple[Endpoint, ...]:
         """The controller's addresses."""
         return tuple(parse_endpoint(text) for text in self.controllers)
-
-
-def advertised(setting: str, bound: Endpoint) -> Endpoint:
-    """The address sent to others: the setting, with the bound port if it names none; else the bound address."""
-    if not setting:
-        return bound
-    if ":" in setting and setting.rpartition(":")[2].isdecimal():
-        named = parse_endpoint(setting)
-        return named if named.port else Endpoint(named.host, bound.port)
-    return Endpoint(setting, bound.port)

@@ -161,3 +161,17 @@ def parse_endpoint(text: str) -> Endpoint:
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"'{text}' is not an address; write host:port, for example 127.0.0.1:9092")
     return Endpoint(host.strip("[]"), int(port))
+
+
+WILDCARDS = frozenset({"0.0.0.0", "::", "*"})
+"""Hosts that bind every address of a machine, and are nobody's address."""
+
+
+def advertised(setting: str, bound: Endpoint) -> Endpoint:
+    """The address sent to others: the setting, with the bound port if it names none; else the bound address."""
+    if not setting:
+        return bound
+    if ":" in setting and setting.rpartition(":")[2].isdecimal():
+        named = parse_endpoint(setting)
+        return named if named.port else Endpoint(named.host, bound.port)
+    return Endpoint(setting, bound.port)

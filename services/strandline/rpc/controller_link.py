@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from strandline.core.controller_messages import AllocateProducerIds, ProducerIdsAllocated
-from strandline.core.errors import ErrorCode, Refused
+from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -29,7 +29,7 @@ from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc import convert_admin as admin
 from strandline.rpc import convert_controller as convert
 from strandline.rpc import convert_reports as reports
-from strandline.rpc.channels import Channels, UnaryMethod, call
+from strandline.rpc.channels import Channels, UnaryMethod, call, parse_endpoint
 from strandline.rpc.convert_metadata import read_watch_answer, write_position
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.status import refusal_of
@@ -59,6 +59,8 @@ class ControllerLink:
         assert bootstrap, "at least one bootstrap address is needed"
         self._bootstrap = tuple(bootstrap)
         self._at = 0
+        self._hinted: Endpoint | None = None
+        self._hint_epoch = 0
         self._channels = Channels(keepalive=keepalive or Keepalive(), tls=tls)
         self._register_deadline_ms = register_deadline_ms
         self._alter_deadline_ms = alter_deadline_ms
@@ -70,7 +72,7 @@ class ControllerLink:
     @property
     def endpoint(self) -> Endpoint:
         """The address that is asked now."""
-        return self._bootstrap[self._at]
+        return self._hinted or self._bootstrap[self._at]
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
         """RegisterNode; a refusal of the registration comes back inside the answer or is raised."""
@@ -125,13 +127,13 @@ class ControllerLink:
             return await call(method, request, deadline_ms=deadline_ms)
         except Refused as error:
             self._maybe_leave(error.__cause__)
-            self._maybe_turn(error.refusal.code)
+            self._maybe_turn(error.refusal)
             raise
 
     def _failed(self, error: grpc.aio.AioRpcError) -> Refused:
         refusal = refusal_of(error)
         self._maybe_leave(error)
-        self._maybe_turn(refusal.code)
+        self._maybe_turn(refusal)
         return Refused.of(refusal)
 
     def _maybe_leave(self, error: BaseException | None) -> None:
@@ -142,8 +144,16 @@ class ControllerLink:
         if isinstance(error, grpc.aio.AioRpcError) and _is_another_process(error):
             self._channels.renew(self.endpoint, grace_s=self._register_deadline_ms / 1000)
 
-    def _maybe_turn(self, code: ErrorCode) -> None:
-        if code in _ELSEWHERE:
+    def _maybe_turn(self, refusal: Refusal) -> None:
+        """Ask elsewhere next: whom a standby names, once, else the next address of the list (C31)."""
+        if refusal.code not in _ELSEWHERE:
+            return
+        hint, asked = refusal.hint, self._hinted
+        self._hinted = None
+        if asked is None and hint is not None and hint.internal_endpoint and hint.controller_epoch >= self._hint_epoch:
+            self._hint_epoch = hint.controller_epoch
+            self._hinted = parse_endpoint(hint.internal_endpoint)
+        else:
             self._at = (self._at + 1) % len(self._bootstrap)
 
 

@@ -95,6 +95,8 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "ListNodes": _clients(),
     _CONTROLLER + "ShutdownNode": {_ADMIN: ALWAYS, _REPLICA: OWN_NODE},
     _CONTROLLER + "UnregisterNode": _ADMINS,
+    _CONTROLLER + "DescribeControllers": _clients(),
+    _CONTROLLER + "HandOver": _ADMINS,
     _CONTROLLER + "InitProducerId": _clients(),
     _CONTROLLER + "DescribeTopics": _clients(),
     _CONTROLLER + "CreateTopics": _ADMINS,

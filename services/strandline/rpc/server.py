@@ -138,6 +138,10 @@ class RoleHealth:
             await self._set(service, serving)
         await self._set(READINESS, serving and self._is_ready)
 
+    async def set_service(self, service: str, serving: bool) -> None:
+        """Inform watchers of one service, in a process that serves: a standby is ready and decides nothing (C28)."""
+        await self._set(service, serving)
+
     async def set_ready(self, ready: bool) -> None:
         """Inform watchers whether this process, if it serves, is ready: a rollout waits for it."""
         self._is_ready = ready

@@ -6,12 +6,12 @@ remedy in an ErrorInfo; nothing else about the inside of the process is ever sen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from strandline.core.errors import RULES, ErrorCode, Outcome, Refusal
+from strandline.core.errors import RULES, ControllerHint, ErrorCode, Outcome, Refusal
 
 DOMAIN = "strandline"
 """The ErrorInfo domain of every refusal."""
@@ -73,6 +73,8 @@ def trailing_details(refusal: Refusal, *, extra: dict[str, str] | None = None) -
         metadata["field"] = refusal.field
     if refusal.rule is not None:
         metadata["rule"] = refusal.rule
+    if refusal.hint is not None:
+        metadata.update(_hint_metadata(refusal.hint))
     metadata.update(extra or {})
     info = error_details_pb2.ErrorInfo(reason=refusal.code.name, domain=DOMAIN, metadata=metadata)
     status = status_pb2.Status(code=status_code(refusal).value[0], message=str(refusal))
@@ -92,7 +94,31 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     known = Outcome(outcome) if outcome in set(Outcome) else None
     remedy = info.metadata.get("remedy")
     own = remedy if remedy != RULES[code].remedy else None
-    return Refusal(code, message, known, info.metadata.get("field"), info.metadata.get("rule"), own)
+    hint = _read_hint(info.metadata)
+    return Refusal(code, message, known, info.metadata.get("field"), info.metadata.get("rule"), own, hint)
+
+
+def _hint_metadata(hint: ControllerHint) -> dict[str, str]:
+    known = {
+        "active_id": hint.active_id,
+        "active_endpoint": hint.endpoint,
+        "active_internal_endpoint": hint.internal_endpoint,
+        "controller_epoch": str(hint.controller_epoch) if hint.controller_epoch else None,
+    }
+    return {"why": hint.why} | {name: value for name, value in known.items() if value is not None}
+
+
+def _read_hint(metadata: Mapping[str, str]) -> ControllerHint | None:
+    if "why" not in metadata:
+        return None
+    epoch = metadata.get("controller_epoch", "")
+    return ControllerHint(
+        metadata["why"],
+        metadata.get("active_id"),
+        metadata.get("active_endpoint"),
+        metadata.get("active_internal_endpoint"),
+        int(epoch) if epoch.isdecimal() else 0,
+    )
 
 
 def _error_info(metadata: Iterable[tuple[str, str | bytes]]) -> error_details_pb2.ErrorInfo | None:

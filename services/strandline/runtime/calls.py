@@ -74,6 +74,11 @@ class Calls:
         if call is not None and call.sink(answer):
             self.drop(request_id)
 
+    def answer_all(self, answer: Any) -> None:
+        """Hand the same answer to every caller that waits."""
+        for request_id in list(self._waiting):
+            self.answer(request_id, answer)
+
     def drop(self, request_id: int) -> bool:
         """The caller is gone; returns whether it was still waiting."""
         call = self._waiting.pop(request_id, None)

@@ -2651,3 +2651,140 @@ class UnregisterNodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnregisterNodeResponse: _TypeAlias = UnregisterNodeResponse  # noqa: Y015
+
+@_typing.final
+class DescribeControllersRequest(_message.Message):
+    """Asks who the controllers are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeControllersRequest: _TypeAlias = DescribeControllersRequest  # noqa: Y015
+
+@_typing.final
+class DescribeControllersResponse(_message.Message):
+    """The controllers, as one of them knows them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLERS_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    age_ms: _builtins.int
+    """How long ago the controller that answers has read the store, in milliseconds; 0 where that is not a question."""
+    @_builtins.property
+    def controllers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedController]:
+        """One entry per controller that is there, in the order of their ids; one alone is always active."""
+
+    def __init__(
+        self,
+        *,
+        controllers: _abc.Iterable[Global___DescribedController] | None = ...,
+        age_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "controllers", b"controllers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeControllersResponse: _TypeAlias = DescribeControllersResponse  # noqa: Y015
+
+@_typing.final
+class DescribedController(_message.Message):
+    """One controller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    INTERNAL_FIELD_NUMBER: _builtins.int
+    IS_ACTIVE_FIELD_NUMBER: _builtins.int
+    METADATA_OFFSET_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    controller_id: _builtins.str
+    """Its id; empty for one that is alone."""
+    is_active: _builtins.bool
+    """Whether it decides."""
+    metadata_offset: _builtins.int
+    """The last transaction it has applied."""
+    lag: _builtins.int
+    """How many transactions it is behind the one that decides."""
+    @_builtins.property
+    def client(self) -> _partition_pb2.Endpoint:
+        """Where clients reach it."""
+
+    @_builtins.property
+    def internal(self) -> _partition_pb2.Endpoint:
+        """Where nodes and other controllers reach it."""
+
+    def __init__(
+        self,
+        *,
+        controller_id: _builtins.str = ...,
+        client: _partition_pb2.Endpoint | None = ...,
+        internal: _partition_pb2.Endpoint | None = ...,
+        is_active: _builtins.bool = ...,
+        metadata_offset: _builtins.int = ...,
+        lag: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "internal", b"internal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "controller_id", b"controller_id", "internal", b"internal", "is_active", b"is_active", "lag", b"lag", "metadata_offset", b"metadata_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribedController: _TypeAlias = DescribedController  # noqa: Y015
+
+@_typing.final
+class HandOverRequest(_message.Message):
+    """Asks the controller that decides to leave it to another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    to: _builtins.str
+    """Id of the controller to leave it to; absent: any of them."""
+    def __init__(
+        self,
+        *,
+        to: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_to", b"_to", "to", b"to"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_to", b"_to", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__to: _TypeAlias = _typing.Literal["to"]  # noqa: Y015
+    _WhichOneofArgType__to: _TypeAlias = _typing.Literal["_to", b"_to"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__to) -> _WhichOneofReturnType__to | None: ...
+
+Global___HandOverRequest: _TypeAlias = HandOverRequest  # noqa: Y015
+
+@_typing.final
+class HandOverResponse(_message.Message):
+    """It decides no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
+    controller_id: _builtins.str
+    """Id of the controller that decided."""
+    def __init__(
+        self,
+        *,
+        controller_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_id", b"controller_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOverResponse: _TypeAlias = HandOverResponse  # noqa: Y015

@@ -130,6 +130,16 @@ class ControllerServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeResponse.FromString,
                 _registered_method=True)
+        self.DescribeControllers = channel.unary_unary(
+                '/strandline.v1.ControllerService/DescribeControllers',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeControllersRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeControllersResponse.FromString,
+                _registered_method=True)
+        self.HandOver = channel.unary_unary(
+                '/strandline.v1.ControllerService/HandOver',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.HandOverRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.HandOverResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer(object):
@@ -270,6 +280,20 @@ class ControllerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeControllers(self, request, context):
+        """Lists the controllers of the cluster and says which one decides; a standby answers, too (ours).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandOver(self, request, context):
+        """Has the controller that decides leave that to another one (ours).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -367,6 +391,16 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.UnregisterNode,
                     request_deserializer=strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeResponse.SerializeToString,
+            ),
+            'DescribeControllers': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeControllers,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeControllersRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeControllersResponse.SerializeToString,
+            ),
+            'HandOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOver,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.HandOverRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.HandOverResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -883,6 +917,60 @@ class ControllerService(object):
             '/strandline.v1.ControllerService/UnregisterNode',
             strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeRequest.SerializeToString,
             strandline_dot_v1_dot_controller__service__pb2.UnregisterNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeControllers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/DescribeControllers',
+            strandline_dot_v1_dot_controller__service__pb2.DescribeControllersRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.DescribeControllersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/HandOver',
+            strandline_dot_v1_dot_controller__service__pb2.HandOverRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.HandOverResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -77,6 +77,10 @@ class ControllerServiceStub:
     """Begins the controlled shutdown of a node."""
     UnregisterNode: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.UnregisterNodeRequest, _controller_service_pb2.UnregisterNodeResponse]
     """Removes a node that is gone for good (Kafka's UnregisterBroker)."""
+    DescribeControllers: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeControllersRequest, _controller_service_pb2.DescribeControllersResponse]
+    """Lists the controllers of the cluster and says which one decides; a standby answers, too (ours)."""
+    HandOver: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.HandOverRequest, _controller_service_pb2.HandOverResponse]
+    """Has the controller that decides leave that to another one (ours)."""
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -123,6 +127,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Begins the controlled shutdown of a node."""
     UnregisterNode: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.UnregisterNodeRequest, _controller_service_pb2.UnregisterNodeResponse]  # type: ignore[assignment]
     """Removes a node that is gone for good (Kafka's UnregisterBroker)."""
+    DescribeControllers: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeControllersRequest, _controller_service_pb2.DescribeControllersResponse]  # type: ignore[assignment]
+    """Lists the controllers of the cluster and says which one decides; a standby answers, too (ours)."""
+    HandOver: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.HandOverRequest, _controller_service_pb2.HandOverResponse]  # type: ignore[assignment]
+    """Has the controller that decides leave that to another one (ours)."""
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by the controller, for nodes and for clients."""
@@ -280,5 +288,21 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.UnregisterNodeResponse, _abc.Awaitable[_controller_service_pb2.UnregisterNodeResponse]]:
         """Removes a node that is gone for good (Kafka's UnregisterBroker)."""
+
+    @_abc_1.abstractmethod
+    def DescribeControllers(
+        self,
+        request: _controller_service_pb2.DescribeControllersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.DescribeControllersResponse, _abc.Awaitable[_controller_service_pb2.DescribeControllersResponse]]:
+        """Lists the controllers of the cluster and says which one decides; a standby answers, too (ours)."""
+
+    @_abc_1.abstractmethod
+    def HandOver(
+        self,
+        request: _controller_service_pb2.HandOverRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.HandOverResponse, _abc.Awaitable[_controller_service_pb2.HandOverResponse]]:
+        """Has the controller that decides leave that to another one (ours)."""
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

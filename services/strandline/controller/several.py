@@ -1,0 +1,291 @@
+"""The process of one controller among several: a standby from its first moment, active when `core.reign` says so.
+
+Invariant: standby, reign and the way back are one process; nothing of a reign survives it here but counters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+
+from strandline.controller.directory_lock import DirectoryLock
+from strandline.controller.driver import ControllerDriver
+from strandline.controller.process import ControllerProcess
+from strandline.controller.reigning import Reigning
+from strandline.controller.seen import CountedSink, Place
+from strandline.controller.seen_position import SeenPosition
+from strandline.controller.servicer import SERVICE
+from strandline.controller.settings import ControllerSettings
+from strandline.controller.tasks import Prober
+from strandline.controller.watches import Watches
+from strandline.core.controller import ControllerCore
+from strandline.core.controller_events import ControllerStarted
+from strandline.core.controller_state import ClusterState
+from strandline.core.lease import ReignTimings
+from strandline.core.reign import ReignCore
+from strandline.etcd.client import Etcd, User
+from strandline.etcd.errors import EtcdError
+from strandline.metadata.etcd import EtcdStore, too_old
+from strandline.metadata.etcd_layout import Presence
+from strandline.metadata.store import StoreFailed, StoreInUse
+from strandline.observe.clock_samples import ClockSamples
+from strandline.rpc.channels import Channels, advertised, target
+from strandline.rpc.convert_metadata import write_image
+from strandline.rpc.identity import CallerRole
+from strandline.runtime.clock import monotonic_ms
+from strandline.runtime.driver import Stop
+from strandline.runtime.exit_codes import ExitCode, stop_process
+
+_FIRST_ANSWER_S = 10.0
+_HAND_OVER_S = 3.0
+
+_log = structlog.get_logger("strandline.controller")
+
+
+class SeveralProcess(ControllerProcess):
+    """A controller in this process, whose store is etcd."""
+
+    def __init__(self, settings: ControllerSettings, *, stop: Stop = stop_process) -> None:
+        super().__init__(settings, stop=stop)
+        self._current: ControllerDriver | None = None
+        self._lock: DirectoryLock | None = None
+        self._reigning: Reigning | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def reigning(self) -> Reigning:
+        """What decides whether this process decides."""
+        assert self._reigning is not None, "the process has not started"
+        return self._reigning
+
+    async def start(self) -> None:
+        """Open the store, follow it, and serve whatever a standby serves.
+
+        Raises:
+            StoreInUse: another process has this directory, or this controller's id.
+            StoreFailed: etcd is away, too old, refuses this controller, or is another cluster's.
+            PortTaken: the address is taken.
+            ValueError: the files of TLS or the password cannot be used.
+        """
+        settings = self.settings
+        self._loop = asyncio.get_running_loop()
+        self._tls = self._open_tls()
+        self._lock = DirectoryLock(settings.data_dir)
+        self.health_endpoint = await self._health_port.open(settings.health_bind)
+        store = EtcdStore(
+            _etcd(settings), settings.etcd_prefix, part_bytes=settings.part_bytes,
+            snapshot_every=settings.log_snapshot_every,
+        )  # fmt: skip
+        try:
+            await self._begin_among_several(store)
+        except BaseException:
+            await store.close()
+            self._lock.release()
+            raise
+
+    async def _begin_among_several(self, store: EtcdStore) -> None:
+        settings = self.settings
+        seen = SeenPosition(settings.data_dir)
+        self.cluster_id = await self._open_store(store, seen)
+        if self._tls is not None:
+            self._tls.must_be(CallerRole.CONTROLLER, cluster_id=self.cluster_id)
+        controller_id = settings.controller_id or socket.gethostname()
+        incarnation_id = f"{seen.position.directory_id}.{secrets.token_hex(8)}"
+        await _refuse_taken_id(store, controller_id, seen.position.directory_id)
+        self._bind()
+        presence = Presence(
+            controller_id,
+            incarnation_id,
+            advertised(settings.advertise, self._bound),
+            advertised(settings.internal_advertise, self.internal or self._bound),
+        )
+        self._open_sink()
+        timings = ReignTimings(lease_ms=settings.reign_lease_s * 1000)
+        core = ReignCore(controller_id, incarnation_id, timings, seen_revision=seen.revision_of(store.etcd.cluster_id))
+        self._channels = Channels(keepalive=settings.keepalive(), tls=self._tls)
+        self._reigning = Reigning(
+            core,
+            store,
+            presence,
+            timings,
+            process=self,
+            seen=seen,
+            channels=self._channels,
+            clock=monotonic_ms,
+            fail=self._fail,
+            tick_ms=settings.tick_ms,
+        )
+        self._serve(self.reigning.deciding, self.reigning)
+        self._open_metrics(lambda: self._current)
+        for server in self._servers:
+            await server.start()
+        await self.health.set_serving(True)
+        await self.health.set_service(SERVICE, False)
+        await self.health.set_ready(True)
+        self._write_endpoint()
+        self.reigning.begin()
+        self._own(self._seen.refusals.tell_forever())
+        self._own(self._hourly())
+        _log.info("ready", address=target(self._bound), controller_id=controller_id, cluster_id=self.cluster_id)
+
+    async def _open_store(self, store: EtcdStore, seen: SeenPosition) -> str:
+        """Returns the cluster's id."""
+        try:
+            await store.etcd.until_serving(_FIRST_ANSWER_S)
+            health = await store.health()
+        except EtcdError as error:
+            raise StoreFailed(f"{error}; start etcd, or correct etcd_endpoints and what goes with them") from error
+        if why := too_old(health.versions, floor=False):
+            raise StoreFailed(why)
+        if why := too_old(health.versions, floor=True):
+            _log.warning(why)
+        cluster_id = await store.open(self._id_of_a_new_cluster())
+        view = await store.read()
+        seen.check(cluster_id, store.etcd.cluster_id, view.revision, view.head)
+        seen.note(store.etcd.cluster_id, view.revision, view.head)
+        return cluster_id
+
+    # What `reigning.Reigns` asks for.
+
+    def start_core(self, state: ClusterState | None) -> ControllerDriver:
+        """See `Reigns.start_core`."""
+        settings = self.settings
+        try:
+            rules = self._rules(state)
+        except ValueError as error:
+            self._stop_process(ExitCode.USAGE, str(error))
+        core = ControllerCore(state, rules, settings.timings(), ClockSamples())
+        driver = ControllerDriver(
+            core,
+            self.reigning.store_of_reign(),
+            clock=monotonic_ms,
+            sink=CountedSink(self.sink, self._seen.counts),
+            watches=Watches(settings.watch_backlog, write_image),
+            stop=self._stop_process,
+        )
+        driver.on_refusal = self._seen.refused
+        driver.on_stop_serving = self._store_is_older
+        self.driver = self._current = driver
+        self.prober = Prober(driver, settings.probe_deadline_ms)
+        driver.begin(
+            core, ControllerStarted(driver.clock(), self.cluster_id, secrets.token_hex(32), self.reigning.reign_id)
+        )
+        return driver
+
+    def _store_is_older(self, reason: str) -> None:
+        # Not within the step of the core that said so.
+        self._loop.call_soon(self.reigning.store_is_older, reason)
+
+    def doors_opened(self, *, first: bool) -> None:
+        """See `Reigns.doors_opened`."""
+        self._aside(self.health.set_service(SERVICE, True))
+        if first:
+            header = self.driver.core.state.header
+            self.sink.know(controller_epoch=header.controller_epoch)
+            self.sink.begin(header.cluster_id, header.controller_epoch)
+            self._tell_state()
+            self.prober.look_at_all()
+            _log.info("deciding", controller=repr(self.driver.core))
+
+    def doors_closed(self) -> None:
+        """See `Reigns.doors_closed`."""
+        self._aside(self.health.set_service(SERVICE, False))
+
+    def core_dropped(self) -> None:
+        """See `Reigns.core_dropped`."""
+        self._current = None
+        self._aside(self.prober.close())
+
+    async def shut_down(self) -> ExitCode:
+        """Hand over if this controller decides, then stop serving."""
+        try:
+            async with asyncio.timeout(_HAND_OVER_S):
+                await self.reigning.hand_over(then_stop=True)
+        except TimeoutError:
+            _log.warning("the key is left to its lease: the store did not answer in time")
+        await self.health.set_serving(False)
+        await self._stop_servers()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.reigning.close()
+        await self._channels.close()
+        if self._lock is not None:
+            self._lock.release()
+        await self._close_the_rest()
+        return ExitCode.CLEAN
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        code = ExitCode.INVARIANT_BROKEN if isinstance(error, AssertionError) else ExitCode.FAILED
+        self._stop_process(code, f"{type(error).__name__}: {error}")
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _place(self) -> Place:
+        reigning = self.reigning
+        core, applied = reigning.core, reigning.store.applied
+        lag = 0 if core.is_ready(monotonic_ms()) or applied is None else max(0, reigning.last_offset - applied.offset)
+        return Place(
+            is_active=core.serves(monotonic_ms()),
+            lag=lag,
+            reigns=reigning.reigns_begun,
+            is_store_up=reigning.is_store_up,
+        )
+
+    async def copy_store(self) -> None:
+        """See `ControllerProcess.copy_store`; etcd has its own way to copy what it holds."""
+        _log.warning("store not copied", reason="it is in etcd; use `etcdctl snapshot save`")
+
+    def _topic_name(self, topic_id: str) -> str | None:
+        return super()._topic_name(topic_id) if self._current is not None else None
+
+    def _tell_state(self) -> None:
+        if self._current is not None:
+            super()._tell_state()
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+async def _refuse_taken_id(store: EtcdStore, controller_id: str, directory_id: str) -> None:
+    for other in await store.controllers():
+        if other.controller_id == controller_id and not other.incarnation_id.startswith(f"{directory_id}."):
+            raise StoreInUse(
+                f"controller_id {controller_id} is in use by a controller at {target(other.client)} with another "
+                f"data_dir; give each controller its own id"
+            )
+
+
+def _etcd(settings: ControllerSettings) -> Etcd:
+    user = None
+    if settings.etcd_user:
+        try:
+            password = Path(settings.etcd_password_file).read_text(encoding="utf-8").rstrip("\n")
+        except OSError as error:
+            raise ValueError(f"etcd_password_file cannot be read: {error}") from error
+        user = User(settings.etcd_user, password)
+    if not settings.etcd_ca:
+        return Etcd(settings.members(), user=user)
+    # Read now, so that files that cannot be used are refused at the start.
+    _credentials(settings)
+    return Etcd(settings.members(), credentials=lambda: _credentials(settings), user=user)
+
+
+def _credentials(settings: ControllerSettings) -> grpc.ChannelCredentials:
+    """What etcd is shown, read now: files that changed are taken by the next connection that is opened."""
+    try:
+        ca = Path(settings.etcd_ca).read_bytes()
+        key = Path(settings.etcd_key).read_bytes() if settings.etcd_key else None
+        cert = Path(settings.etcd_cert).read_bytes() if settings.etcd_cert else None
+    except OSError as error:
+        raise ValueError(f"etcd_ca, etcd_cert or etcd_key cannot be read: {error}") from error
+    return grpc.ssl_channel_credentials(ca, key, cert)

@@ -1,0 +1,1 @@
+"""SPEAKS to etcd: its messages, one call, one watch, and which member is asked next."""

@@ -1,0 +1,327 @@
+"""One call to etcd: which member it goes to, how long it may take, and what a missing answer means.
+
+Invariant: every call has a deadline. Reads are linearizable and go round the members until one answers; a write is
+sent once, because whether it was carried out is for its caller to find out (C9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+import grpc
+
+from strandline.core.messages import Endpoint
+from strandline.etcd.errors import (
+    INVALID_TOKEN,
+    EtcdError,
+    EtcdWentBack,
+    LeaseGone,
+    Unanswered,
+    error_of,
+)
+from strandline.etcd.v1 import etcd_pb2 as pb
+from strandline.rpc import forks, limits
+from strandline.rpc.channels import target
+
+READ_S = 1.0
+WRITE_S = 2.0
+"""How long a member may take before the next one is asked, and before a write counts as unanswered (C3)."""
+
+_PING_EVERY_MS = 10_000
+"""etcd ends connections that are pinged more often than every 5 s, and drops the calls on them (C3)."""
+_PING_TIMEOUT_MS = 5_000
+_MOST_BYTES = 64 << 20
+_AGAIN_S = 0.05
+
+
+class _Answer(Protocol):
+    @property
+    def header(self) -> pb.ResponseHeader: ...
+
+
+_A = TypeVar("_A", bound=_Answer)
+
+
+class User(NamedTuple):
+    """Whom etcd is asked to take this process for, where it asks for a password."""
+
+    name: str
+    password: str
+
+
+class Etcd:
+    """A cluster of etcd, by the addresses of its members. ``credentials`` is asked whenever a member is dialled."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        *,
+        credentials: Callable[[], grpc.ChannelCredentials] | None = None,
+        user: User | None = None,
+        read_s: float = READ_S,
+        write_s: float = WRITE_S,
+    ) -> None:
+        assert endpoints, "a cluster of etcd has at least one member"
+        self.endpoints = tuple(endpoints)
+        self._credentials = credentials
+        self._user = user
+        self._read_s = read_s
+        self._write_s = write_s
+        self._channels: dict[Endpoint, grpc.aio.Channel] = {}
+        self._now = 0
+        self._token: str | None = None
+        self.revision = 0
+        """The highest revision of a linearizable answer."""
+        self.cluster_id = 0
+        """etcd's own id of its cluster; 0 before the first answer."""
+
+    @property
+    def member(self) -> Endpoint:
+        """The member that the next call goes to."""
+        return self.endpoints[self._now]
+
+    def move_on(self, member: Endpoint) -> None:
+        """Ask another member next, unless somebody has moved on from this one already (C3)."""
+        if member == self.member:
+            self._now = (self._now + 1) % len(self.endpoints)
+
+    async def until_serving(self, within_s: float) -> None:
+        """Wait until a majority answers.
+
+        Raises:
+            Unanswered: not within ``within_s``.
+            NotPermitted, EtcdError: see there.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + within_s
+        while True:
+            try:
+                await self.get(b"\0")
+                return
+            except Unanswered:
+                if loop.time() > deadline_s:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        channels, self._channels = list(self._channels.values()), {}
+        await asyncio.gather(*(channel.close() for channel in channels))
+
+    async def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
+        """Read keys, linearizably.
+
+        Raises:
+            Unanswered: no member has a majority behind it.
+            Compacted, NotPermitted, EtcdWentBack, EtcdError: see there.
+        """
+        assert not request.serializable, "a member cut off from its majority answers such a reading (C3)"
+        return await self._read("/etcdserverpb.KV/Range", request, pb.RangeResponse)
+
+    async def get(self, key: bytes) -> pb.KeyValue | None:
+        """One key, as `range` reads it."""
+        kvs = (await self.range(pb.RangeRequest(key=key))).kvs
+        return kvs[0] if kvs else None
+
+    async def page(self, begin: bytes, end: bytes, revision: int, limit: int) -> Sequence[pb.KeyValue]:
+        """The first keys of a range, as of a revision or, with 0, of now; raises as `range`."""
+        request = pb.RangeRequest(key=begin, range_end=end, revision=revision, limit=limit)
+        return (await self.range(request)).kvs
+
+    async def look(self, *operations: pb.RequestOp) -> pb.TxnResponse:
+        """Several readings at one revision; raises as `range`."""
+        return await self._read("/etcdserverpb.KV/Txn", pb.TxnRequest(success=operations), pb.TxnResponse)
+
+    async def txn(
+        self,
+        compare: Sequence[pb.Compare],
+        success: Sequence[pb.RequestOp],
+        failure: Sequence[pb.RequestOp] = (),
+    ) -> pb.TxnResponse:
+        """Do ``success`` if every comparison holds, else ``failure``; once.
+
+        Raises:
+            Unanswered: it may have been done, now or later.
+            NoSpace, LeaseGone, NotPermitted, EtcdWentBack, EtcdError: it was not done.
+        """
+        request = pb.TxnRequest(compare=compare, success=success, failure=failure)
+        return await self._write("/etcdserverpb.KV/Txn", request, pb.TxnResponse)
+
+    async def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
+        """Write one key; returns the revision. Raises as `txn`."""
+        request = pb.PutRequest(key=key, value=value, lease=lease)
+        return (await self._write("/etcdserverpb.KV/Put", request, pb.PutResponse)).header.revision
+
+    async def delete(self, key: bytes, range_end: bytes = b"") -> int:
+        """Delete keys; returns how many there were. Raises as `txn`."""
+        request = pb.DeleteRangeRequest(key=key, range_end=range_end)
+        return (await self._write("/etcdserverpb.KV/DeleteRange", request, pb.DeleteRangeResponse)).deleted
+
+    async def grant(self, ttl_s: int) -> int:
+        """A new lease; returns its id.
+
+        Raises:
+            Unanswered: there may be a lease that nobody knows, which ends by itself.
+            NoSpace, NotPermitted, EtcdError: there is none.
+        """
+        request = pb.LeaseGrantRequest(ttl=ttl_s)
+        return (await self._once("/etcdserverpb.Lease/LeaseGrant", request, pb.LeaseGrantResponse, self._write_s)).id
+
+    async def revoke(self, lease: int) -> None:
+        """End a lease and delete its keys. Raises as `txn`."""
+        request = pb.LeaseRevokeRequest(id=lease)
+        await self._once("/etcdserverpb.Lease/LeaseRevoke", request, pb.LeaseRevokeResponse, self._write_s)
+
+    async def renew(self, lease: int) -> None:
+        """Let a lease last its whole time again, counted by etcd from somewhere within this call.
+
+        Raises:
+            LeaseGone: it is over.
+            Unanswered, NotPermitted, EtcdError: it was not renewed, or nobody knows.
+        """
+        member = self.member
+        method = self._channel(member).stream_stream(
+            "/etcdserverpb.Lease/LeaseKeepAlive",
+            request_serializer=pb.LeaseKeepAliveRequest.SerializeToString,
+            response_deserializer=pb.LeaseKeepAliveResponse.FromString,
+        )
+        stream = method(metadata=await self._metadata(member), timeout=self._read_s)
+        try:
+            await stream.write(pb.LeaseKeepAliveRequest(id=lease))
+            answer = await stream.read()
+        except grpc.aio.AioRpcError as error:
+            raise self._failed(member, error) from error
+        except asyncio.InvalidStateError as error:
+            # The call was over before the request was written.
+            self.move_on(member)
+            raise Unanswered(f"etcd member {target(member)}: the call ended before it began") from error
+        finally:
+            stream.cancel()
+        if not isinstance(answer, pb.LeaseKeepAliveResponse):
+            self.move_on(member)
+            raise Unanswered(f"etcd member {target(member)} closed the stream of renewals")
+        if answer.ttl <= 0:
+            raise LeaseGone(f"lease {lease:x} is over")
+
+    async def status(self, member: Endpoint) -> pb.StatusResponse:
+        """How one member is: its release, its alarms, the size of its file.
+
+        Raises:
+            Unanswered, NotPermitted, EtcdError: it did not say.
+        """
+        method = self._channel(member).unary_unary(
+            "/etcdserverpb.Maintenance/Status",
+            request_serializer=pb.StatusRequest.SerializeToString,
+            response_deserializer=pb.StatusResponse.FromString,
+        )
+        try:
+            call = method(pb.StatusRequest(), timeout=self._read_s, metadata=await self._metadata(member))
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise error_of(target(member), error) from error
+
+    def watch_stream(self, member: Endpoint, metadata: tuple[tuple[str, str], ...]) -> Any:
+        """A stream of watches at one member, which ends as soon as that member has no leader (C3)."""
+        method = self._channel(member).stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=pb.WatchRequest.SerializeToString,
+            response_deserializer=pb.WatchResponse.FromString,
+        )
+        return method(metadata=(*metadata, ("hasleader", "true")))
+
+    async def metadata(self, member: Endpoint) -> tuple[tuple[str, str], ...]:
+        """What goes with every call: the token, where there is a user. Raises as `status`."""
+        return await self._metadata(member)
+
+    def failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> EtcdError:
+        """A stream's end as an error; moves on from a member that does not answer."""
+        return self._failed(member, error)
+
+    async def _read(self, path: str, request: Any, kind: type[_A]) -> _A:
+        last: EtcdError | None = None
+        for _ in self.endpoints:
+            try:
+                return await self._checked(path, request, kind, self._read_s)
+            except Unanswered as error:
+                last = error
+        assert last is not None
+        raise last
+
+    async def _write(self, path: str, request: Any, kind: type[_A]) -> _A:
+        return await self._checked(path, request, kind, self._write_s)
+
+    async def _checked(self, path: str, request: Any, kind: type[_A], timeout_s: float) -> _A:
+        """A call whose answer is linearizable: no revision may be below one that was known before it began (C40)."""
+        known = self.revision
+        answer = await self._once(path, request, kind, timeout_s)
+        header = answer.header
+        if header.revision < known:
+            raise EtcdWentBack(
+                f"etcd answered with revision {header.revision}, but had reached {known}: it was restored from an "
+                f"older snapshot"
+            )
+        self.revision = max(self.revision, header.revision)
+        self.cluster_id = header.cluster_id
+        return answer
+
+    async def _once(self, path: str, request: Any, kind: type[_A], timeout_s: float) -> _A:
+        member = self.member
+        for again in (True, False):
+            method = self._channel(member).unary_unary(
+                path,
+                request_serializer=type(request).SerializeToString,
+                response_deserializer=cast(Any, kind).FromString,
+            )
+            try:
+                call: Awaitable[_A] = method(request, timeout=timeout_s, metadata=await self._metadata(member))
+                return await call
+            except grpc.aio.AioRpcError as error:
+                if again and self._user is not None and INVALID_TOKEN in (error.details() or ""):
+                    # Refused before it was looked at, so it may be sent again.
+                    self._token = None
+                    continue
+                raise self._failed(member, error) from error
+        raise AssertionError("the second attempt returns or raises")
+
+    async def _metadata(self, member: Endpoint) -> tuple[tuple[str, str], ...]:
+        if self._user is None:
+            return ()
+        if self._token is None:
+            method = self._channel(member).unary_unary(
+                "/etcdserverpb.Auth/Authenticate",
+                request_serializer=pb.AuthenticateRequest.SerializeToString,
+                response_deserializer=pb.AuthenticateResponse.FromString,
+            )
+            request = pb.AuthenticateRequest(name=self._user.name, password=self._user.password)
+            try:
+                self._token = (await method(request, timeout=self._write_s)).token
+            except grpc.aio.AioRpcError as error:
+                raise self._failed(member, error) from error
+        return (("token", self._token),)
+
+    def _failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> EtcdError:
+        failure = error_of(target(member), error)
+        if isinstance(failure, Unanswered):
+            self.move_on(member)
+        return failure
+
+    def _channel(self, member: Endpoint) -> grpc.aio.Channel:
+        channel = self._channels.get(member)
+        if channel is None:
+            forks.note_use()
+            options: list[tuple[str, Any]] = [
+                ("grpc.keepalive_time_ms", _PING_EVERY_MS),
+                ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+                ("grpc.max_receive_message_length", _MOST_BYTES),
+                ("grpc.max_send_message_length", _MOST_BYTES),
+                ("grpc.use_local_subchannel_pool", 1),
+                *limits.reconnection(dial_ms=limits.TLS_DIAL_MS if self._credentials is not None else None),
+            ]
+            if self._credentials is None:
+                channel = grpc.aio.insecure_channel(target(member), options=options)
+            else:
+                channel = grpc.aio.secure_channel(target(member), self._credentials(), options=options)
+            self._channels[member] = channel
+        return channel

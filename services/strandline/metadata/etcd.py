@@ -1,0 +1,533 @@
+"""The controllers' store in etcd: a log of transactions that only the holder of the election key can extend.
+
+Invariant: every write of a reign compares its token, every append the revision of `head` as well (C7); the copy of
+the state that a process has here is exactly the log up to `applied`, whether it came by snapshot, log or watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple
+
+from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.reign_events import Head, Holder
+from strandline.etcd.client import Etcd
+from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone, NoSpace, NotPermitted, Unanswered
+from strandline.etcd.operations import DELETE, behind, created_at, delete, found, get, put, written_at
+from strandline.etcd.v1.etcd_pb2 import KeyValue
+from strandline.etcd.watching import Changes, watch
+from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.etcd_layout import (
+    FORMAT,
+    Batch,
+    Keys,
+    LogValue,
+    Presence,
+    digest,
+    head_value,
+    joined,
+    presence_value,
+    read_head,
+    read_log_value,
+    read_presence,
+    read_snapshot,
+    snapshot_of,
+)
+from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreFull, StoreInUse, StoreWentBack
+from strandline.metadata.transactions import pack, state_of, unpack, whole
+
+_PAGE = 50
+"""Log values read at a time, which bounds the size of one answer."""
+_TAIL = 1_000
+"""Log values kept behind a snapshot, for those that lag (C11)."""
+_AGAIN_S = 0.1
+OLDEST = (3, 4)
+FLOORS = ((3, 5, 13), (3, 4, 1_000))
+"""Older ones, which is all of 3.4, lose data on a crash or revoke leases in use.
+
+etcd #13766, #14685, #15271, #15247."""
+
+
+class StoreView(NamedTuple):
+    """``active`` and ``head`` at one revision; `core.reign_events.StoreRead`."""
+
+    revision: int
+    holder: Holder | None
+    head: Head | None
+
+
+class EtcdHealth(NamedTuple):
+    """How the members are, as far as they answer."""
+
+    answering: int
+    members: int
+    versions: tuple[str, ...]
+    alarms: tuple[str, ...]
+    db_bytes: int
+    quota_bytes: int
+
+
+class EtcdStore:
+    """One controller's way to the store. Each method is one question; `core.reign` decides which comes when."""
+
+    def __init__(self, etcd: Etcd, prefix: str, *, part_bytes: int = 1 << 20, snapshot_every: int = 1_000) -> None:
+        self.etcd = etcd
+        self.keys = Keys(prefix)
+        self.part_bytes = part_bytes
+        self.snapshot_every = snapshot_every
+        self.state: ClusterState | None = None
+        """The copy of what is stored, up to `applied`."""
+        self.applied: Head | None = None
+        self.active: Presence | None = None
+        """Who holds the key, as it describes itself."""
+        self._since_snapshot = 0
+        self._bytes_since_snapshot = 0
+        self.takes_log = True
+        """Whether `follow` applies the log; a reign applies what it appends by itself."""
+
+    # Opening.
+
+    async def open(self, new_cluster_id: str) -> str:
+        """The id of the cluster that is kept here, which is ``new_cluster_id`` if there was none.
+
+        Raises:
+            StoreFailed: etcd is away, too old, refuses this user, or holds something else.
+        """
+        value = _format_value(new_cluster_id)
+        try:
+            kept = await self.etcd.get(self.keys.format)
+            if kept is None:
+                answer = await self.etcd.txn(
+                    [created_at(self.keys.format, 0)], [put(self.keys.format, value)], [get(self.keys.format)]
+                )
+                kept = None if answer.succeeded else found(answer, 0)
+        except EtcdError as error:
+            raise _failure(error) from error
+        try:
+            content = json.loads(kept.value if kept is not None else value)
+            known, cluster_id = int(content["format"]), str(content["cluster_id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreDamaged(f"etcd key {self.keys.format.decode()} is not of a controller: {error!r}") from error
+        if known != FORMAT:
+            raise StoreFailed(f"the store in etcd has format {known}; this release reads {FORMAT}")
+        return cluster_id
+
+    async def health(self) -> EtcdHealth:
+        """Ask every member how it is."""
+        answers = await asyncio.gather(*(self.etcd.status(m) for m in self.etcd.endpoints), return_exceptions=True)
+        good = [answer for answer in answers if not isinstance(answer, BaseException)]
+        return EtcdHealth(
+            answering=len(good),
+            members=len(answers),
+            versions=tuple(answer.version for answer in good),
+            alarms=tuple(sorted({error for answer in good for error in answer.errors})),
+            db_bytes=max((answer.db_size for answer in good), default=0),
+            quota_bytes=max((answer.db_size_quota for answer in good), default=0),
+        )
+
+    # The key (C12 to C20).
+
+    async def grant(self, ttl_ms: int) -> int:
+        """A new lease. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
+        return await self.etcd.grant(max(1, round(ttl_ms / 1000)))
+
+    async def renew(self, lease_id: int) -> bool:
+        """Renew a lease; False when it is over. Raises `Unanswered`, `StoreFailed`."""
+        try:
+            await self.etcd.renew(lease_id)
+        except LeaseGone:
+            return False
+        return True
+
+    async def revoke(self, lease_id: int) -> None:
+        """End a lease; whether it worked, nobody has to know."""
+        try:
+            await self.etcd.revoke(lease_id)
+        except EtcdError:
+            return
+
+    async def campaign(self, lease_id: int, presence: Presence) -> int | StoreView:
+        """Take the key if nobody has it: the token, or who has it. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
+        active = self.keys.active
+        answer = await self.etcd.txn(
+            [created_at(active, 0)],
+            [put(active, presence_value(presence), lease_id)],
+            [get(active), get(self.keys.head)],
+        )
+        if answer.succeeded:
+            self.active = presence
+            return answer.header.revision
+        return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
+
+    async def read(self) -> StoreView:
+        """``active`` and ``head``, linearizably. Raises `Unanswered`, `StoreFailed`."""
+        answer = await self.etcd.look(get(self.keys.active), get(self.keys.head))
+        return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
+
+    async def has_alarm(self) -> bool:
+        """Whether a member has no space, or is corrupt (C16). Raises `Unanswered` when none says."""
+        health = await self.health()
+        if not health.answering:
+            raise Unanswered("no member of etcd says how it is")
+        return any("alarm" in error for error in health.alarms)
+
+    async def take_key(self, token: int) -> tuple[int, bool]:
+        """Delete the key of a dead controller: the revision, and whether it was there."""
+        active = self.keys.active
+        answer = await self.etcd.txn([created_at(active, token)], [delete(active)])
+        return answer.header.revision, answer.succeeded
+
+    async def resign(self, token: int, lease_id: int | None) -> None:
+        """Give up the key, then the lease. Raises `Unanswered`, `StoreFailed`."""
+        await self.take_key(token)
+        if lease_id is not None:
+            await self.revoke(lease_id)
+
+    # The log (C6 to C9).
+
+    async def append(self, token: int, after: int, batch: Batch) -> int | StoreView:
+        """Append a batch once: the head's new revision, or what is there instead.
+
+        Raises:
+            Unanswered: it may have been appended, now or later.
+            NoSpace, StoreFailed: it was not.
+        """
+        keys = self.keys
+        ours = created_at(keys.active, token)
+        look = (get(keys.active), get(keys.head))
+        for piece in batch.pieces:
+            for number, part in enumerate(piece.parts):
+                key = keys.parts_of(batch.head.reign_id, piece.offset) + b"%06d" % number
+                answer = await self.etcd.txn([ours], [put(key, part)], look)
+                if not answer.succeeded:
+                    return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
+        values = [put(keys.log(piece.offset), piece.value) for piece in batch.pieces]
+        answer = await self.etcd.txn(
+            [ours, written_at(keys.head, after)], [*values, put(keys.head, head_value(batch.head))], look
+        )
+        if answer.succeeded:
+            return answer.header.revision
+        return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
+
+    def settled(self, batch: Batch, head: Head) -> None:
+        """An append of this process is in the log: so it is in the copy."""
+        known = self.applied.offset if self.applied is not None else -1
+        for transaction in batch.transactions:
+            if transaction.header.metadata_offset > known:
+                self._apply(transaction)
+        self.applied = head
+        self._since_snapshot += len(batch.transactions)
+        self._bytes_since_snapshot += batch.size
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether the log has grown enough for another snapshot (C11)."""
+        return self._since_snapshot >= self.snapshot_every or self._bytes_since_snapshot >= 4 << 20
+
+    async def snapshot(self, token: int) -> bool:
+        """Write a snapshot of the copy and trim the log behind it; False when the token is over.
+
+        Raises `Unanswered`, `NoSpace`, `StoreFailed`.
+        """
+        state, head, keys = self.state, self.applied, self.keys
+        if state is None or head is None:
+            return True
+        ours = created_at(keys.active, token)
+        packed = await asyncio.to_thread(lambda: pack(whole(state)))
+        current, parts = snapshot_of(head, packed)
+        for number, part in enumerate(parts):
+            key = keys.snapshot_parts(head.offset) + b"%06d" % number
+            if not (await self.etcd.txn([ours], [put(key, part)])).succeeded:
+                return False
+        own = keys.parts_of(head.reign_id)
+        trimmed = max(0, head.offset - _TAIL)
+        done = await self.etcd.txn(
+            [ours],
+            [
+                put(keys.current_snapshot, current),
+                delete(keys.first_snapshot, keys.snapshot_parts(head.offset)),
+                delete(keys.log(0), keys.log(trimmed)),
+                # Of transactions that the snapshot holds, and of appends that came to nothing.
+                delete(keys.parts, own),
+                delete(behind(own), behind(keys.parts)),
+                delete(own, keys.parts_of(head.reign_id, trimmed)),
+            ],
+        )
+        if done.succeeded:
+            self._since_snapshot = self._bytes_since_snapshot = 0
+        return done.succeeded
+
+    async def replace(self, state: ClusterState, reign_id: str) -> None:
+        """Make ``state`` all that is stored, while no controller holds the key (recovery, TR18).
+
+        Raises:
+            StoreInUse: a controller holds the key.
+            StoreFailed: it is not certain that it was done; what was there may be there still. Run it again.
+        """
+        keys = self.keys
+        packed = await asyncio.to_thread(lambda: pack(whole(state)))
+        head = Head(reign_id, state.header.metadata_offset, digest(packed))
+        current, parts = snapshot_of(head, packed)
+        nobody = created_at(keys.active, 0)
+        try:
+            for number, part in enumerate(parts):
+                await self.etcd.put(keys.snapshot_parts(head.offset) + b"%06d" % number, part)
+            done = await self.etcd.txn(
+                [nobody],
+                [
+                    put(keys.format, _format_value(state.header.cluster_id)),
+                    put(keys.current_snapshot, current),
+                    put(keys.head, head_value(head)),
+                    delete(keys.logs, behind(keys.logs)),
+                    delete(keys.parts, behind(keys.parts)),
+                    delete(keys.first_snapshot, keys.snapshot_parts(head.offset)),
+                ],
+            )
+        except EtcdError as error:
+            raise _failure(error) from error
+        if not done.succeeded:
+            raise StoreInUse("a controller holds the store in etcd; stop every controller first")
+
+    async def read_state(self) -> ClusterState | None:
+        """Everything that is stored, as it is now; None when nothing ever was.
+
+        Raises:
+            StoreFailed: etcd is away, or what it holds is damaged.
+        """
+        try:
+            await self._read_from_snapshot(0)
+        except EtcdError as error:
+            raise _failure(error) from error
+        except DamagedDocument as error:
+            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+        return self.state
+
+    # Following (C17).
+
+    def forget(self) -> None:
+        """Drop the copy of the state; `follow` makes another one."""
+        self.state = self.applied = self.active = None
+
+    async def name_successor(self, token: int, controller_id: str) -> None:
+        """Say whom the next reign is left to. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
+        await self.etcd.txn([created_at(self.keys.active, token)], [put(self.keys.successor, controller_id.encode())])
+
+    async def follow(
+        self,
+        on_applied: Callable[[Head | None], None],
+        on_key: Callable[[int, Holder | None], None],
+        on_successor: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Read everything, then apply every change as it comes; until cancelled.
+
+        Raises:
+            StoreDamaged, StoreWentBack, StoreFailed: no copy of this store can be had.
+        """
+        while True:
+            try:
+                revision = await self._read_whole(on_applied, on_key)
+                async for changes in self._watch_from(revision + 1):
+                    if not await self._take(changes, on_applied, on_key, on_successor):
+                        break
+            except (Unanswered, Compacted):
+                await asyncio.sleep(_AGAIN_S)
+            except EtcdError as error:
+                raise _failure(error) from error
+            except DamagedDocument as error:
+                raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+
+    async def read_log(self, head: Head) -> Head:
+        """Apply the log up to ``head``; the copy ends there then. Raises `Unanswered`, `StoreFailed`."""
+        try:
+            if self.applied is None or not await self._read_log_behind(self.applied.offset, head.offset, 0):
+                await self._read_from_snapshot(0)
+        except DamagedDocument as error:
+            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+        if self.applied is None or self.applied.offset < head.offset:
+            raise StoreDamaged(f"the log in etcd ends at {self.applied}, its head says {head}")
+        return self.applied
+
+    async def _watch_from(self, revision: int) -> AsyncIterator[Changes]:
+        since = revision
+        while True:
+            try:
+                async for changes in watch(self.etcd, *self.keys.followed, since=since):
+                    yield changes
+                    since = changes.revision + 1
+            except Unanswered:
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _read_whole(
+        self, on_applied: Callable[[Head | None], None], on_key: Callable[[int, Holder | None], None]
+    ) -> int:
+        revision = await self._read_from_snapshot(0)
+        on_applied(self.applied)
+        active = await self.etcd.get(self.keys.active)
+        on_key(self.etcd.revision, self._holder(active))
+        return revision
+
+    async def _read_from_snapshot(self, at: int) -> int:
+        """Everything as of one revision, which is returned."""
+        answer = await self.etcd.look(get(self.keys.current_snapshot), get(self.keys.head))
+        revision = at or answer.header.revision
+        current, newest = found(answer, 0), found(answer, 1)
+        state, applied = None, None
+        if current is not None:
+            snapshot = read_snapshot(current.value)
+            prefix = self.keys.snapshot_parts(snapshot.head.offset)
+            packed = joined(await self._values(prefix, behind(prefix), revision), snapshot.checksum)
+            if packed is None:
+                raise StoreDamaged(f"the snapshot of offset {snapshot.head.offset} in etcd is not whole")
+            state, applied = state_of(await asyncio.to_thread(unpack, packed)), snapshot.head
+        if self.applied is None or (applied is not None and applied.offset > self.applied.offset):
+            self.state, self.applied = state, applied
+        head = None if newest is None else read_head(newest.value, newest.mod_revision)
+        if head is not None:
+            begin = self.applied.offset if self.applied is not None else None
+            if not await self._read_log_behind(begin, head.offset, revision):
+                raise StoreDamaged(f"the log in etcd has a gap between {self.applied} and {head}")
+        return revision
+
+    async def _read_log_behind(self, offset: int | None, end: int, revision: int) -> bool:
+        """Apply the log from behind ``offset`` to ``end``; False when something of it is no longer there."""
+        keys = self.keys
+        begin = keys.log(0 if offset is None else offset + 1)
+        while True:
+            page = await self._page(begin, keys.log(end + 1), revision)
+            for key, value, written in page:
+                if not await self._take_log_value(key, value, written):
+                    return False
+            if len(page) < _PAGE:
+                return self.applied is not None and self.applied.offset >= end
+            begin = page[-1][0] + b"\0"
+
+    async def _take(
+        self,
+        changes: Changes,
+        on_applied: Callable[[Head | None], None],
+        on_key: Callable[[int, Holder | None], None],
+        on_successor: Callable[[str], None],
+    ) -> bool:
+        """Apply one revision; False when everything has to be read again."""
+        before = self.applied
+        for event in changes.events:
+            key = event.kv.key
+            if key == self.keys.active:
+                on_key(changes.revision, None if event.type == DELETE else self._holder(event.kv))
+            elif key == self.keys.successor and event.type != DELETE:
+                on_successor(event.kv.value.decode())
+            elif (
+                self.takes_log
+                and key.startswith(self.keys.logs)
+                and event.type != DELETE
+                and not await self._take_log_value(key, event.kv.value, event.kv.mod_revision)
+            ):
+                return False
+        if self.applied is not None and self.applied != before:
+            on_applied(self.applied)
+        return True
+
+    async def _take_log_value(self, key: bytes, value: bytes, revision: int) -> bool:
+        """Apply one value of the log, unless the copy has it; False on a gap."""
+        offset = self.keys.offset_of(key)
+        known = self.applied.offset if self.applied is not None else None
+        if known is not None and offset <= known:
+            return True
+        if known is not None and offset != known + 1:
+            return False
+        taken = read_log_value(value, offset=offset, revision=revision)
+        packed = await self._packed(taken)
+        if packed is None:
+            return False
+        # Others may have applied it while its parts were read.
+        if self.applied is None or self.applied.offset < offset:
+            self._apply(unpack(packed))
+            self.applied = taken.head
+        return True
+
+    async def _packed(self, taken: LogValue) -> bytes | None:
+        if not taken.parts:
+            return taken.body
+        prefix = self.keys.parts_of(taken.head.reign_id, taken.head.offset)
+        parts = await self._values(prefix, behind(prefix), 0)
+        # Of an earlier attempt there may be more than the value names.
+        return joined(parts[: taken.parts], taken.body)
+
+    async def _values(self, begin: bytes, end: bytes, revision: int) -> list[bytes]:
+        values: list[bytes] = []
+        while True:
+            page = await self._page(begin, end, revision)
+            values += [value for _, value, _ in page]
+            if len(page) < _PAGE:
+                return values
+            begin = page[-1][0] + b"\0"
+
+    async def _page(self, begin: bytes, end: bytes, revision: int) -> list[tuple[bytes, bytes, int]]:
+        return [(kv.key, kv.value, kv.mod_revision) for kv in await self.etcd.page(begin, end, revision, _PAGE)]
+
+    def _apply(self, transaction: Transaction) -> None:
+        self.state = state_of(transaction) if self.state is None else self.state.apply(transaction)
+
+    def _view(self, revision: int, active: KeyValue | None, head: KeyValue | None) -> StoreView:
+        known = None if head is None else read_head(head.value, head.mod_revision)
+        return StoreView(revision, self._holder(active), known)
+
+    def _holder(self, kv: KeyValue | None) -> Holder | None:
+        if kv is None:
+            self.active = None
+            return None
+        self.active = read_presence(kv.value)
+        return Holder(
+            kv.create_revision,
+            self.active.controller_id,
+            self.active.incarnation_id,
+            kv.lease,
+        )
+
+    # Who is there.
+
+    async def announce(self, presence: Presence, lease_id: int) -> None:
+        """Say that this controller is there, and how far it has come. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
+        await self.etcd.put(self.keys.controller(presence.controller_id), presence_value(presence), lease_id)
+
+    async def controllers(self) -> tuple[Presence, ...]:
+        """Every controller that is there. Raises `Unanswered`, `StoreFailed`."""
+        values = await self._values(self.keys.controllers, behind(self.keys.controllers), 0)
+        return tuple(read_presence(value) for value in values)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.etcd.close()
+
+
+def _format_value(cluster_id: str) -> bytes:
+    return json.dumps({"format": FORMAT, "cluster_id": cluster_id}).encode()
+
+
+def too_old(versions: Sequence[str], *, floor: bool) -> str | None:
+    """Why a member's release is refused or, with ``floor``, warned of; None if each of them is good."""
+    for version in versions:
+        numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:3] if part.isdecimal())
+        if not floor and numbers < OLDEST:
+            return f"etcd {version} is too old; run 3.5.13 or newer"
+        line = next((least for least in FLOORS if least[:2] == numbers[:2]), None)
+        if floor and line is not None and numbers < line:
+            return (
+                f"etcd {version} may lose data on a crash or revoke leases in use (etcd #13766, #14685, #15271, "
+                f"#15247); run 3.5.13 or newer"
+            )
+    return None
+
+
+def _failure(error: EtcdError) -> StoreFailed:
+    if isinstance(error, Unanswered):
+        return StoreAway(f"{error}; is etcd running, and are etcd_endpoints right?")
+    if isinstance(error, NoSpace):
+        return StoreFull(f"{error}; compact, defragment one member at a time, then disarm the alarm")
+    if isinstance(error, EtcdWentBack):
+        return StoreWentBack(f"{error}; run `strandline controller recover` with the nodes' data directories")
+    if isinstance(error, NotPermitted):
+        return StoreFailed(f"{error}; check etcd_user, etcd_password_file, etcd_cert and the role on etcd_prefix")
+    return StoreFailed(str(error))

@@ -1,0 +1,260 @@
+"""Where the controller's store keeps what in etcd, and the bytes of each value (C5, C6, C8).
+
+Invariant: a value that was damaged, or cut, is never read as another one: each names its length or checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import crc32c
+
+from strandline.core.controller_state import Transaction
+from strandline.core.messages import Endpoint
+from strandline.core.reign_events import Head
+from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.transactions import pack
+
+FORMAT = 1
+_LOG = "strandline-log"
+_SNAPSHOT = "strandline-snapshot"
+SNAPSHOT_PART_BYTES = 512 << 10
+
+
+class Keys:
+    """The keys of one cluster. Everything that a standby follows is in one range, `followed`."""
+
+    def __init__(self, prefix: str) -> None:
+        root = prefix.strip("/")
+        self._root = f"/{root}/".encode()
+        self.active = self._root + b"active"
+        self.head = self._root + b"head"
+        self.format = self._root + b"format"
+        self.successor = self._root + b"handover"
+        self.moved = self._root + b"moved"
+        self.current_snapshot = self._root + b"snap/current"
+        self.controllers = self._root + b"controllers/"
+        self.logs = self._root + b"log/"
+        self.parts = self._root + b"part/"
+        self.followed = (self.active, self.parts)
+
+    def controller(self, controller_id: str) -> bytes:
+        """What one controller says of itself."""
+        return self.controllers + controller_id.encode()
+
+    def log(self, offset: int) -> bytes:
+        """The value of one transaction."""
+        return self.logs + b"%016x" % offset
+
+    def offset_of(self, log_key: bytes) -> int:
+        """The offset that a key of the log is for."""
+        return int(log_key[len(self.logs) :], 16)
+
+    def parts_of(self, reign_id: str, offset: int | None = None) -> bytes:
+        """The parts of one transaction, or of all of a reign."""
+        end = b"" if offset is None else b"%016x/" % offset
+        return self.parts + reign_id.encode() + b"/" + end
+
+    def snapshot_parts(self, offset: int) -> bytes:
+        """The parts of one snapshot."""
+        return self._root + b"snap/%016x/" % offset
+
+    @property
+    def first_snapshot(self) -> bytes:
+        """Where the parts of snapshots begin."""
+        return self._root + b"snap/0"
+
+
+class LogValue(NamedTuple):
+    """One value of the log, taken apart."""
+
+    head: Head
+    parts: int
+    """How many parts hold the transaction; 0: ``body`` does."""
+    body: bytes
+    """The packed transaction, or the sha256 of its parts together."""
+
+
+class Piece(NamedTuple):
+    """One transaction on its way into the log."""
+
+    offset: int
+    value: bytes
+    parts: tuple[bytes, ...]
+
+
+class Batch(NamedTuple):
+    """Transactions that are appended together; ``head`` is the store's head after them."""
+
+    head: Head
+    pieces: tuple[Piece, ...]
+    transactions: tuple[Transaction, ...]
+
+    @property
+    def size(self) -> int:
+        """Of all values, in bytes."""
+        return sum(len(piece.value) + sum(map(len, piece.parts)) for piece in self.pieces)
+
+
+def piece_of(reign_id: str, transaction: Transaction, part_bytes: int) -> Piece:
+    """A transaction as a value, and as parts where it is larger than ``part_bytes``."""
+    packed = pack(transaction)
+    parts = _cut(packed, part_bytes) if len(packed) > part_bytes else ()
+    body = hashlib.sha256(packed).digest() if parts else packed
+    offset = transaction.header.metadata_offset
+    line = f"{_LOG} {FORMAT} {reign_id} {offset} {len(parts)} {crc32c.crc32c(body):08x}\n"
+    return Piece(offset, line.encode() + body, parts)
+
+
+def batches(reign_id: str, transactions: Sequence[Transaction], *, part_bytes: int, most: int = 100) -> list[Batch]:
+    """Transactions in the batches in which they are appended: a large one by itself (C7)."""
+    found: list[Batch] = []
+    pieces: list[Piece] = []
+    waiting: list[Transaction] = []
+    size = 0
+
+    def end() -> None:
+        nonlocal size
+        if pieces:
+            last = pieces[-1]
+            found.append(Batch(Head(reign_id, last.offset, digest(last.value)), tuple(pieces), tuple(waiting)))
+        pieces.clear()
+        waiting.clear()
+        size = 0
+
+    for transaction in transactions:
+        piece = piece_of(reign_id, transaction, part_bytes)
+        if piece.parts or size + len(piece.value) > part_bytes or len(pieces) == most:
+            end()
+        pieces.append(piece)
+        waiting.append(transaction)
+        size += len(piece.value)
+        if piece.parts:
+            end()
+    end()
+    return found
+
+
+def read_log_value(value: bytes, *, offset: int, revision: int) -> LogValue:
+    """Take a value of the log apart.
+
+    Raises:
+        DamagedDocument: its checksum does not match, it is of another offset, or of a later release.
+    """
+    line, _, body = value.partition(b"\n")
+    try:
+        name, version, reign_id, said, parts, checksum = line.decode().split(" ")
+        if name != _LOG or int(version) != FORMAT or int(said) != offset or int(checksum, 16) != crc32c.crc32c(body):
+            raise ValueError(line[:80].decode())
+        return LogValue(Head(reign_id, offset, digest(value), revision), int(parts), body)
+    except ValueError as error:
+        raise DamagedDocument(f"log value {offset} is damaged, or of a later release: {error}") from error
+
+
+def joined(parts: Sequence[bytes], checksum: bytes) -> bytes | None:
+    """Parts as one, if they are all there."""
+    packed = b"".join(parts)
+    return packed if hashlib.sha256(packed).digest() == checksum else None
+
+
+def digest(value: bytes) -> str:
+    """What tells two values of one offset apart."""
+    return hashlib.sha256(value).hexdigest()[:32]
+
+
+def head_value(head: Head) -> bytes:
+    """The value of the key ``head``."""
+    return f"{head.reign_id} {head.offset} {head.digest}".encode()
+
+
+def read_head(value: bytes, revision: int) -> Head:
+    """The head that a value names.
+
+    Raises:
+        DamagedDocument: it names none.
+    """
+    try:
+        reign_id, offset, of = value.decode().split(" ")
+        return Head(reign_id, int(offset), of, revision)
+    except ValueError as error:
+        raise DamagedDocument(f"the key head is damaged: {error}") from error
+
+
+class Snapshot(NamedTuple):
+    """What the key ``snap/current`` names."""
+
+    head: Head
+    parts: int
+    checksum: bytes
+
+
+def snapshot_of(head: Head, packed: bytes) -> tuple[bytes, tuple[bytes, ...]]:
+    """The value of ``snap/current``, and the parts it names."""
+    parts = _cut(packed, SNAPSHOT_PART_BYTES)
+    checksum = hashlib.sha256(packed).hexdigest()
+    line = f"{_SNAPSHOT} {FORMAT} {head.reign_id} {head.offset} {head.digest} {len(parts)} {checksum}"
+    return line.encode(), parts
+
+
+def read_snapshot(value: bytes) -> Snapshot:
+    """What a value of ``snap/current`` names.
+
+    Raises:
+        DamagedDocument: it names nothing, or is of a later release.
+    """
+    try:
+        name, version, reign_id, offset, of, parts, checksum = value.decode().split(" ")
+        if name != _SNAPSHOT or int(version) != FORMAT:
+            raise ValueError(value[:80].decode())
+        return Snapshot(Head(reign_id, int(offset), of), int(parts), bytes.fromhex(checksum))
+    except ValueError as error:
+        raise DamagedDocument(f"the key snap/current is damaged, or of a later release: {error}") from error
+
+
+class Presence(NamedTuple):
+    """What a controller says of itself, beside its key."""
+
+    controller_id: str
+    incarnation_id: str
+    client: Endpoint
+    internal: Endpoint
+    offset: int = 0
+    """The last transaction it has applied."""
+
+
+def presence_value(presence: Presence) -> bytes:
+    """The value of ``active``, and of ``controllers/<id>``."""
+    content = {
+        "controller_id": presence.controller_id,
+        "incarnation_id": presence.incarnation_id,
+        "client": [presence.client.host, presence.client.port],
+        "internal": [presence.internal.host, presence.internal.port],
+        "offset": presence.offset,
+    }
+    return json.dumps(content).encode()
+
+
+def read_presence(value: bytes) -> Presence:
+    """What a controller said of itself.
+
+    Raises:
+        DamagedDocument: it is not what a controller writes.
+    """
+    try:
+        content = json.loads(value)
+        return Presence(
+            str(content["controller_id"]),
+            str(content["incarnation_id"]),
+            Endpoint(str(content["client"][0]), int(content["client"][1])),
+            Endpoint(str(content["internal"][0]), int(content["internal"][1])),
+            int(content["offset"]),
+        )
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise DamagedDocument(f"a controller's entry is damaged: {error!r}") from error
+
+
+def _cut(packed: bytes, size: int) -> tuple[bytes, ...]:
+    return tuple(packed[begin : begin + size] for begin in range(0, len(packed), size))

@@ -1,0 +1,52 @@
+"""Members of etcd for a test, which is skipped by name where there is no etcd."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from strandline.etcd.members import HOW_TO_INSTALL, Members, is_installed
+from strandline.rpc.channels import target
+
+READY_S = 20.0
+
+
+@contextmanager
+def started(
+    directory: Path, count: int = 3, *, arguments: Sequence[str] = (), scheme: str = "http"
+) -> Iterator[Members]:
+    """Members that are ended with the block."""
+    if not is_installed():
+        pytest.skip(HOW_TO_INSTALL)
+    quiet = ("--logger", "zap", "--log-level", "error")
+    members = Members(directory, count, arguments=(*quiet, *arguments), scheme=scheme)
+    members.start()
+    try:
+        yield members
+    finally:
+        members.close()
+
+
+@contextmanager
+def stopped(members: Members, *indexes: int) -> Iterator[None]:
+    """Members that neither answer nor close a connection within the block."""
+    for index in indexes:
+        members.send(index, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for index in indexes:
+            members.send(index, signal.SIGCONT)
+
+
+def etcdctl(members: Members, *words: str) -> str:
+    """What etcd's own command prints."""
+    command = ["etcdctl", "--endpoints", target(members.endpoints[0]), *words]
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment).stdout

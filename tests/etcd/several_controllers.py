@@ -1,0 +1,131 @@
+"""Controllers on one etcd, each in this process with its own ports and directory."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+
+from strandline.controller.settings import ControllerSettings, StoreKind
+from strandline.controller.several import SeveralProcess
+from strandline.core.errors import Refused
+from strandline.core.reign import State
+from strandline.etcd.client import Etcd
+from strandline.etcd.members import Members
+from strandline.etcd.operations import behind
+from strandline.rpc.channels import open_channel, target
+from strandline.runtime.exit_codes import ExitCode
+from strandline.v1 import controller_service_pb2_grpc as pb_grpc
+
+WITHIN_S = 20.0
+_LOOK_S = 0.01
+
+
+class Stopped(Exception):
+    """Replaces the end of the process."""
+
+    def __init__(self, code: ExitCode, line: str) -> None:
+        super().__init__(line)
+        self.code = code
+
+
+def stop(code: ExitCode, line: str) -> NoReturn:
+    """Raise instead of ending the test run."""
+    raise Stopped(code, line)
+
+
+def settings(members: Members, directory: Path, prefix: str, name: str, **given: Any) -> ControllerSettings:
+    """Settings of one of several controllers, with short times."""
+    fields: dict[str, Any] = {
+        "session_timeout_ms": 5_000,
+        "heartbeat_interval_ms": 100,
+        "tick_ms": 20,
+        "store": StoreKind.ETCD,
+        "controller_id": name,
+        "etcd_prefix": prefix,
+        "etcd_endpoints": ",".join(target(endpoint) for endpoint in members.endpoints),
+    }
+    return ControllerSettings(data_dir=directory / name, **{**fields, **given})
+
+
+class Several:
+    """Controllers c1, c2, c3 of one cluster, as many as were started."""
+
+    def __init__(self, members: Members, directory: Path) -> None:
+        self._members = members
+        self._directory = directory
+        self.prefix = f"/strandline/{uuid.uuid4().hex}"
+        self.running: dict[str, SeveralProcess] = {}
+
+    async def start(self, name: str, **given: Any) -> SeveralProcess:
+        """Start one, from what it remembers if it ran before."""
+        process = SeveralProcess(settings(self._members, self._directory, self.prefix, name, **given), stop=stop)
+        await process.start()
+        self.running[name] = process
+        return process
+
+    async def stop(self, name: str) -> None:
+        """Stop one the way SIGTERM does."""
+        await self.running.pop(name).shut_down()
+
+    async def active(self) -> SeveralProcess:
+        """Wait until one decides."""
+        await self.until(lambda: any(_decides(process) for process in self.running.values()))
+        return next(process for process in self.running.values() if _decides(process))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                if condition():
+                    return
+                await asyncio.sleep(_LOOK_S)
+
+    async def lose_store(self) -> None:
+        """Lose everything that is kept of this cluster."""
+        etcd = Etcd(self._members.endpoints)
+        try:
+            await etcd.delete(f"{self.prefix}/".encode(), behind(f"{self.prefix}/".encode()))
+        finally:
+            await etcd.close()
+
+    def standbys(self) -> list[SeveralProcess]:
+        """Those that follow."""
+        return [p for p in self.running.values() if p.reigning.core.state is State.STANDBY]
+
+
+def _decides(process: SeveralProcess) -> bool:
+    try:
+        process.reigning.deciding()
+    except Refused:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def several(members: Members, directory: Path, *names: str) -> AsyncIterator[Several]:
+    """Started controllers, stopped at the end; the first one decides."""
+    cluster = Several(members, directory)
+    try:
+        for name in names:
+            await cluster.start(name)
+            await cluster.active()
+        yield cluster
+    finally:
+        for name in list(cluster.running):
+            await cluster.stop(name)
+
+
+@asynccontextmanager
+async def stub_of(process: SeveralProcess) -> AsyncIterator[Any]:
+    """A stub for its service."""
+    assert process.endpoint is not None
+    async with AsyncExitStack() as stack:
+        channel: grpc.aio.Channel = open_channel(process.endpoint)
+        stack.push_async_callback(channel.close)
+        yield pb_grpc.ControllerServiceStub(channel)

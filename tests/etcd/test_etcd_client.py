@@ -1,0 +1,169 @@
+"""The traps of etcd that the stub is written around (C3), each against three real members."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from etcd_members import READY_S, stopped
+
+from strandline.core.messages import Endpoint
+from strandline.etcd import client as etcd_client
+from strandline.etcd.client import Etcd
+from strandline.etcd.errors import Compacted, EtcdError, LeaseGone, Unanswered
+from strandline.etcd.members import Members
+from strandline.etcd.operations import behind, created_at, delete, found, get, put, written_at
+from strandline.etcd.v1 import etcd_pb2 as pb
+from strandline.etcd.watching import Changes, watch
+from strandline.rpc.channels import target
+
+
+async def _first(etcd: Etcd, key: bytes, *, since: int, count: int = 1) -> list[Changes]:
+    seen: list[Changes] = []
+    async for changes in watch(etcd, key, behind(key), since=since):
+        seen.append(changes)
+        if len(seen) == count:
+            break
+    return seen
+
+
+async def test_a_transaction_does_one_list_or_the_other(etcd: Etcd) -> None:
+    """What is compared decides, and a failed comparison returns what is there instead."""
+    won = await etcd.txn([created_at(b"t/a", 0)], [put(b"t/a", b"1")])
+    lost = await etcd.txn([created_at(b"t/a", 0)], [put(b"t/a", b"2")], [get(b"t/a")])
+
+    assert won.succeeded
+    assert not lost.succeeded
+    kept = found(lost, 0)
+    assert kept is not None
+    assert (kept.value, kept.create_revision) == (b"1", won.header.revision)
+
+
+async def test_a_put_over_a_key_keeps_its_create_revision(etcd: Etcd) -> None:
+    """Whoever overwrites the election key has its predecessor's token (C3): a key is deleted first, then taken."""
+    created = await etcd.put(b"e/active", b"A")
+    await etcd.put(b"e/active", b"B")
+    overwritten = await etcd.get(b"e/active")
+
+    assert overwritten is not None
+    assert (overwritten.value, overwritten.create_revision) == (b"B", created)
+    with pytest.raises(EtcdError, match="duplicate key"):
+        await etcd.txn([], [delete(b"e/active"), put(b"e/active", b"C")])
+
+
+async def test_a_compare_of_the_mod_revision_refuses_a_second_writer(etcd: Etcd) -> None:
+    """Of two writes that build on one revision, one is done."""
+    first = await etcd.put(b"m/head", b"1")
+    won = await etcd.txn([written_at(b"m/head", first)], [put(b"m/head", b"2")])
+    lost = await etcd.txn([written_at(b"m/head", first)], [put(b"m/head", b"3")])
+
+    assert (won.succeeded, lost.succeeded) == (True, False)
+
+
+async def test_one_transaction_is_one_change_of_a_watch(etcd: Etcd) -> None:
+    """A hundred puts of one transaction arrive as one revision, whole and in order (C3)."""
+    keys = [b"w/%03d" % n for n in range(100)]
+    done = await etcd.txn([], [put(key, b"x" * 1_000) for key in keys])
+    await etcd.put(b"w/last", b"")
+
+    whole, last = await _first(etcd, b"w/", since=done.header.revision, count=2)
+
+    assert whole.revision == done.header.revision
+    assert [event.kv.key for event in whole.events] == keys
+    assert [event.kv.key for event in last.events] == [b"w/last"]
+
+
+async def test_a_watch_that_begins_before_what_is_kept_is_compacted(etcd: Etcd, members: Members) -> None:
+    """A reader that comes too late learns it, instead of missing changes."""
+    await etcd.put(b"c/a", b"1")
+    now = await etcd.put(b"c/a", b"2")
+    async with grpc.aio.insecure_channel(target(members.endpoints[0])) as channel:
+        # CompactionRequest {revision = 1, physical = 2}
+        compact = channel.unary_unary("/etcdserverpb.KV/Compact")
+        request = pb.LeaseRevokeRequest(id=now).SerializeToString()
+        await compact(request, timeout=READY_S)
+
+    with pytest.raises(Compacted):
+        await _first(etcd, b"c/", since=now - 1)
+
+
+async def test_a_lease_takes_its_keys_along(etcd: Etcd) -> None:
+    """A revoked lease deletes its key, and renewing it says so."""
+    lease = await etcd.grant(5)
+    await etcd.put(b"l/key", b"", lease)
+    await etcd.renew(lease)
+    await etcd.revoke(lease)
+
+    assert await etcd.get(b"l/key") is None
+    with pytest.raises(LeaseGone):
+        await etcd.renew(lease)
+
+
+async def test_a_dead_member_is_passed_over(etcd: Etcd, members: Members) -> None:
+    """Reads and writes go on when the member in use is killed, and when the leader is (C24)."""
+    dead = members.endpoints.index(etcd.member)
+    members.kill(dead)
+    try:
+        await etcd.until_serving(READY_S)
+        await etcd.put(b"d/key", b"1")
+        kept = await etcd.get(b"d/key")
+    finally:
+        members.start_member(dead)
+
+    assert kept is not None
+    assert etcd.member != members.endpoints[dead]
+
+
+async def test_without_a_quorum_a_write_has_no_answer(etcd: Etcd, members: Members) -> None:
+    """A write hangs until its deadline and its outcome is unknown (C3); a reading is no decision either (C3)."""
+    hasty = Etcd(members.endpoints, read_s=0.3, write_s=0.3)
+    running = members.endpoints.index(etcd.member)
+    try:
+        with stopped(members, *(index for index in range(3) if index != running)):
+            for member in members.endpoints:
+                with pytest.raises(Unanswered):
+                    await hasty.put(b"q/key", b"1")
+                assert hasty.member != member
+            with pytest.raises(Unanswered):
+                await hasty.get(b"q/key")
+    finally:
+        await hasty.close()
+    await etcd.until_serving(READY_S)
+
+
+async def test_a_member_without_a_leader_ends_its_watches(etcd: Etcd, members: Members) -> None:
+    """A watch at a member that is cut off from the others ends, although its connection stays (C3)."""
+    alone = members.endpoints.index(etcd.member)
+    others = [index for index in range(3) if index != alone]
+    began = await etcd.put(b"n/key", b"1")
+    watching = watch(etcd, b"n/", behind(b"n/"), since=began)
+    await anext(watching)
+    with stopped(members, *others), pytest.raises(Unanswered):
+        await anext(watching)
+
+    assert etcd.member != members.endpoints[alone]
+    await etcd.until_serving(READY_S)
+
+
+async def test_pings_are_rarer_than_etcd_allows() -> None:
+    """etcd answers pings that come more often than every 5 s with GOAWAY, and drops calls under way (C3)."""
+    assert etcd_client._PING_EVERY_MS >= 2 * 5_000
+
+
+async def test_two_answers_in_any_order_are_no_step_back(etcd: Etcd) -> None:
+    """Of calls that are under way together, the one that ends last may be the older one (C40)."""
+    await asyncio.gather(*(etcd.put(b"o/%d" % n, b"") for n in range(20)), *(etcd.get(b"o/0") for _ in range(20)))
+
+    assert etcd.revision > 0
+
+
+async def test_an_address_that_refuses_is_moved_on_from(members: Members) -> None:
+    """One wrong address in the list costs a look, not the answer."""
+    client = Etcd([Endpoint("127.0.0.1", 1), *members.endpoints])
+    try:
+        await client.until_serving(READY_S)
+    finally:
+        await client.close()
+
+    assert client.member in members.endpoints

@@ -1,0 +1,135 @@
+"""etcd in trouble of its own: no space left, and restored from a snapshot that is older than what was decided."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from etcd_members import READY_S, etcdctl, started
+from several_controllers import WITHIN_S, Several, several, stub_of
+
+from strandline.controller.several import SeveralProcess
+from strandline.core.reign import State
+from strandline.etcd.client import Etcd
+from strandline.etcd.errors import NoSpace
+from strandline.etcd.members import Members
+from strandline.rpc.status import refusal_of
+from strandline.v1 import controller_service_pb2 as pb
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("etcdctl") is None, reason="etcdctl is not installed; on Debian: apt-get install etcd-client"
+)
+
+_QUOTA = 8 << 20
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Members]:
+    """One member, with little space."""
+    with started(tmp_path / "etcd", 1, arguments=("--quota-backend-bytes", str(_QUOTA))) as members:
+        yield members
+
+
+@pytest.fixture
+async def client(small: Members) -> AsyncIterator[Etcd]:
+    """A client of it."""
+    etcd = Etcd(small.endpoints)
+    try:
+        await etcd.until_serving(READY_S)
+        yield etcd
+    finally:
+        await etcd.close()
+
+
+async def _ask(process: SeveralProcess) -> None:
+    async with stub_of(process) as stub:
+        await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=WITHIN_S)
+
+
+async def _fill(etcd: Etcd) -> None:
+    for number in range(2 * _QUOTA >> 20):
+        await etcd.put(b"filling/%d" % number, b"x" * (1 << 20))
+
+
+async def test_without_space_nothing_is_decided_until_there_is_some(
+    small: Members, client: Etcd, tmp_path: Path
+) -> None:
+    """NOSPACE closes the doors with its own reason; nobody takes over; the printed remedy opens them again (C16)."""
+    async with several(small, tmp_path, "c1", "c2") as cluster:
+        active = await cluster.active()
+        standby = cluster.running["c2"].reigning
+        with pytest.raises(NoSpace):
+            await _fill(client)
+        with pytest.raises(NoSpace):
+            await client.grant(5)
+        # A registration changes the state each time; this one meets the full store and waits for it.
+        await _ask_until_full(cluster, active)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await _ask(active)
+        refusal = refusal_of(refused.value)
+        alarm = await standby.store.has_alarm()
+        await client.delete(b"filling/", b"filling0")
+        etcdctl(small, "compact", str(client.revision))
+        etcdctl(small, "defrag")
+        etcdctl(small, "alarm", "disarm")
+        again = await cluster.active()
+        await _ask(again)
+
+        assert refusal.hint is not None
+        assert refusal.hint.why == "STORE_FULL"
+        assert alarm
+        assert again is active
+        assert standby.core.state is State.STANDBY
+
+
+async def _ask_until_full(cluster: Several, active: SeveralProcess) -> None:
+    """Change something that is stored, without waiting for it, until the store has refused it."""
+    async with stub_of(active) as stub:
+        for name in range(3):
+            request = pb.RegisterNodeRequest(
+                node_id=name, incarnation_id=f"i{name}", directory_id=f"d{name}",
+                feature_levels={"min_level": 1, "max_level": 1}, roles=[1, 2],
+            )  # fmt: skip
+            for endpoint in (request.endpoints.client, request.endpoints.internal):
+                endpoint.host, endpoint.port = "127.0.0.1", 1
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.RegisterNode(request, timeout=0.5)
+            if active.reigning.core.state is State.UNSURE:
+                return
+    await cluster.until(lambda: active.reigning.core.state is State.UNSURE)
+
+
+async def test_a_store_that_was_restored_under_a_running_controller(
+    small: Members, client: Etcd, tmp_path: Path
+) -> None:
+    """etcd goes back with the same cluster id: the controller sees it, decides no more, and says what to do (C40)."""
+    async with several(small, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        await _ask(active)
+        saved = tmp_path / "saved.db"
+        etcdctl(small, "snapshot", "save", str(saved))
+        for number in range(20):
+            await client.put(b"later/%d" % number, b"")
+        await cluster.until(lambda: active.reigning.store.etcd.revision >= client.revision)
+        small.kill(0)
+        _restore(small, saved, tmp_path)
+        small.start_member(0)
+        await cluster.until(lambda: active.reigning.core.state is State.STOPPED)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await _ask(active)
+
+        assert "recover" in (refused.value.details() or "")
+
+
+def _restore(members: Members, saved: Path, directory: Path) -> None:
+    data = directory / "etcd" / "etcd-1" / "data"
+    shutil.rmtree(data)
+    peer = f"http://127.0.0.1:{members._peers[0]}"
+    etcdctl(
+        members, "snapshot", "restore", str(saved), "--name", "etcd-1", "--data-dir", str(data),
+        "--initial-cluster", f"etcd-1={peer}", "--initial-advertise-peer-urls", peer,
+        "--initial-cluster-token", "strandline",
+    )  # fmt: skip

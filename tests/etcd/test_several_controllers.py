@@ -1,0 +1,295 @@
+"""Several controllers on a real etcd: one decides, the others know what it decided, and one of them is next."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+
+import grpc
+import pytest
+from etcd_members import READY_S, stopped
+from several_controllers import WITHIN_S, settings, several, stop, stub_of
+
+from strandline.controller import hand_over, recover
+from strandline.controller.several import SeveralProcess
+from strandline.core.errors import ErrorCode
+from strandline.core.messages import MetadataImage
+from strandline.core.reign import State
+from strandline.core.types import Rules
+from strandline.etcd.client import Etcd
+from strandline.etcd.members import Members
+from strandline.metadata.store import StoreInUse, StoreWentBack
+from strandline.rpc.channels import target
+from strandline.rpc.metadata_bytes import image_to_bytes
+from strandline.rpc.status import refusal_of
+from strandline.runtime.exit_codes import ExitCode
+from strandline.v1 import controller_service_pb2 as pb
+
+
+def _node_directory(path: Path, seen: MetadataImage) -> Path:
+    """A data directory of a node, in the state that the node leaves it in."""
+    path.mkdir(parents=True)
+    lines = ["version=1", "node.id=1", "directory.id=dir-1", f"cluster.id={seen.cluster_id}"]
+    (path / "meta.properties").write_text("\n".join(lines) + "\n")
+    (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
+    return path
+
+
+async def _producer_id(process: SeveralProcess) -> int:
+    """One decision that takes a transaction: a block of producer ids."""
+    async with stub_of(process) as stub:
+        answer = await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=WITHIN_S)
+        return int(answer.producer_id)
+
+
+async def test_one_decides_and_the_others_name_it(members: Members, tmp_path: Path) -> None:
+    """A standby refuses with NOT_CONTROLLER and says where the active controller is (C31)."""
+    async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
+        active = await cluster.active()
+        await cluster.until(lambda: len(cluster.standbys()) == 2)
+        given = await _producer_id(active)
+        standby = cluster.standbys()[0]
+        await cluster.until(lambda: standby.reigning.store.active is not None)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await _producer_id(standby)
+        refusal = refusal_of(refused.value)
+
+        assert given >= 0
+        assert active is cluster.running["c1"]
+        assert refusal.code is ErrorCode.NOT_CONTROLLER
+        assert refusal.hint is not None
+        assert active.endpoint is not None
+        assert (refusal.hint.why, refusal.hint.active_id) == ("STANDBY", "c1")
+        assert refusal.hint.endpoint == target(active.endpoint)
+
+
+async def test_a_standby_has_every_decision(members: Members, tmp_path: Path) -> None:
+    """What the active committed is in the standby's copy of the state, equal."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        active = await cluster.active()
+        for _ in range(5):
+            await _producer_id(active)
+        core = active.driver.core
+        standby = cluster.running["c2"].reigning.store
+        await cluster.until(lambda: standby.state == core.state)
+
+        assert core.state.header.metadata_offset > 1
+
+
+async def test_a_hand_over_moves_the_reign(members: Members, tmp_path: Path) -> None:
+    """SIGTERM's way: the active resigns, another one begins with the next controller epoch and all decisions."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        first = await cluster.active()
+        before = await _producer_id(first)
+        epoch = first.driver.core.state.header.controller_epoch
+        await cluster.stop("c1")
+        second = await cluster.active()
+        after = await _producer_id(second)
+
+        assert second.driver.core.state.header.controller_epoch == epoch + 1
+        assert after > before
+
+
+async def test_a_hand_over_goes_to_the_one_that_was_named(members: Members, tmp_path: Path) -> None:
+    """`--to` names the successor, and the one who resigned serves on as standby (C22)."""
+    async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
+        first = await cluster.active()
+        await cluster.until(lambda: len(cluster.standbys()) == 2)
+        await first.reigning.hand_over(to="c3")
+        await cluster.until(lambda: cluster.running["c3"].reigning.core.state is State.ACTIVE)
+        await cluster.until(lambda: first in cluster.standbys())
+
+        assert await cluster.active() is cluster.running["c3"]
+
+
+async def test_every_controller_says_who_the_controllers_are(members: Members, tmp_path: Path) -> None:
+    """A standby lists all of them, which one decides, and how far the others are."""
+    async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
+        standby = cluster.running["c3"]
+        async with stub_of(standby) as stub:
+
+            async def described() -> dict[str, bool]:
+                answer = await stub.DescribeControllers(pb.DescribeControllersRequest(), timeout=WITHIN_S)
+                return {one.controller_id: one.is_active for one in answer.controllers}
+
+            async with asyncio.timeout(WITHIN_S):
+                while len(found := await described()) < 3:
+                    continue
+
+        assert found == {"c1": True, "c2": False, "c3": False}
+
+
+async def test_the_command_hands_over(members: Members, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`controller hand-over` finds the active one at any address; an unknown successor is refused by name."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        standby = cluster.running["c2"]
+        await cluster.until(lambda: len(cluster.standbys()) == 1)
+        assert standby.endpoint is not None
+        where = ["--bootstrap", target(standby.endpoint)]
+        async with asyncio.timeout(WITHIN_S):
+            while await asyncio.to_thread(hand_over.main, [*where, "--to", "c2"]) is not ExitCode.CLEAN:
+                # It is listed once it has said that it is there.
+                continue
+        await cluster.until(lambda: standby.reigning.core.state is State.ACTIVE)
+        await cluster.active()
+        capsys.readouterr()
+        refused = await asyncio.to_thread(hand_over.main, [*where, "--to", "c9"])
+
+        assert refused is ExitCode.FAILED
+        assert "no standby is called 'c9'" in capsys.readouterr().err
+
+
+async def test_a_key_that_ends_deposes(members: Members, tmp_path: Path) -> None:
+    """A controller whose key is gone drops its core and follows again; in all, no epoch is given twice (C13)."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        first = await cluster.active()
+        epoch = first.driver.core.state.header.controller_epoch
+        store = first.reigning.store
+        await store.etcd.delete(store.keys.active)
+        await cluster.until(lambda: first.reigning.core.state is not State.ACTIVE)
+        again = await cluster.active()
+        await cluster.until(lambda: len(cluster.standbys()) == 1)
+
+        assert again.driver.core.state.header.controller_epoch == epoch + 1
+        assert await _producer_id(again) >= 0
+
+
+async def test_a_store_that_is_away_closes_the_doors_and_opens_them_again(members: Members, tmp_path: Path) -> None:
+    """Without a majority nothing is decided and the process stays; afterwards the same reign, or the next, goes on."""
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        epoch = active.driver.core.state.header.controller_epoch
+        await _producer_id(active)
+        with stopped(members, 0, 1, 2):
+            await cluster.until(lambda: active.reigning.core.state is State.UNSURE)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await _producer_id(active)
+        refusal = refusal_of(refused.value)
+        again = await cluster.active()
+
+        assert refusal.code is ErrorCode.NOT_CONTROLLER
+        assert refusal.hint is not None
+        assert refusal.hint.why == "STORE_AWAY"
+        assert again is active
+        assert active.driver.core.state.header.controller_epoch >= epoch
+        assert await _producer_id(active) >= 0
+
+
+async def test_one_member_that_hangs_costs_no_reign(members: Members, tmp_path: Path) -> None:
+    """The member that the active controller uses stops answering: it asks the next one, and goes on deciding (C24)."""
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        epoch = active.driver.core.state.header.controller_epoch
+        etcd = active.reigning.store.etcd
+        used = members.endpoints.index(etcd.member)
+        with stopped(members, used):
+            await cluster.until(lambda: etcd.member != members.endpoints[used])
+            await _stored(active)
+            again = await cluster.active()
+
+        assert again is active
+        assert active.driver.core.state.header.controller_epoch == epoch
+
+
+async def _stored(process: SeveralProcess) -> None:
+    """Wait until something more is stored: a node registers, as often as it takes."""
+    offset = process.driver.core.state.header.metadata_offset
+    async with stub_of(process) as stub, asyncio.timeout(WITHIN_S):
+        while process.reigning.store.applied is None or process.reigning.store.applied.offset <= offset:
+            request = pb.RegisterNodeRequest(
+                node_id=1,
+                incarnation_id=uuid.uuid4().hex,
+                directory_id="d1",
+                feature_levels={"min_level": 1, "max_level": 1},
+                roles=[1, 2],
+            )
+            for endpoint in (request.endpoints.client, request.endpoints.internal):
+                endpoint.host, endpoint.port = "127.0.0.1", 1
+            try:
+                await stub.RegisterNode(request, timeout=WITHIN_S)
+            except grpc.aio.AioRpcError:
+                continue
+
+
+async def test_a_controller_comes_back_in_its_own_directory(members: Members, tmp_path: Path) -> None:
+    """What one process decided is there for the next one, without any other controller."""
+    async with several(members, tmp_path, "c1") as cluster:
+        first = await _producer_id(await cluster.active())
+        await cluster.stop("c1")
+        await cluster.start("c1")
+        second = await _producer_id(await cluster.active())
+
+        assert second > first
+
+
+async def test_one_directory_serves_one_process(members: Members, tmp_path: Path) -> None:
+    """A second process on the same directory is refused before it opens a port."""
+    async with several(members, tmp_path, "c1") as cluster:
+        with pytest.raises(StoreInUse, match="give each its own"):
+            await SeveralProcess(settings(members, tmp_path, cluster.prefix, "c1"), stop=stop).start()
+
+
+async def test_one_id_serves_one_process(members: Members, tmp_path: Path) -> None:
+    """A second process of one controller id, with another directory, is refused and named the first one."""
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        await asyncio.sleep(0)
+        await active.reigning.store.announce(active.reigning.presence, 0)
+        other = settings(members, tmp_path / "other", cluster.prefix, "c1")
+        with pytest.raises(StoreInUse, match="controller_id c1 is in use"):
+            await SeveralProcess(other, stop=stop).start()
+
+
+async def test_a_store_that_went_back_is_not_opened(members: Members, tmp_path: Path, etcd: Etcd) -> None:
+    """A controller that has seen more than etcd holds refuses to start, and names the remedy (C40)."""
+    async with several(members, tmp_path, "c1") as cluster:
+        await _producer_id(await cluster.active())
+        await cluster.stop("c1")
+        keys = settings(members, tmp_path, cluster.prefix, "c1").etcd_prefix.encode()
+        await etcd.delete(keys + b"/head")
+        with pytest.raises(StoreWentBack, match="recover"):
+            await cluster.start("c1")
+    await etcd.until_serving(READY_S)
+
+
+async def test_a_store_that_a_node_proved_older_is_given_up(members: Members, tmp_path: Path) -> None:
+    """What stops a controller's core from serving ends its reign: the key is free, and every refusal says why."""
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        active.driver.on_stop_serving("node 1 has seen more than the store holds")
+        await cluster.until(lambda: active.reigning.core.state is State.STOPPED)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await _producer_id(active)
+        async with asyncio.timeout(WITHIN_S):
+            while (await active.reigning.store.read()).holder is not None:
+                continue
+
+        assert "node 1 has seen more" in (refused.value.details() or "")
+
+
+async def test_a_lost_store_is_recovered_from_the_nodes(
+    members: Members, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`controller recover` refuses while a controller holds the key, then replaces the store by what nodes know."""
+    seen = MetadataImage(cluster_id="c", controller_epoch=7, metadata_offset=40, is_snapshot=True, rules=Rules())
+    node = _node_directory(tmp_path / "node-1", seen)
+    async with several(members, tmp_path, "c1") as cluster:
+        await cluster.active()
+        where = [target(endpoint) for endpoint in members.endpoints]
+        words = ["--etcd-endpoints", ",".join(where), "--etcd-prefix", cluster.prefix, str(node)]
+        own = ["--data-dir", str(tmp_path / "c1")]
+        held = await asyncio.to_thread(recover.main, [*own, *words])
+        said = capsys.readouterr().out
+        await cluster.stop("c1")
+        await cluster.lose_store()
+        done = await asyncio.to_thread(recover.main, [*own, *words])
+        await cluster.start("c1")
+        header = (await cluster.active()).driver.core.state.header
+
+        assert held is ExitCode.FAILED
+        assert "nothing was changed" in said
+        assert done is ExitCode.CLEAN
+        assert header.cluster_id == "c"
+        assert header.controller_epoch > 7
+        assert header.metadata_offset > 40
