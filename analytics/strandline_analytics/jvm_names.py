@@ -38,3 +38,13 @@ def remember_names(spark: SparkSession) -> None:
         # Names stand in the view itself, where Python finds them before it asks the JVM.
         if name not in vars(jvm):
             setattr(jvm, name, _KnownClass(getattr(jvm, name)))
+
+
+def keep_objects(spark: SparkSession) -> None:
+    """Let the JVM keep the objects that Python has let go of, in a session that ends with its command.
+
+    A report makes some ten thousand of them, each of a few hundred bytes, and Python would report each one in a call
+    of its own: a third of all calls.
+    """
+    gateway: Any = spark.sparkContext._gateway
+    gateway._gateway_client.gateway_property.enable_memory_management = False

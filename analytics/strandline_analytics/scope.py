@@ -63,46 +63,45 @@ class Scope:
         Adds ``window_start`` and ``window_end``, replaces ``start`` and ``end`` by those of the piece; ``cut_start``
         and ``cut_end`` say on which side a piece was cut.
         """
-        inside = intervals.where((F.col(start) < self.end_us) & (F.col(end) > self.start_us)).where(
-            F.col(end) > F.col(start)
+        pieces = intervals.where(
+            (F.col(start) < self.end_us) & (F.col(end) > self.start_us) & (F.col(end) > F.col(start))
         )
-        first = _index(F.greatest(F.col(start), F.lit(self.start_us)), self)
-        last = _index(F.least(F.col(end), F.lit(self.end_us)) - 1, self)
-        pieces = inside.withColumn("_index", F.explode(F.sequence(first, last))) if self.step_us else inside
-        index = F.col("_index") if self.step_us else F.lit(0).cast("bigint")
-        pieces = pieces.withColumn("window_start", index * self.step + self.start_us)
-        pieces = pieces.withColumn(
-            "window_end", F.least(F.col("window_start") + self.step, F.lit(self.end_us)).cast("bigint")
-        )
-        return (
-            pieces.withColumn("cut_start", F.col(start) < F.col("window_start"))
-            .withColumn("cut_end", F.col(end) > F.col("window_end"))
-            .withColumn(start, F.greatest(start, "window_start"))
-            .withColumn(end, F.least(end, "window_end"))
-            .drop("_index")
+        window_start = F.lit(self.start_us).cast("bigint")
+        if self.step_us:
+            first = self._start_at(F.greatest(F.col(start), F.lit(self.start_us)))
+            last = self._start_at(F.least(F.col(end), F.lit(self.end_us)) - 1)
+            pieces = pieces.withColumn("window_start", F.explode(F.sequence(first, last, F.lit(self.step))))
+            window_start = F.col("window_start")
+        window_end = self._end_of(window_start)
+        return pieces.withColumns(
+            {
+                "window_start": window_start,
+                "window_end": window_end,
+                "cut_start": F.col(start) < window_start,
+                "cut_end": F.col(end) > window_end,
+                start: F.greatest(F.col(start), window_start),
+                end: F.least(F.col(end), window_end),
+            }
         )
 
     def place(self, moments: DataFrame, at: str = "t") -> DataFrame:
         """Keep the moments within the scope, each with ``window_start`` and ``window_end`` of its window."""
         inside = moments.where((F.col(at) >= self.start_us) & (F.col(at) < self.end_us))
-        start = _index(F.col(at), self) * self.step + self.start_us
-        return inside.withColumn("window_start", start).withColumn(
-            "window_end", F.least(F.col("window_start") + self.step, F.lit(self.end_us)).cast("bigint")
-        )
+        start = self._start_at(F.col(at))
+        return inside.withColumns({"window_start": start, "window_end": self._end_of(start)})
 
     def windows(self, keys: DataFrame) -> DataFrame:
         """Every group of ``keys`` with every window: what a result has a row for, whether anything happened or not."""
         groups = keys.select(*self.grouping.value).distinct()
-        last = (self.end_us - 1 - self.start_us) // self.step
-        index = F.explode(F.sequence(F.lit(0).cast("bigint"), F.lit(last).cast("bigint")))
-        rows = groups.withColumn("_index", index).withColumn(
-            "window_start", F.col("_index") * self.step + self.start_us
-        )
-        end = F.least(F.col("window_start") + self.step, F.lit(self.end_us)).cast("bigint")
-        return rows.withColumn("window_end", end).drop("_index")
+        last = self.end_us - 1 - (self.end_us - 1 - self.start_us) % self.step
+        starts = F.sequence(*(F.lit(value).cast("bigint") for value in (self.start_us, last, self.step)))
+        rows = groups.withColumn("window_start", F.explode(starts))
+        return rows.withColumn("window_end", self._end_of(F.col("window_start")))
 
+    def _start_at(self, moment: Column) -> Column:
+        """The start of the window that a moment within the scope lies in."""
+        since = moment - self.start_us
+        return moment - since % self.step
 
-def _index(moment: Column, scope: Scope) -> Column:
-    # Exact: the dividend is a multiple of the divisor, and far below 2**53.
-    since = moment - scope.start_us
-    return ((since - since % scope.step) / scope.step).cast("bigint")
+    def _end_of(self, window_start: Column) -> Column:
+        return F.least(window_start + self.step, F.lit(self.end_us)).cast("bigint")

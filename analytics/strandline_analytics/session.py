@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.class_archive import jvm_options
-from strandline_analytics.jvm_names import remember_names
+from strandline_analytics.jvm_names import keep_objects, remember_names
 from strandline_analytics.jvm_words import without_greetings
 from strandline_analytics.silver.kept import KEPT_AS_ROWS
 from strandline_analytics.sources.places import bytes_here
@@ -65,6 +65,40 @@ _EMBEDDED = {
     "spark.buffer.pageSize": "4m",
 }
 """Of a Spark of our own alone: a cluster has its pages and its memory as it wants them."""
+_NOT_WORTH_IT = (
+    "BooleanSimplification",
+    "CollapseWindow",
+    "ConstantFolding",
+    "ConstantPropagation",
+    "DecimalAggregates",
+    "EliminateOuterJoin",
+    "EliminateSorts",
+    "FoldablePropagation",
+    "InferFiltersFromConstraints",
+    "InferFiltersFromGenerate",
+    "LikeSimplification",
+    "LimitPushDown",
+    "NullDownPropagation",
+    "NullPropagation",
+    "OptimizeCsvJsonExprs",
+    "OptimizeIn",
+    "OptimizeOneRowRelationSubquery",
+    "OptimizeUpdateFields",
+    "PropagateEmptyRelation",
+    "PruneFilters",
+    "PushDownLeftSemiAntiJoin",
+    "PushProjectionThroughUnion",
+    "RemoveNoopOperators",
+    "RemoveRedundantAliases",
+    "ReorderJoin",
+    "SimplifyBinaryComparison",
+    "SimplifyCasts",
+    "SimplifyConditionals",
+    "SimplifyExtractValueOps",
+    "TransposeWindow",
+    "UnwrapCastInBinaryComparison",
+)
+"""Rules of Spark's optimizer, all of which Spark lets a session exclude: none changes what a query answers."""
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -77,6 +111,11 @@ SMALL = {
     "spark.sql.maxSinglePartitionBytes": "8191p",
     "spark.sql.sources.fileCompressionFactor": "0.000001",
     KEPT_AS_ROWS: "true",
+    # What these rules may save is less than what they cost: they look at every expression of a query several times, and
+    # a query runs once, over a few thousand rows.
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in _NOT_WORTH_IT
+    ),
 }
 """For an export of minutes: nothing is split, a query is one job, and no code is compiled for it, which runs once."""
 SMALL_BYTES = 1 << 20
@@ -149,6 +188,8 @@ def open_session(
     else:
         options = (*(_JVM_FOR_LITTLE if little else ()), *(jvm_options() if jvm is None else jvm))
         session = _embedded(app, master, memory, options)
+        if little:
+            keep_objects(session)
     remember_names(session)
     return session
 

@@ -21,7 +21,7 @@ from written_export import HOUR_US, Emitter, Row, write_export
 from strandline.export import layout
 from strandline.export.encoding import ExportFormat
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.clocks import clock_offsets, in_controller_time
+from strandline_analytics.silver.clocks import clock_offsets, clocks, in_controller_time
 from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.sources.catalog import find_exports
 from strandline_analytics.sources.census import Tally, census
@@ -348,5 +348,5 @@ def test_a_clock_that_began_in_1970_leaves_no_interval_of_decades(spark: SparkSe
     asked = spark.createDataFrame(
         [("north", 1, SECOND + 9), ("north", 1, START_US + 9)], "cluster_id STRING, n INT, t BIGINT"
     )
-    corrected = in_controller_time(asked, offsets, "n", "t").orderBy("t").collect()
+    corrected = in_controller_time(asked, clocks(offsets), "n", "t").orderBy("t").collect()
     assert [row.t for row in corrected] == [SECOND + 3, START_US + 2]

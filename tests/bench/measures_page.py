@@ -95,6 +95,40 @@ def idle_section(rows: Sequence[Row]) -> str:
     )
 
 
+def workers_section(rows: Sequence[Row]) -> str:
+    """What a second worker of a machine gives."""
+    lines = []
+    for number in names(rows, "workers"):
+        found = figures_of(rows, workers=number)
+        figures = [span(column(found, name), digits) for name, digits in (("megabytes_per_s", 1), ("p50_ms", 2))]
+        cores = [sum(one["workers_cores"].values()) for one in found]
+        speed = column(found, "megabytes_per_s")
+        per_core = span([mb / spent for mb, spent in zip(speed, cores, strict=True) if spent], 0)
+        lines.append([number, *figures, span(cores, 2), per_core, span(column(found, "clients_cores"), 2)])
+    return "\n".join(
+        [
+            "## Workers of one machine",
+            "",
+            "Two clients in closed loops, 64 KiB and five requests outstanding each, page cache, one replica; both "
+            "partitions on one worker, or each on one of two (`--workers`).",
+            "Workers and clients share all cores of the machine, so the gain is bounded by what the clients leave. "
+            f"{_gain(rows)}",
+            "",
+            *table(
+                ["workers", "MB/s", "p50 ms", "cores of the workers", "MB/s per such core", "cores of the clients"],
+                lines,
+            ),
+        ]
+    )
+
+
+def _gain(rows: Sequence[Row]) -> str:
+    """How the second worker compares, round by round."""
+    speed = {(row["round"], row["workers"]): row["figures"]["megabytes_per_s"] for row in rows}
+    ratios = [speed[number, 2] / speed[number, 1] for number, workers in speed if workers == 2 and (number, 1) in speed]
+    return f"Two workers to one, MB/s in the same round: {span(ratios, 2)}." if ratios else "No round has both."
+
+
 _SPEED = ("records/s", "MB/s")
 _PROCESSES = ("servers, CPU ms/MB", "client, CPU ms/MB", "largest server, RSS MiB", "client, RSS MiB")
 

@@ -9,7 +9,7 @@ from bars import bars_table
 from bars_anatomy import missed_bars
 from cells import column, figures_of, names
 from failover_page import FAULTS, failover_table
-from measures_page import clients_section, consuming_section, fan_out_section, idle_section
+from measures_page import clients_section, consuming_section, fan_out_section, idle_section, workers_section
 from plot import Line, Panel, picture
 from throughput_page import INTRO, throughput_tables
 
@@ -32,6 +32,7 @@ SECTIONS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "fan-out": fan_out_section,
     "idle": idle_section,
     "failover": failover_table,
+    "workers": workers_section,
 }
 BESIDE_PEERS = ("throughput", "clients", "consuming")
 PICTURES = {

@@ -25,6 +25,7 @@ import idle_cost
 import report
 import results
 import throughput
+import workers
 from bench import Bench, Measure
 from page_blocks import blocks_of
 from party_kafka import LIBRARIES
@@ -40,8 +41,9 @@ PARTS = {
     "fan-out": fan_out,
     "idle": idle_cost,
     "failover": failover,
+    "workers": workers,
 }
-ALONE = {"fan-out", "idle", "failover"}
+ALONE = {"fan-out", "idle", "failover", "workers"}
 """These need no peer, so the servers that others needed are stopped before them."""
 
 

@@ -194,3 +194,24 @@ def test_a_scale_holds_every_value() -> None:
 def test_numbers_in_pictures_have_no_exponent(value: float, text: str) -> None:
     """Thousands are separated, small figures keep four digits."""
     assert shown(value) == text
+
+
+def test_the_gain_of_workers_is_that_of_rounds_that_have_both() -> None:
+    """Ratios are taken round by round; a round that lost one of its measurements has none."""
+
+    def row(number: int, workers: int, speed: float) -> dict[str, Any]:
+        cores = {f"worker-{n}": 0.5 for n in range(workers)}
+        figures = {"megabytes_per_s": speed, "p50_ms": 2.0, "workers_cores": cores, "clients_cores": 0.4}
+        return {"round": number, "workers": workers, "figures": figures}
+
+    results: dict[str, Any] = {}
+    put(
+        results,
+        "workers",
+        ABOUT,
+        [row(0, 1, 100.0), row(0, 2, 150.0), row(1, 1, 100.0), row(1, 2, 130.0), row(2, 2, 1.0)],
+    )
+    page = report.page(results)
+
+    assert "in the same round: 1.40 [1.30-1.50]." in page
+    assert "| 1 | 100.0 [100.0-100.0] | 2.00 [2.00-2.00] | 0.50 [0.50-0.50] | 200 [200-200] | 0.40" in page

@@ -53,6 +53,7 @@ def test_every_measure_has_figures(smoke: tuple[Path, dict[str, Any]]) -> None:
     assert {row["cache"] for row in results["consuming"]} == {"cold", "cached"}
     assert {row["consumers"]: row["figures"]["received"] for row in results["fan-out"]} == {1: 10, 2: 20}
     assert [row["partitions"] for row in results["idle"]] == [10]
+    assert {row["workers"]: len(row["figures"]["workers_cores"]) for row in results["workers"]} == {1: 1, 2: 2}
     assert all(part["complete"] for part in results["parts"].values())
     assert [note for part in results["parts"].values() for note in part["notes"] if "failed" in note] == []
 

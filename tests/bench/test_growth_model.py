@@ -12,6 +12,8 @@ from growth.model import (
     Deployment,
     Line,
     changes_per_s,
+    dead_machine_s,
+    machines_for,
     most_partitions,
     node_us_per_s,
     nodes_for,
@@ -111,3 +113,27 @@ def test_a_state_above_the_limit_is_on_the_page() -> None:
     text = growth_block(replace(COSTS, metadata_by_partitions=Line(0, 200)), [], "abc1234")
 
     assert "- **100,000 partitions**: one message with the whole state would need" in text
+
+
+def test_workers_share_machines_and_never_less_than_a_machine_for_each_replica() -> None:
+    """29 nodes' worth of load are 29 machines, 15 with two workers, 3 with fifty: as many as there are replicas."""
+    wanted = replace(LOAD, bytes_per_s=29 * 64 * 1024 * 690_000 / 3_280)
+
+    assert nodes_for(COSTS, wanted) == 29
+    assert [machines_for(COSTS, wanted, workers) for workers in (1, 2, 50)] == [29, 15, 3]
+
+
+def test_a_dead_machine_costs_what_its_workers_cost_together() -> None:
+    """Three machines of one node or of ten: what dies leads a third of the partitions, and ten changes are sent."""
+    wanted = replace(LOAD, bytes_per_s=0, partitions=3_000, clients=97)
+
+    assert dead_machine_s(COSTS, wanted, 1) == (400 * 1_000 + 2_000 + 50 * 100) / 1e6
+    assert dead_machine_s(COSTS, wanted, 10) == (400 * 1_000 + 10 * (2_000 + 50 * 127)) / 1e6
+
+
+def test_the_page_says_what_workers_change() -> None:
+    """Each deployment has its number of machines with one node and with several workers."""
+    text = growth_block(COSTS, [], "abc1234")
+
+    assert "--workers 7" in text
+    assert len([line for line in text.splitlines() if " nodes) |" in line]) == 4

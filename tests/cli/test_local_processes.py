@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.local_cluster import LocalCluster, Plan, flags
+from strandline.cli.local_cluster import LocalCluster, Plan, Ports, flags, write_ports
 from strandline.cli.processes import Service, ServiceDied, last_line, read_address
 
 DUMMY = str(Path(__file__).with_name("dummy_service.py"))
@@ -133,6 +133,17 @@ async def test_a_killed_node_comes_back_where_it_was(tmp_path: Path) -> None:
 def test_settings_become_flags() -> None:
     """A setting's name becomes a flag with dashes, in the given order."""
     assert flags({"session_timeout_ms": "1500", "bind": "a:1"}) == ["--session-timeout-ms", "1500", "--bind", "a:1"]
+
+
+def test_workers_of_one_machine_have_one_rack(tmp_path: Path) -> None:
+    """Two machines with two workers are four nodes in two racks, in order; an observer behind them is in none."""
+    write_ports(tmp_path, Ports(controller="127.0.0.1:1"))
+    cluster = LocalCluster(Plan(directory=tmp_path, nodes=2, workers=2, observers=1))
+    commands = [cluster._node_command(node_id) for node_id in cluster.node_ids]
+    racks = [words[words.index("--rack") + 1] if "--rack" in words else None for words in commands]
+
+    assert racks == ["machine-1", "machine-1", "machine-2", "machine-2", None]
+    assert [words[words.index("--roles") + 1] for words in commands] == ["leader,follower"] * 4 + ["follower"]
 
 
 def test_last_line_skips_blank_lines(tmp_path: Path) -> None:

@@ -119,6 +119,8 @@ class Refuse:
     outcome: Outcome | None = Outcome.NOT_APPENDED
     after_append: bool = False
     hint: int | None = None
+    hint_epoch: int | None = None
+    """Leader epoch that goes with the hint; None: one more than the present one."""
     whole: bool = False
 
 
@@ -223,7 +225,8 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
             _set_error(row, action.code, action.outcome)
             if action.hint is not None:
                 row.current_leader.leader_id = action.hint
-                row.current_leader.leader_epoch = self.cluster.leaders[tp][1] + 1
+                present = self.cluster.leaders[tp][1]
+                row.current_leader.leader_epoch = present + 1 if action.hint_epoch is None else action.hint_epoch
         elif error is not None:
             _set_error(
                 row,

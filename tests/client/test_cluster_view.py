@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster
 
-from strandline.client.view import ClusterView
-from strandline.core.messages import Endpoint, MetadataImage
+from strandline.client.view import ClusterView, Taken
+from strandline.core.messages import AsOf, Endpoint, MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId
+from strandline.rpc.convert_subscription import MetadataUpdate, update_of_image
 
 
 def image_of(cluster: FakeCluster, *, is_snapshot: bool = True) -> MetadataImage:
@@ -20,7 +21,7 @@ def test_change_needs_a_snapshot_first() -> None:
     cluster = FakeCluster(1, 1)
     view = ClusterView()
 
-    assert not view.apply(image_of(cluster, is_snapshot=False))
+    assert view.apply(update_of_image(image_of(cluster, is_snapshot=False))) is Taken.UNUSABLE
     assert view.image is None
 
 
@@ -28,9 +29,9 @@ def test_changes_are_merged() -> None:
     """A change replaces whole topics and nodes, deletes what it names, and keeps the rest."""
     cluster = FakeCluster(2, 1)
     view = ClusterView()
-    view.apply(image_of(cluster))
+    view.apply(update_of_image(image_of(cluster)))
     change = replace(image_of(cluster, is_snapshot=False), nodes=(), topics=(), deleted_topic_ids=(TOPIC_ID,))
-    view.apply(change)
+    view.apply(update_of_image(change))
 
     assert view.topic(TOPIC) is None
     assert view.node(NodeId(1)) is not None
@@ -40,11 +41,11 @@ def test_a_removed_node_is_forgotten() -> None:
     """A change removes the nodes that it names as removed, until they register again."""
     cluster = FakeCluster(2, 1)
     view = ClusterView()
-    view.apply(image_of(cluster))
+    view.apply(update_of_image(image_of(cluster)))
     change = replace(image_of(cluster, is_snapshot=False), nodes=(), topics=(), removed_node_ids=(NodeId(1),))
-    view.apply(change)
+    view.apply(update_of_image(change))
     removed = (view.node(NodeId(1)), view.image.removed_node_ids if view.image else None)
-    view.apply(image_of(cluster, is_snapshot=False))
+    view.apply(update_of_image(image_of(cluster, is_snapshot=False)))
 
     assert removed == (None, (1,))
     assert view.node(NodeId(1)) is not None
@@ -52,30 +53,77 @@ def test_a_removed_node_is_forgotten() -> None:
     assert view.image.removed_node_ids == ()
 
 
-def test_older_reign_is_ignored() -> None:
-    """Metadata from a controller that was replaced is not accepted any more, nor from another cluster's."""
+def at(cluster: FakeCluster, epoch: int, offset: int, leader_epoch: int) -> MetadataUpdate:
+    """The whole state as a server at this position has it."""
+    cluster.leaders[cluster.tp()] = (0, leader_epoch)
+    return update_of_image(replace(cluster.image(), controller_epoch=epoch, metadata_offset=offset))
+
+
+def test_an_older_position_is_ignored_whoever_sends_it() -> None:
+    """TR35: a client that goes from a fresh node to a stale one keeps what it has, whichever way the node is behind."""
     cluster = FakeCluster(1, 1)
     view = ClusterView()
-    cluster.controller_epoch = 5
-    view.apply(image_of(cluster))
-    cluster.controller_epoch = 4
+    view.apply(at(cluster, 5, 10, 7))
+    taken = [view.apply(at(cluster, epoch, offset, 3)) for epoch, offset in ((4, 99), (5, 9))]
+    leader = view.leader_of(cluster.tp())
 
-    assert not view.apply(image_of(cluster))
-    assert not view.apply(replace(image_of(cluster), cluster_id="other", controller_epoch=9))
+    assert taken == [Taken.OLDER, Taken.OLDER]
+    assert leader is not None
+    assert leader.epoch == 7
+
+
+def test_the_greatest_position_is_the_one_that_counts() -> None:
+    """A sign of life moves the position too: what lies before it is older, though nothing was sent for it."""
+    cluster = FakeCluster(1, 1)
+    view = ClusterView()
+    view.apply(at(cluster, 1, 1, 1))
+    moved = view.apply(MetadataUpdate(as_of=AsOf(1, 5)))
+    older = view.apply(at(cluster, 1, 4, 2))
+
+    assert (moved, older, view.newest[:2]) == (Taken.NOTHING, Taken.OLDER, (1, 5))
+
+
+def test_an_older_sign_of_life_does_not_move_back() -> None:
+    """A stale node's sign of life leaves the position where it is."""
+    view = ClusterView()
+    view.apply(at(FakeCluster(1, 1), 1, 5, 1))
+    view.apply(MetadataUpdate(as_of=AsOf(1, 2)))
+
+    assert view.newest[:2] == (1, 5)
+
+
+def test_another_clusters_state_is_not_believed() -> None:
+    """An address that belongs to another cluster now says nothing about ours."""
+    cluster = FakeCluster(1, 1)
+    view = ClusterView()
+    view.apply(at(cluster, 5, 1, 1))
+
+    assert view.apply(replace(at(cluster, 9, 9, 1), cluster_id="other")) is Taken.UNUSABLE
+
+
+def test_changed_partitions_are_put_into_their_topics() -> None:
+    """A change that holds one partition leaves the others; one of a topic that is not followed changes nothing."""
+    cluster = FakeCluster(1, 2)
+    view = ClusterView()
+    view.apply(at(cluster, 1, 1, 1))
+    (moved, _) = at(cluster, 1, 2, 9).topics[0].partitions
+    view.apply(MetadataUpdate(as_of=AsOf(1, 2), changed=((TOPIC_ID, (moved,)), ("another", (moved,)))))
+
+    assert [leader.epoch for index in (0, 1) if (leader := view.leader_of(cluster.tp(index)))] == [9, 1]
 
 
 def test_hint_counts_until_metadata_catches_up() -> None:
     """A hinted leader of a newer epoch is used; the controller's metadata of that epoch replaces it."""
     cluster = FakeCluster(2, 1)
     view = ClusterView()
-    view.apply(image_of(cluster))
+    view.apply(update_of_image(image_of(cluster)))
     elsewhere = Endpoint("h", 9)
     older = view.hint(cluster.tp(), NodeId(1), LeaderEpoch(1), elsewhere)
     newer = view.hint(cluster.tp(), NodeId(1), LeaderEpoch(2), elsewhere)
     again = view.hint(cluster.tp(), NodeId(1), LeaderEpoch(2), elsewhere)
     hinted = view.leader_of(cluster.tp())
     cluster.leaders[cluster.tp()] = (1, 2)
-    view.apply(image_of(cluster))
+    view.apply(update_of_image(image_of(cluster)))
     reported = view.leader_of(cluster.tp())
 
     assert (older, newer, again) == (False, True, False)
@@ -88,7 +136,7 @@ def test_nobody_leads() -> None:
     cluster = FakeCluster(1, 1)
     cluster.leaders[cluster.tp()] = (None, 2)
     view = ClusterView()
-    view.apply(image_of(cluster))
+    view.apply(update_of_image(image_of(cluster)))
 
     assert view.leader_of(cluster.tp()) is None
     assert view.leader_of(cluster.tp(3)) is None

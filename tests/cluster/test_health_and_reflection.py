@@ -11,9 +11,9 @@ from running_cluster import CALL_S
 
 from strandline.cli.local_cluster import LocalCluster
 
-NODE_SERVICES = ["strandline.v1.LeaderService", "strandline.v1.FollowerService"]
+NODE_SERVICES = ["strandline.v1.LeaderService", "strandline.v1.FollowerService", "strandline.v1.MetadataService"]
 SERVICES = {
-    "controller": ["strandline.v1.ControllerService"],
+    "controller": ["strandline.v1.ControllerService", "strandline.v1.MetadataService"],
     "clients": NODE_SERVICES,
     "internal": NODE_SERVICES,
 }

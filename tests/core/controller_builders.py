@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -26,6 +27,7 @@ from strandline.core.controller_messages import (
     WatchMetadata,
 )
 from strandline.core.controller_state import ClusterState, ControllerTimings
+from strandline.core.draft import Draft
 from strandline.core.effects import Emit
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
@@ -58,6 +60,12 @@ SECRET = "7e" * 32
 TOPIC = "t"
 TOPIC_ID = "11111111-0000-4000-8000-000000000000"
 P0 = TopicPartition(TOPIC_ID, 0)
+_REIGN_NUMBERS = count(1)
+
+
+def new_reign_ids() -> Iterator[str]:
+    """Ids of reigns, each given once in a test run: also on a store that another controller had before."""
+    return (f"{number:032x}" for number in _REIGN_NUMBERS)
 
 
 class Controller:
@@ -70,6 +78,7 @@ class Controller:
         rules: Rules | None = None,
         timings: ControllerTimings | None = None,
         now_ms: int = 1_000_000,
+        reign_ids: Iterator[str] | None = None,
         **given: Any,
     ) -> None:
         self.timings = timings or ControllerTimings()
@@ -79,7 +88,7 @@ class Controller:
         self.emitted: list[Emit] = []
         self.epochs: dict[int, NodeEpoch] = {}
         self._ids = count(1)
-        self.step(ControllerStarted(now_ms, CLUSTER, SECRET))
+        self.step(ControllerStarted(now_ms, CLUSTER, SECRET, next(reign_ids or new_reign_ids())))
 
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
         """One step; checks that the core's state equals the committed state, and is committed before it is reported."""
@@ -154,6 +163,10 @@ class Controller:
         """End the nodes' sessions at once, by the controller's own probe."""
         nodes = tuple((NodeId(node_id), self.epochs[node_id]) for node_id in node_ids)
         self.step(ConnectionRefused(self.now_ms, nodes))
+
+    def draft(self) -> Draft:
+        """What the next step of the core would begin with."""
+        return self.core._draft()
 
     def node(self, node_id: int) -> Any:
         """The cluster's view of the node."""

@@ -11,7 +11,9 @@ from strandline.core.messages import (
     MetadataImage,
     NodeImage,
     PartitionImage,
+    PositionProof,
     ProducePartition,
+    Reign,
     ReplicaState,
     TopicImage,
 )
@@ -97,6 +99,8 @@ def metadata(
     deleted: tuple[str, ...] = (),
     removed: tuple[NodeId, ...] = (),
     offset: int | None = None,
+    reigns: tuple[Reign, ...] = (),
+    position: PositionProof | None = None,
 ) -> MetadataImage:
     """What the controller sends to one incarnation: whole topics, whole nodes; newer than all earlier metadata."""
     topics: dict[str, list[PartitionImage]] = {}
@@ -113,6 +117,8 @@ def metadata(
         deleted_topic_ids=deleted,
         removed_node_ids=removed,
         to_node_epoch=to,
+        reigns=reigns,
+        position=position,
     )
 
 

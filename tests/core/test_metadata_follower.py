@@ -19,7 +19,7 @@ from strandline.core.effects import (
     SaveMetadata,
     SaveProducers,
 )
-from strandline.core.messages import EpochsSeen, MetadataImage, PartitionImage
+from strandline.core.messages import EpochsSeen, MetadataImage, PartitionImage, Reign
 from strandline.core.node import NodeCore
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, LeaderEpoch, NodeId, Offset, PartitionEpoch, Rules
@@ -271,3 +271,54 @@ def test_a_new_segment_saves_the_producers() -> None:
     found = cluster.step(1, events.LogRolled(0, TP))
 
     assert found == [SaveProducers(TP, Offset(2), ())]
+
+
+R1 = Reign("R1", 1, 1)
+R2 = Reign("R2", 2, 105, "R1")
+
+
+def test_a_reign_that_began_without_what_this_node_knows_is_not_believed() -> None:
+    """C36, TR29: its store forgot offset 105, so the node keeps the topic that this snapshot lacks, and reports it."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(), offset=105, reigns=(R1,))
+
+    effects = cluster.push(1, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2))
+
+    assert believed(cluster) == partition_image()
+    (ignored,) = effects
+    assert isinstance(ignored, IgnoreMetadata)
+    assert "began at metadata offset 105, but this node was sent offset 105 of reign R1" in ignored.reason
+
+
+def test_a_reign_that_continues_what_this_node_knows_is_believed() -> None:
+    """C36: the check keeps nobody from the next reign."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(), offset=104, reigns=(R1,))
+
+    cluster.push(1, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2))
+
+    assert TP not in cluster.cores[1].state.images
+
+
+def test_another_reign_of_the_same_controller_epoch_is_not_believed() -> None:
+    """C36: a store that lost a whole reign gives its controller epoch again, under another id."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(), offset=4, reigns=(R1,))
+
+    cluster.push(1, partition_image(epoch=9, version=9), offset=9, reigns=(Reign("R1b", 1, 5),))
+
+    assert believed(cluster) == partition_image()
+
+
+def test_a_restarted_node_checks_against_what_its_disk_holds() -> None:
+    """C36: a new process of the node begins where the last one ended, and not without a history."""
+    seen = metadata(node_epoch(1), partition_image(), offset=105, reigns=(R1,))
+    core = NodeCore(node_id=NodeId(1), rules=Rules(), timings=NodeTimings(), seen=seen)
+    core.step(events.Registered(0, CLUSTER, node_epoch(1, life=2), 2))
+    to = node_epoch(1, life=2)
+
+    forgetful = core.step(
+        events.MetadataArrived(0, metadata(to, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2)))
+    )
+
+    assert [type(effect) for effect in forgetful] == [IgnoreMetadata]

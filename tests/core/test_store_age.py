@@ -21,6 +21,7 @@ from strandline.core.controller_messages import (
     WatchMetadata,
 )
 from strandline.core.controller_state import ClusterState
+from strandline.core.epoch_skips import SKIP
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Heartbeat, MetadataImage, PositionProof, RegisterNode
 from strandline.core.position_proof import prove
@@ -49,6 +50,7 @@ def proof_of(controller: Controller, node_id: int, **given: Any) -> PositionProo
         "node_epoch": controller.epochs[node_id],
         "controller_epoch": header.controller_epoch,
         "metadata_offset": header.metadata_offset,
+        "reign_id": next(reversed(controller.core.state.reigns)),
     }
     return prove(header.secret, node_id=NodeId(node_id), **{**fields, **given})
 
@@ -109,8 +111,14 @@ def test_a_proof_for_another_node_proves_nothing() -> None:
 
 @pytest.mark.parametrize(
     "beyond",
-    [{"controller_epoch": 9}, {"metadata_offset": 1_000}, {"node_epoch": NodeEpoch(1_000)}],
-    ids=["controller epoch", "metadata offset", "node epoch"],
+    [
+        {"metadata_offset": 1_000},
+        {"reign_id": "ab" * 16},
+        {"reign_id": "", "controller_epoch": 9},
+        {"reign_id": "", "metadata_offset": 1_000},
+        {"reign_id": "", "node_epoch": NodeEpoch(1_000)},
+    ],
+    ids=["offset", "reign", "controller epoch, no reign", "offset, no reign", "node epoch, no reign"],
 )
 @pytest.mark.parametrize("asks", [registration, heartbeat_of], ids=["a registration", "a heartbeat"])
 def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyond: dict[str, Any]) -> None:
@@ -213,8 +221,8 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         assert isinstance(restored.watch(WatchMetadata()), Refusal)
 
 
-def test_later_incarnation_than_the_stored_one_is_not_asked_to_end() -> None:
-    """The node registered after the backup was made: the store is behind, whatever the first request."""
+def test_process_whose_registration_was_lost_registers_again() -> None:
+    """It registered after the backup was made and was sent nothing since: a new process can do all that it could."""
     controller = running(1, 2)
     backup = stored(controller)
     controller.register(1)
@@ -223,11 +231,12 @@ def test_later_incarnation_than_the_stored_one_is_not_asked_to_end() -> None:
 
     refusals = [
         restored.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
-        restored.heartbeat(1, metadata_offset=0),
+        restored.heartbeat(1, metadata_offset=0).refusal,
     ]
 
-    assert [refusal.code for refusal in refusals] == [ErrorCode.NOT_CONTROLLER] * 2
-    assert all(refusal.retriable for refusal in refusals)
+    assert [refusal.code for refusal in refusals] == [ErrorCode.STALE_BROKER_EPOCH] * 2
+    assert restored.register(1, incarnation_id="a-new-process").refusal is None
+    assert restored.core.serves
 
 
 def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
@@ -260,7 +269,7 @@ def test_empty_store_does_not_pass_for_a_new_cluster() -> None:
 
 
 def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> None:
-    """TR18: ISR, ELR, min ISR of the newest view; leader, partition and controller epochs one higher than any."""
+    """TR18: ISR, ELR, min ISR of the newest view; leader and partition epochs above any that may have been given."""
     controller = running(1, 2, 3)
     old = controller.core.state.snapshot()
     controller.fence(3)
@@ -273,7 +282,9 @@ def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> Non
 
     found = state.partition(P0)
     assert found == replace(
-        partition, leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1
+        partition,
+        leader_epoch=partition.leader_epoch + 1 + SKIP,
+        partition_epoch=partition.partition_epoch + 1 + SKIP,
     )
     assert state.header.cluster_id == CLUSTER
     assert state.header.controller_epoch == 2
@@ -291,6 +302,7 @@ def test_partition_with_a_node_not_given_stays_without_leader() -> None:
 
     assert recovered.view() == (None, set(), set())
     recovered.heartbeat(1)
+    recovered.fence(2)
     assert recovered.view()[0] is None
     (result,) = recovered.ask(ElectLeaders(kind=ElectionKind.UNCLEAN)).results
     assert (result.refusal, result.leader) == (None, 1)
@@ -317,18 +329,19 @@ def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
 
 
 def test_registration_that_the_store_has_lost_gives_it_away() -> None:
-    """A backup lacks only a registration, and its next controller epoch gets that number: the node epoch proves it."""
+    """A backup lacks only a registration, and its next reign gives that offset again: the id proves it (C35)."""
     controller = running(1, 2)
     backup = stored(controller)
     controller.register(1)
     restored = Controller(state=backup)
     restored.epochs = controller.epochs
 
-    proof = proof_of(controller, 1, metadata_offset=backup.header.metadata_offset)
-    refused = restored.heartbeat(1, metadata_offset=backup.header.metadata_offset, position=proof)
+    lost = controller.core.state.header.metadata_offset
+    assert lost == restored.core.state.header.metadata_offset
+    refused = restored.heartbeat(1, metadata_offset=lost, position=proof_of(controller, 1))
 
     assert isinstance(refused, Refusal)
-    assert f"node epoch {controller.epochs[1]}" in refused.message
+    assert f"metadata offset {lost} of reign" in refused.message
     assert not restored.core.serves
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from controller_builders import TOPIC_ID, Controller
 
+from strandline.core.controller import PRODUCER_IDS_SKIPPED
 from strandline.core.controller_messages import (
     AlterTopicConfigs,
     ConfigChange,
@@ -372,7 +373,8 @@ def test_nodes_are_listed_with_their_sessions(controller: Controller) -> None:
 
 
 def test_producer_ids_are_never_given_twice() -> None:
-    """M61: a block is reserved durably before its first id is used; a restart skips the rest of it."""
+    """M61, C33: a block is reserved durably before its first id is used; a restart skips the rest of it, and as many
+    ids as a store that lost its end may have given."""
     controller = Controller()
     first = [controller.ask(InitProducerId()).producer_id for _ in range(3)]
     assert controller.stored is not None
@@ -382,9 +384,9 @@ def test_producer_ids_are_never_given_twice() -> None:
     later = [restarted.ask(InitProducerId()).producer_id for _ in range(PRODUCER_ID_BLOCK + 1)]
 
     assert first == [0, 1, 2]
-    assert later[0] == PRODUCER_ID_BLOCK
+    assert later[0] == PRODUCER_ID_BLOCK + PRODUCER_IDS_SKIPPED
     assert len({*first, *later}) == len(first) + len(later)
-    assert restarted.core.state.header.next_producer_id == 3 * PRODUCER_ID_BLOCK
+    assert restarted.core.state.header.next_producer_id == 3 * PRODUCER_ID_BLOCK + PRODUCER_IDS_SKIPPED
 
 
 def test_producer_epoch_rises_and_ends_in_a_new_id(controller: Controller) -> None:

@@ -176,6 +176,6 @@ async def test_a_node_registers_again_after_what_is_retriable(code: ErrorCode, m
     host = cast("Any", SimpleNamespace(node_id=1))
     session = Session(nothing, host, stop=cast("Any", stop), backoff=lambda: cast("Any", _NoWait()))
     monkeypatch.setattr(session, "_try_to_register", attempt)
-    await session.register(host)
+    await session.register(cast("Any", SimpleNamespace(node_id=1, position=None, topics_position=None)))
 
     assert ended == ([] if RULES[code].retriable else [ExitCode.REFUSED])

@@ -66,6 +66,7 @@ class FakeController:
 
     def __init__(self) -> None:
         self.registrations: list[NodeRegistered | Refusal] = [REGISTERED]
+        self.positions: list[PositionProof | None] = []
         self.answers: list[HeartbeatAnswer | Refusal] = [HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1)]
         self.heartbeats: list[Heartbeat] = []
         self.images: asyncio.Queue[MetadataImage | None] = asyncio.Queue()
@@ -83,9 +84,10 @@ class FakeController:
         return _said(self.answers)
 
     async def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
     ) -> AsyncGenerator[MetadataImage | None, None]:
         self.watches += 1
+        self.positions.append(position)
         async with self._opened:
             self._opened.notify_all()
         while True:

@@ -21,7 +21,8 @@ from strandline.export.schema import EVENT_TYPES, TRANSITIONS
 from strandline_analytics.report.material import Declared, Material, Result, incidents_of
 from strandline_analytics.report.scenes import scenes
 from strandline_analytics.scope import Grouping, Scope
-from strandline_analytics.silver.clocks import clock_offsets, in_controller_time
+from strandline_analytics.side_by_side import side_by_side
+from strandline_analytics.silver.clocks import clock_offsets, clocks, in_controller_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import SAMPLES_BEFORE_US
 from strandline_analytics.stats import ALL
@@ -85,14 +86,17 @@ def _gathered(
     reported("transitions", 0, parts)
     # From the beginning of what was read: the state at the start of the window follows from what came before.
     kinds = tuple(name for name, kind in EVENT_TYPES.items() if kind.dataset == TRANSITIONS)
-    events = _events(silver, Selection(types=kinds, unknown_types=True, end_us=end_us))
+    selection = Selection(types=kinds, unknown_types=True, end_us=end_us)
+    events, stalled = side_by_side(
+        silver.transitions.sparkSession, lambda: _events(silver, selection), lambda: _rows(stalls(silver))
+    )
     if not events:
         raise ValueError("the input holds no event of the window; see: strandline analytics coverage")
     first = min(event.t_us for event in events) if start_us is None else start_us
     last = max(event.t_us for event in events) + 1 if end_us is None else end_us
     scope = Scope(start_us=first, end_us=max(last, first + 1))
-    reported("stalls", 1, parts)
-    episodes = [stall for row in _rows(stalls(silver)) if (stall := stall_from(row)).t1 > first and stall.t0 < last]
+    reported("statistics", 1, parts)
+    episodes = [stall for row in stalled if (stall := stall_from(row)).t1 > first and stall.t0 < last]
     step_us = max(1, -(-(scope.end_us - scope.start_us) // (steps or 1)))
     material = Material(
         inputs=inputs,
@@ -117,7 +121,7 @@ def as_of(silver: Silver, end_us: int) -> Silver:
 
     The end is in the controller's time, and so is what nodes reported, as far as their clocks were measured by then.
     """
-    measured = clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us))
+    measured = clocks(clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us)))
 
     def before(rows: DataFrame) -> DataFrame:
         reported = in_controller_time(

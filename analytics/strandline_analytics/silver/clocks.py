@@ -8,6 +8,8 @@ Invariant: a difference of two clocks is never clamped; a negative one is flagge
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -39,7 +41,28 @@ def clock_offsets(transitions: DataFrame) -> DataFrame:
     )
 
 
-def in_controller_time(rows: DataFrame, offsets: DataFrame, node: str, *times: str) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The intervals of `clock_offsets` as `in_controller_time` looks them up, planned once for all that is corrected.
+
+    - ``ends``: one row per node: its first and its last interval, which have no beginning and no end.
+    - ``between``: the other intervals, once in each slot of time that they touch.
+    """
+
+    ends: DataFrame
+    between: DataFrame
+
+
+def clocks(offsets: DataFrame) -> Clocks:
+    """What columns of a node's clock are corrected by.
+
+    Args:
+        offsets: as `clock_offsets` gives them.
+    """
+    return Clocks(F.broadcast(_ends(offsets)), F.broadcast(_between(offsets)))
+
+
+def in_controller_time(rows: DataFrame, measured: Clocks, node: str, *times: str) -> DataFrame:
     """Turn columns of a node's clock into controller time, and add ``clock_err_us`` (null where nothing was measured).
 
     Both joins are by equality and with few rows, so that millions of samples can be corrected: before the first and
@@ -51,25 +74,26 @@ def in_controller_time(rows: DataFrame, offsets: DataFrame, node: str, *times: s
     """
     asked = F.coalesce(*times)
     kept = rows.columns
-    rows = rows.withColumns({"_asked": asked, "_slot": _slot(asked), "_cluster": F.col("cluster_id")})
-    rows = rows.withColumn("_node", F.col(node))
-    joined = rows.join(F.broadcast(_ends(offsets)), ["_cluster", "_node"], "left")
+    rows = rows.withColumns(
+        {"_asked": asked, "_slot": _slot(asked), "_cluster": F.col("cluster_id"), "_node": F.col(node)}
+    )
+    joined = rows.join(measured.ends, ["_cluster", "_node"], "left")
     inside = (F.col("_asked") >= F.col("c0")) & (F.col("_asked") < F.col("c1"))
-    between = _between(offsets).withColumnsRenamed({"_cluster": "_of", "_node": "_by", "_slot": "_in"})
     same = (F.col("_cluster") == F.col("_of")) & (F.col("_node") == F.col("_by")) & (F.col("_slot") == F.col("_in"))
-    joined = joined.join(F.broadcast(between), same & inside, "left")
-    measured = (
+    joined = joined.join(measured.between, same & inside, "left")
+    clock = (
         F.when(F.col("_asked") < F.col("_first_end"), F.col("_first"))
         .when(F.col("_asked") >= F.col("_last_start"), F.col("_last"))
         .otherwise(F.col("_middle"))
     )
-    joined = joined.withColumn("_clock", measured)
-    shift = F.coalesce("_clock.offset_us", F.lit(0))
-    corrected = joined.withColumns({time: F.col(time) - shift for time in times})
-    return corrected.select(*kept, F.col("_clock.err_us").alias("clock_err_us"))
+    shift = F.coalesce(clock.getField("offset_us"), F.lit(0))
+    return joined.select(
+        *((F.col(name) - shift).alias(name) if name in times else name for name in kept),
+        clock.getField("err_us").alias("clock_err_us"),
+    )
 
 
-def epoch_starts(reported: DataFrame, offsets: DataFrame) -> DataFrame:
+def epoch_starts(reported: DataFrame, measured: Clocks) -> DataFrame:
     """One row per leader epoch that was taken up: key, topic, leader_epoch, starter, start_offset, began_us.
 
     ``began_us`` is when, in the controller's time; ``clock_err_us`` bounds its error.
@@ -80,7 +104,7 @@ def epoch_starts(reported: DataFrame, offsets: DataFrame) -> DataFrame:
         F.min("start_offset").alias("start_offset"),
         F.min("ts_wall_us").alias("began_us"),
     )
-    return in_controller_time(starts, offsets, "starter", "began_us")
+    return in_controller_time(starts, measured, "starter", "began_us")
 
 
 def _slot(at: Column) -> Column:
@@ -88,7 +112,6 @@ def _slot(at: Column) -> Column:
 
 
 def _ends(offsets: DataFrame) -> DataFrame:
-    """One row per node: its first and its last interval, which have no beginning and no end."""
     measured = F.struct("offset_us", "err_us")
     nodes = offsets.groupBy(F.col("cluster_id").alias("_cluster"), F.col("clock_node_id").alias("_node"))
     return nodes.agg(
@@ -100,12 +123,11 @@ def _ends(offsets: DataFrame) -> DataFrame:
 
 
 def _between(offsets: DataFrame) -> DataFrame:
-    """The other intervals, once in each slot of time that they touch."""
     bounded = offsets.where((F.col("c0") > -FOREVER_US) & (F.col("c1") < FOREVER_US) & (F.col("c1") > F.col("c0")))
     return bounded.select(
-        F.col("cluster_id").alias("_cluster"),
-        F.col("clock_node_id").alias("_node"),
-        F.explode(F.sequence(_slot(F.col("c0")), _slot(F.col("c1") - 1))).alias("_slot"),
+        F.col("cluster_id").alias("_of"),
+        F.col("clock_node_id").alias("_by"),
+        F.explode(F.sequence(_slot(F.col("c0")), _slot(F.col("c1") - 1))).alias("_in"),
         "c0",
         "c1",
         F.struct("offset_us", "err_us").alias("_middle"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from strandline.core.epoch_skips import SKIP
 from strandline.export.schema import CONTROLLER_NODE_ID, EVENT_TYPES, NO_LEADER
 from strandline_analytics.scope import FOREVER_US, HOUR_US, PARTITION_KEY
 
@@ -54,7 +55,8 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     at = F.when(decides, F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = rows.withColumn("_at", at).withColumn("t", F.max("_at").over(so_far))
-    risen = F.col("partition_epoch") - F.lag("partition_epoch").over(_order())
+    # A reign's first change of a partition skips epochs on top of counting one.
+    risen = (F.col("partition_epoch") - F.lag("partition_epoch").over(_order())) % F.lit(SKIP)
     # A snapshot reports a state; the transition that made it should have come before it. A row of a type that is not
     # known is a transition that was lost, but for its time.
     own = F.when(F.col("event_type").isin(*_DECIDING), F.lit(1)).otherwise(F.lit(0))

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline.export.schema import COLUMNS, EVENT_TYPES
-from strandline_analytics.silver.kept import kept, let_go
+from strandline_analytics.silver.kept import is_kept_as_rows, kept, let_go
 
 IDENTITY = ("cluster_id", "node_id", "incarnation", "seq")
 
@@ -31,11 +31,13 @@ def distinct_events(rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
     """One row per identity, with ``n_copies`` (how often it was there) and ``n_stories`` (1, or the data is wrong).
 
     Most are there once, and a row is wide: identities are counted first, at once, and contents are compared for the
-    others only.
+    others only. Of little input the rows are cheaper than that count, which would read the files once more.
 
     Returns:
         The events, and what is kept for them until `let_go`: the identities that are there more than once, if any are.
     """
+    if is_kept_as_rows(rows):
+        return _reported_once(rows), None
     doubled = rows.groupBy(*IDENTITY).agg(F.count("*").alias("n_copies")).where("n_copies > 1")
     doubled = kept(doubled)
     # Counted whole, so that Spark knows how few they are and sends them to where the rows are.
@@ -79,7 +81,9 @@ def _reported_once(rows: DataFrame) -> DataFrame:
             F.count("*").alias("n_copies"),
             F.count_distinct("_story").alias("n_stories"),
         )
-        .select(*IDENTITY, "_event.*", "n_copies", "n_stories")
+        .select(
+            *(c.name if c.name in IDENTITY else F.col(f"_event.{c.name}") for c in COLUMNS), "n_copies", "n_stories"
+        )
     )
 
 

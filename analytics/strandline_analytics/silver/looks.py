@@ -16,7 +16,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.clocks import Clocks, in_controller_time
 from strandline_analytics.silver.places import PLACE, place
 
 HOLD_INTERVALS = 3
@@ -31,7 +31,7 @@ _REIGN = (PLACE, "leader_epoch", "node_id", "incarnation")
 """A leader: one life of one process in one epoch."""
 
 
-def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: DataFrame) -> DataFrame:
+def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, measured: Clocks) -> DataFrame:
     """REPLICA_SAMPLE rows as intervals [t0, t1), one per replica and look, zombies among them with ``is_zombie``.
 
     ``PLACE`` numbers the partition (`silver.places`).
@@ -41,7 +41,7 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: Data
 
     Args:
         starts: when leaders took up their epochs (`clocks.epoch_starts`).
-        offsets: what the emitters' clocks are corrected by (`clocks.clock_offsets`).
+        measured: what the emitters' clocks are corrected by.
     """
     series = Window.partitionBy(PLACE, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
     so_far = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -49,7 +49,7 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, offsets: Data
         "cluster_id", place(), "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
     )
     rows = rows.withColumn("_reported", F.col("ts_wall_us"))
-    rows = in_controller_time(rows, offsets, "node_id", "ts_wall_us", "hw_next_append_us")
+    rows = in_controller_time(rows, measured, "node_id", "ts_wall_us", "hw_next_append_us")
     rows = rows.drop("cluster_id", "clock_err_us")
     spans = _spans(terms, starts)
     reigns = _reigns(rows, spans)

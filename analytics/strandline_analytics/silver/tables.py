@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import RLock
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Grouping, Scope
-from strandline_analytics.silver.clocks import clock_offsets, epoch_starts
+from strandline_analytics.silver.clocks import Clocks, clock_offsets, clocks, epoch_starts
 from strandline_analytics.silver.control import control_rows, control_states, last_words, terms
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.kept import kept, let_go
 from strandline_analytics.silver.looks import looks
 from strandline_analytics.silver.places import PLACE, in_groups, numbered
+
+_Planned = TypeVar("_Planned")
 
 
 def _as_it_is(query: DataFrame, _: bool) -> DataFrame:
@@ -48,6 +51,8 @@ class Silver:
     beside: DataFrame | None = None
     """What is kept for the transitions, beside them (`events.distinct_events`)."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _planned: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    _locks: dict[tuple[object, ...], RLock] = field(default_factory=dict, init=False, repr=False, compare=False)
     _making: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def keep(self, name: tuple[object, ...], make: Callable[[], DataFrame], *, samples: bool = False) -> DataFrame:
@@ -58,11 +63,29 @@ class Silver:
         Args:
             samples: whether it is made of samples too.
         """
-        # Making a table only plans it, so nobody waits here for rows.
-        with self._making:
+        with self._made_by_one(name):
             if name not in self._kept:
                 self._kept[name] = kept(self.fit(make(), samples))
             return self._kept[name]
+
+    def plan(self, name: tuple[object, ...], make: Callable[[], _Planned]) -> _Planned:
+        """What several statistics build on: planned for the first of them, and computed for each.
+
+        Spark analyses a frame whenever one is made, and for little input that costs more than to compute it.
+        """
+        with self._made_by_one(name):
+            if name not in self._planned:
+                self._planned[name] = make()
+            found: _Planned = self._planned[name]
+            return found
+
+    def _made_by_one(self, name: tuple[object, ...]) -> RLock:
+        """Held while a table is made; what is kept as rows is computed then, and other tables need not wait for it.
+
+        No table is made of itself, so threads that make several never wait for each other in a circle.
+        """
+        with self._making:
+            return self._locks.setdefault(name, RLock())
 
     @property
     def control_rows(self) -> DataFrame:
@@ -80,15 +103,24 @@ class Silver:
         return self.keep(("terms",), lambda: terms(self.control_rows))
 
     @property
-    def clock_offsets(self) -> DataFrame:
+    def known_control(self) -> DataFrame:
+        """The intervals of `control` in which the state is known."""
+        return self.plan(("known control",), lambda: self.control.where("known"))
+
+    @property
+    def clocks(self) -> Clocks:
         """What the controller measured of the nodes' clocks (`clocks.clock_offsets`)."""
-        return self.keep(("clock offsets",), lambda: clock_offsets(self.transitions))
+
+        def make() -> Clocks:
+            return clocks(self.keep(("clock offsets",), lambda: clock_offsets(self.transitions)))
+
+        return self.plan(("clocks",), make)
 
     @property
     def epoch_starts(self) -> DataFrame:
         """When leaders took up their epochs, in the controller's time (`clocks.epoch_starts`)."""
         reported = self.of_type("EPOCH_START")
-        return self.keep(("epoch starts",), lambda: epoch_starts(reported, self.clock_offsets))
+        return self.keep(("epoch starts",), lambda: epoch_starts(reported, self.clocks))
 
     @property
     def looks(self) -> DataFrame:
@@ -97,7 +129,7 @@ class Silver:
         assert samples is not None, "these tables were opened without samples"
 
         def make() -> DataFrame:
-            return looks(samples, self.terms, self.epoch_starts, self.clock_offsets)
+            return looks(samples, self.terms, self.epoch_starts, self.clocks)
 
         return self.keep(("looks",), make, samples=True)
 
@@ -109,7 +141,16 @@ class Silver:
     @property
     def believed_looks(self) -> DataFrame:
         """The looks that statistics use."""
-        return self.looks.where("NOT is_zombie AND NOT is_double AND t1 > t0").drop("is_zombie", "is_double")
+
+        def make() -> DataFrame:
+            return self.looks.where("NOT is_zombie AND NOT is_double AND t1 > t0").drop("is_zombie", "is_double")
+
+        return self.plan(("believed looks",), make)
+
+    @property
+    def leaders_looks(self) -> DataFrame:
+        """Of the looks that statistics use, those of leaders at themselves: one for each whole look."""
+        return self.plan(("leaders' looks",), lambda: self.believed_looks.where("is_leader"))
 
     @property
     def keys(self) -> DataFrame:
@@ -132,7 +173,8 @@ class Silver:
 
         What is of a partition that the control plane never spoke of has no name, and no place in a result.
         """
-        return figures.join(F.broadcast(self._names(scope.grouping)), PLACE).drop(PLACE)
+        names = self.plan(("names to join", scope.grouping), lambda: F.broadcast(self._names(scope.grouping)))
+        return figures.join(names, PLACE).drop(PLACE)
 
     def _names(self, grouping: Grouping) -> DataFrame:
         if grouping is Grouping.PARTITION:
@@ -145,6 +187,7 @@ class Silver:
         with self._making:
             frames = [self.transitions, self.samples, self.beside, *self._kept.values()]
             self._kept.clear()
+            self._planned.clear()
         for frame in frames:
             if frame is not None:
                 let_go(frame)

@@ -22,6 +22,7 @@ from strandline.export import layout
 from strandline.export.schema import COLUMNS, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
 from strandline.export.schema import Column as ColumnOfSchema
 from strandline_analytics.session import carried_out_in, session_for
+from strandline_analytics.side_by_side import side_by_side
 from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import is_kept_as_rows, kept
 from strandline_analytics.silver.tables import Silver
@@ -88,20 +89,34 @@ def read_exports(
     def fit(query: DataFrame, with_samples: bool) -> DataFrame:
         return carried_out_in(spark if with_samples else alone, query)
 
-    apart, doubled = apart_and_doubled([file for file in files if file.dataset == TRANSITIONS])
     until_us = None if end_us is None else end_us + beyond_us
-    events, beside = once_each(_until(read_rows(spark, apart), until_us)), None
-    if doubled:
-        reported_again, beside = distinct_events(_until(read_rows(spark, doubled), until_us))
-        events = events.unionByName(reported_again) if apart else reported_again
+
+    def events() -> tuple[DataFrame, DataFrame | None]:
+        return _events(spark, [file for file in files if file.dataset == TRANSITIONS], until_us, fit)
+
+    def sampled() -> DataFrame | None:
+        return _samples(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
+
+    (kept_events, beside), kept_samples = side_by_side(spark, events, sampled)
+    return Silver(kept_events, kept_samples, input_hash(files), end_us, fit, beside)
+
+
+def _events(
+    spark: SparkSession,
+    files: Sequence[ExportedFile],
+    until_us: int | None,
+    fit: Callable[[DataFrame, bool], DataFrame],
+) -> tuple[DataFrame, DataFrame | None]:
+    """Distinct transitions, kept, and what is kept beside them (`events.distinct_events`)."""
+    apart, doubled = apart_and_doubled(files)
+    if not doubled:
+        return kept(fit(once_each(_until(read_rows(spark, apart), until_us)), False)), None
+    events, beside = distinct_events(_until(read_rows(spark, doubled), until_us))
+    if apart:
+        events = once_each(_until(read_rows(spark, apart), until_us)).unionByName(events)
     events = kept(fit(events, False))
-    if doubled:
-        check_stories(events, files_with(spark, doubled))
-    sampled = _samples(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
-    if sampled is not None and is_kept_as_rows(sampled):
-        # Else each of a dozen queries opens every file.
-        sampled = kept(sampled)
-    return Silver(events, sampled, input_hash(files), end_us, fit, beside)
+    check_stories(events, files_with(spark, doubled))
+    return events, beside
 
 
 def _samples(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
@@ -110,9 +125,13 @@ def _samples(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
     Only files that may share an event are looked at for this, which in an export that is whole are none.
     """
     _, doubled = apart_and_doubled(files)
+    rows = read_rows(spark, files)
+    # Else each of a dozen queries opens every file.
+    is_kept = is_kept_as_rows(rows)
+    rows = kept(rows) if is_kept else rows
     if doubled:
-        check_copies(read_rows(spark, doubled), files_with(spark, doubled))
-    return read_rows(spark, files)
+        check_copies(rows if is_kept else read_rows(spark, doubled), files_with(spark, doubled))
+    return rows
 
 
 def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:

@@ -65,33 +65,37 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
     """A statistic with everything that stands in every row: coverage, quality, origin."""
     if statistic.only_cluster:
         scope = replace(scope, grouping=Grouping.CLUSTER)
-    rows = frame(silver, scope, samples=statistic.reads_samples)
+    rows = frame(silver, scope, samples=statistic.reads_samples, is_once=statistic.only_cluster)
     rows = rows.join(statistic.compute(silver, scope), list(scope.columns), "left")
-    if not statistic.needs_coverage:
-        rows = rows.withColumn("known_us", F.col("_control_us"))
-    rows = rows.withColumn("coverage", _coverage(statistic))
-    nothing_happened = F.when(F.col("known_us") > 0, F.lit(0))
-    for value in statistic.values:
-        if value.counts:
-            is_empty = F.coalesce(value.over, F.lit(0)) == 0 if value.over else F.lit(True)
-            rows = rows.withColumn(value.name, F.coalesce(value.name, F.when(is_empty, nothing_happened)))
-    rows = rows.withColumns(
-        {
-            "stat": F.lit(statistic.id),
-            "input_manifest_hash": F.lit(silver.input_hash),
-            "code_version": F.lit(__version__),
-        }
-    )
-    typed = {v.name: v.type for v in (*statistic.extra, *statistic.values)}
-    found = rows.select(
-        *(F.col(name).cast(typed[name]) if name in typed else F.col(name) for name in statistic.columns(scope))
-    )
+    known = F.col("known_us" if statistic.needs_coverage else "_control_us")
+    nothing_happened = F.when(known > 0, F.lit(0))
+    own = {
+        "stat": F.lit(statistic.id),
+        "coverage": _coverage(statistic, known),
+        "input_manifest_hash": F.lit(silver.input_hash),
+        "code_version": F.lit(__version__),
+    }
+    own |= {value.name: F.col(value.name).cast(value.type) for value in statistic.extra}
+    own |= {value.name: _filled(statistic, value, nothing_happened).cast(value.type) for value in statistic.values}
+    # In one step: Spark analyses the whole query after each.
+    found = rows.select(*(own[name].alias(name) if name in own else name for name in statistic.columns(scope)))
     return silver.fit(found, statistic.reads_samples)
 
 
-def _coverage(statistic: Statistic) -> Column:
+def _filled(statistic: Statistic, value: Value, nothing_happened: Column) -> Column:
+    """A value, with 0 where the state was known and what it counts did not happen."""
+    if not value.counts:
+        return F.col(value.name)
+    if not value.over:
+        return F.coalesce(value.name, nothing_happened)
+    (over,) = (one for one in statistic.values if one.name == value.over)
+    is_empty = F.coalesce(_filled(statistic, over, nothing_happened), F.lit(0)) == 0
+    return F.coalesce(value.name, F.when(is_empty, nothing_happened))
+
+
+def _coverage(statistic: Statistic, known: Column) -> Column:
     """The part of the window that was known; a query of it fails where more was known than there is."""
-    share = F.coalesce("known_us", F.lit(0)) / F.col("_length")
+    share = F.coalesce(known, F.lit(0)) / F.col("_length")
     wrong = F.format_string(
         f"{statistic.id}: coverage is %s in the window that begins at %d us, which is not within 0 and 1: a time was "
         "counted twice. This is a mistake of the program and no figure of the window can be believed; please report it",
@@ -101,21 +105,26 @@ def _coverage(statistic: Statistic) -> Column:
     return F.when(share.between(0, 1), share).otherwise(F.raise_error(wrong).cast("double"))
 
 
-def frame(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
+def frame(silver: Silver, scope: Scope, *, samples: bool, is_once: bool = False) -> DataFrame:
     """What stands in results whatever the statistic: every group and window, with ``_length`` (of the window, times the
-    partitions of the group), ``_control_us`` (for how long the control plane's state is known), and the flaws."""
+    partitions of the group), ``_control_us`` (for how long the control plane's state is known), and the flaws.
+
+    Args:
+        is_once: no other statistic of a question has this scope, so that the table is not kept.
+    """
 
     def make() -> DataFrame:
         by = list(scope.columns)
-        known = scope.clip(silver.control.where("known"))
+        known = scope.clip(silver.known_control)
         known = known.groupBy(*by).agg(F.sum(F.col("t1") - F.col("t0")).alias("_control_us"))
         n_keys = silver.keys.groupBy(*scope.grouping.value).agg(F.count("*").alias("_n_keys"))
         rows = scope.windows(silver.keys).join(F.broadcast(n_keys), list(scope.grouping.value), "left")
-        rows = rows.withColumn("_length", (F.col("window_end") - F.col("window_start")) * F.col("_n_keys"))
-        rows = rows.drop("_n_keys").join(known, by, "left")
-        return rows.join(quality(silver, scope, samples=samples), by, "left").na.fill(0, list(QUALITY))
+        rows = rows.join(known, by, "left").join(quality(silver, scope, samples=samples), by, "left")
+        length = (F.col("window_end") - F.col("window_start")) * F.col("_n_keys")
+        flaws = (F.coalesce(name, F.lit(0)).alias(name) for name in QUALITY)
+        return rows.select(*by, length.alias("_length"), "_control_us", *flaws)
 
-    return silver.keep(("frame", scope, samples), make, samples=samples)
+    return make() if is_once else silver.keep(("frame", scope, samples), make, samples=samples)
 
 
 def group(scope: Scope, extra: Iterable[str] = ()) -> list[str]:

@@ -22,7 +22,7 @@ _SERIES = (PLACE, "leader_epoch", "incarnation")
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Mean and maximum of T; the mean is exact in integers up to the last division."""
     waits = F.col("leader_leo") > F.col("hw")
-    own = silver.believed_looks.where("is_leader").withColumn("_estimated", waits & F.col("hw_next_append_us").isNull())
+    own = silver.leaders_looks.withColumn("_estimated", waits & F.col("hw_next_append_us").isNull())
     own = own.join(_first_seen(own), [*_SERIES, "hw"], "left")
     own = own.withColumn("_since", F.when(waits, F.coalesce("hw_next_append_us", "_seen")))
     pieces = scope.clip(silver.grouped(own, scope)).withColumn("dur", F.col("t1") - F.col("t0"))

@@ -17,7 +17,7 @@ from strandline_analytics.stats.weighted import exact_integral
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Mean, maximum and integral of the bytes between HW and LEO of the leader."""
-    own = silver.believed_looks.where("is_leader").withColumn("above", F.col("leo_bytes") - F.col("hw_bytes"))
+    own = silver.leaders_looks.withColumn("above", F.col("leo_bytes") - F.col("hw_bytes"))
     known = silver.grouped(own.where("above IS NOT NULL"), scope)
     pieces = scope.clip(known).withColumn("dur", F.col("t1") - F.col("t0"))
     exposure = exact_integral(F.col("above"), F.col("dur")).cast("double")

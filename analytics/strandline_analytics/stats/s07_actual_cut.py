@@ -36,7 +36,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         )
     )
     cuts = silver.of_type("TRUNCATION").withColumn("t", F.col("ts_wall_us"))
-    cuts = in_controller_time(cuts, silver.clock_offsets, "node_id", "t")
+    cuts = in_controller_time(cuts, silver.clocks, "node_id", "t")
     cuts = cuts.withColumn("cut", F.greatest(F.lit(0), F.col("from_leo") - F.col("to_leo")))
     cuts = (
         scope.place(cuts)

@@ -16,12 +16,16 @@ from strandline_analytics.stats.definition import Statistic, Value
 
 def isr_transitions(silver: Silver) -> DataFrame:
     """One row per committed change of an ISR: key, topic, t, partition_epoch, left (who went), came (who was added)."""
+    return silver.plan(("ISR transitions",), lambda: _isr_transitions(silver))
+
+
+def _isr_transitions(silver: Silver) -> DataFrame:
     changes = silver.control_rows.where("event_type = 'ISR_CHANGE'")
     once = changes.groupBy(*PARTITION_KEY, "topic", "partition_epoch").agg(
         F.min("t").alias("t"), F.first("old_isr").alias("old_isr"), F.first("new_isr").alias("new_isr")
     )
-    return once.withColumn("left", F.array_except("old_isr", "new_isr")).withColumn(
-        "came", F.array_except("new_isr", "old_isr")
+    return once.withColumns(
+        {"left": F.array_except("old_isr", "new_isr"), "came": F.array_except("new_isr", "old_isr")}
     )
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.clocks import Clocks, in_controller_time
 from strandline_analytics.silver.removals import removals
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -23,7 +23,7 @@ def classified_removals(silver: Silver) -> DataFrame:
 
 
 def _classified(silver: Silver) -> DataFrame:
-    rows = _in_controller_time(removals(silver), silver.clock_offsets)
+    rows = _in_controller_time(removals(silver), silver.clocks)
     silent = F.col("t") - F.col("last_fetch_us")
     lag = (
         F.when(F.col("last_fetch_us").isNull() | F.col("lag_time_max_us").isNull(), F.lit("lag_unknown"))
@@ -35,9 +35,9 @@ def _classified(silver: Silver) -> DataFrame:
     return rows.withColumn("reported_cause", cause).withColumn("is_young", F.coalesce(young, F.lit(False)))
 
 
-def _in_controller_time(rows: DataFrame, offsets: DataFrame) -> DataFrame:
+def _in_controller_time(rows: DataFrame, measured: Clocks) -> DataFrame:
     """Moments that were reported together are of one reading of the reporter's clock, so one offset belongs to them."""
-    return in_controller_time(rows, offsets, "leader_node_id", "echoed_us", "last_fetch_us", "last_caught_up_us")
+    return in_controller_time(rows, measured, "leader_node_id", "echoed_us", "last_fetch_us", "last_caught_up_us")
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:

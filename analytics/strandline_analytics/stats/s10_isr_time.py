@@ -17,7 +17,7 @@ from strandline_analytics.stats.definition import Statistic, Value
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Microseconds in each state, summed over the partitions of a group."""
-    pieces = scope.clip(silver.control.where("known")).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = scope.clip(silver.known_control).withColumn("dur", F.col("t1") - F.col("t0"))
 
     def spent(condition: str) -> Column:
         return F.sum(F.when(F.expr(condition), F.col("dur")).otherwise(0))

@@ -19,6 +19,10 @@ def activations(silver: Silver) -> DataFrame:
 
     ``t1`` is null where the start was not seen; ``clock_err_us`` bounds its error.
     """
+    return silver.plan(("activations",), lambda: _activations(silver))
+
+
+def _activations(silver: Silver) -> DataFrame:
     starts = silver.epoch_starts.drop("topic", "start_offset").withColumnRenamed("began_us", "t1")
     led = silver.terms.where("term_leader IS NOT NULL")
     return led.join(starts, [*PARTITION_KEY, "leader_epoch"], "left").withColumnRenamed("term_start", "t0")
@@ -26,7 +30,7 @@ def activations(silver: Silver) -> DataFrame:
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Microseconds without writes and without reads, and the activation gaps."""
-    pieces = scope.clip(silver.control.where("known")).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = scope.clip(silver.known_control).withColumn("dur", F.col("t1") - F.col("t0"))
     no_leader, under = F.col("leader").isNull(), F.col("isr_size") < F.col("min_isr")
     times = pieces.groupBy(*scope.columns).agg(
         F.sum("dur").alias("known_us"),

@@ -29,7 +29,7 @@ def stays_with_phases(silver: Silver) -> DataFrame:
     rows = _with_sessions(rows, silver)
     asked = silver.of_type("ALTER_PARTITION").where("phase = 'proposed'")
     asked = asked.select(*PARTITION_KEY, "node_id", "ts_wall_us", F.explode("proposed_isr").alias("replica_id"))
-    asked = in_controller_time(asked, silver.clock_offsets, "node_id", "ts_wall_us")
+    asked = in_controller_time(asked, silver.clocks, "node_id", "ts_wall_us")
     asked = asked.select(*PARTITION_KEY, "replica_id", F.col("ts_wall_us").alias("_asked"))
     fits = (F.col("_asked") >= F.col("up_at")) & (F.col("_asked") <= F.col("t1"))
     pairs = rows.join(asked, [*PARTITION_KEY, "replica_id"], "left")

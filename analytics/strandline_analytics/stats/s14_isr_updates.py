@@ -56,7 +56,7 @@ def proposals(silver: Silver) -> DataFrame:
         F.max(F.when(is_result, F.col("error_code"))).alias("error_code"),
     )
     # Moments of one proposal are of one clock: one offset for all keeps what lies between them as it was.
-    once = in_controller_time(once, silver.clock_offsets, "node_id", "t", "answered_at", "timed_out_at")
+    once = in_controller_time(once, silver.clocks, "node_id", "t", "answered_at", "timed_out_at")
     once = once.drop("clock_err_us")
     spans = silver.terms.select(*PARTITION_KEY, "leader_epoch", "term_end")
     return once.join(spans, [*PARTITION_KEY, "leader_epoch"], "left").na.fill(FOREVER_US, ["term_end"])

@@ -29,11 +29,18 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     both = went.withColumn("goes", F.lit(True)).unionByName(came.withColumn("goes", F.lit(False)))
     order = Window.partitionBy(*_REPLICA).orderBy("partition_epoch")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
-    rows = both.withColumn("_came", F.last(F.when(~F.col("goes"), F.col("t")), ignorenulls=True).over(before))
-    rows = rows.withColumn("_went", F.last(F.when(F.col("goes"), F.col("t")), ignorenulls=True).over(before))
-    rows = rows.where("goes").withColumn("is_flap", F.coalesce(F.col("t") - F.col("_came") <= FLAP_US, F.lit(False)))
-    begins = F.coalesce(F.col("t") - F.col("_went") > FLAP_US, F.lit(True))
-    rows = rows.withColumn("_begins", begins)
+    rows = both.withColumns(
+        {
+            "_came": F.last(F.when(~F.col("goes"), F.col("t")), ignorenulls=True).over(before),
+            "_went": F.last(F.when(F.col("goes"), F.col("t")), ignorenulls=True).over(before),
+        }
+    )
+    rows = rows.where("goes").withColumns(
+        {
+            "is_flap": F.coalesce(F.col("t") - F.col("_came") <= FLAP_US, F.lit(False)),
+            "_begins": F.coalesce(F.col("t") - F.col("_went") > FLAP_US, F.lit(True)),
+        }
+    )
     rows = rows.withColumn("_session", F.sum(F.col("_begins").cast("int")).over(order))
     own = (column for column in _REPLICA if column not in scope.columns)
     removals = scope.place(rows).groupBy(*scope.columns, *own, "_session")

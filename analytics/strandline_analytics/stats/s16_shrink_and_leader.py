@@ -23,6 +23,10 @@ def leader_changes(silver: Silver) -> DataFrame:
 
     The first leader of a new topic takes over from nobody and is none.
     """
+    return silver.plan(("leader changes",), lambda: _leader_changes(silver))
+
+
+def _leader_changes(silver: Silver) -> DataFrame:
     rows = silver.control_rows.where("event_type = 'LEADER_CHANGE' AND NOT reason <=> 'created'")
     reported = ("old_leader", "new_leader", "new_leader_epoch", "reason", "election_type")
     return rows.groupBy(*PARTITION_KEY, "topic", "partition_epoch").agg(

@@ -25,6 +25,10 @@ _SERIES = (PLACE, "leader_epoch", "incarnation")
 
 def stalls(silver: Silver) -> DataFrame:
     """One row per episode: key, topic, leader_epoch, hw, t0, t1, ended_by, blockers, is_under_min."""
+    return silver.keep(("stalls",), lambda: _stalls(silver), samples=True)
+
+
+def _stalls(silver: Silver) -> DataFrame:
     episodes = silver.keep(("stalls", "episodes"), lambda: _episodes(silver), samples=True)
     # Who is at the HW at the last look was there all the time; at the first, all may be who have not fetched yet.
     members = silver.believed_looks.where("in_maximal_isr AND durable_leo = hw AND leader_leo > hw")
@@ -61,8 +65,8 @@ def _episodes(silver: Silver) -> DataFrame:
     ended_by = F.when(F.col("_went").isNull() & (F.col("_held") < F.col("term_end")), F.lit("unknown")).otherwise(
         ended_by
     )
-    episodes = episodes.withColumn("t0", F.greatest("_seen", "_came")).withColumn("t1", end)
-    episodes = episodes.withColumn("ended_by", ended_by).where(F.col("t1") - F.col("t0") >= STALL_US)
+    episodes = episodes.withColumns({"t0": F.greatest("_seen", "_came"), "t1": end, "ended_by": ended_by})
+    episodes = episodes.where(F.col("t1") - F.col("t0") >= STALL_US)
     return episodes.join(F.broadcast(silver.places), PLACE)
 
 
@@ -71,7 +75,7 @@ def _heights(silver: Silver) -> DataFrame:
     looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
     # A copy of an advance moves neither the first nor the last of them.
     advances = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
-    advances = in_controller_time(advances, silver.clock_offsets, "node_id", "last_us", "first_us")
+    advances = in_controller_time(advances, silver.clocks, "node_id", "last_us", "first_us")
     none = F.lit(None).cast("bigint")
     into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
     outof = F.struct(F.col("old_hw").alias("hw"), none.alias("_into"), F.col("first_us").alias("_outof"))
@@ -113,7 +117,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     blamed = blamed.groupBy(*scope.columns).agg(
         F.map_from_entries(F.sort_array(F.collect_list(F.struct("_blocker", "_n")))).alias("blockers")
     )
-    looked = scope.clip(silver.grouped(silver.believed_looks.where("is_leader"), scope)).groupBy(*GROUP)
+    looked = scope.clip(silver.grouped(silver.leaders_looks, scope)).groupBy(*GROUP)
     known = silver.named(looked.agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us")), scope)
     return known.join(figures, list(scope.columns), "full").join(blamed, list(scope.columns), "left")
 

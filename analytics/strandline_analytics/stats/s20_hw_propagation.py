@@ -41,7 +41,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         place(), *_TELLER, F.lit(False).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
     )
     both = advances.unionByName(begun).unionByName(seen)
-    both = in_controller_time(both, silver.clock_offsets, "node_id", "at").drop("cluster_id")
+    both = in_controller_time(both, silver.clocks, "node_id", "at").drop("cluster_id")
     # The one shuffle: what follows is ordered and grouped within a partition of a topic.
     both = both.repartition(PLACE)
     is_advance = F.col("_leads")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from strandline.core.epoch_skips import changes_between
 from strandline.export.schema import NO_LEADER
 from strandline_analytics.stream.stories import Story, is_control, is_known
 
@@ -100,7 +101,8 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
         # A snapshot reports a state; the transition that made it should have come before it. What is not understood
         # is a transition that was lost, but for its time.
         own = 0 if story["event_type"] == "STATE_SNAPSHOT" or not is_known(story) else 1
-        lost = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch - own)
+        risen = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch)
+        lost = max(0, changes_between(0, risen) - own)
         t = at if held is None else max(at, held.t)
         held = _reported(held, story, t, lost)
         steps.append(Step(story, held, at < t, lost))

@@ -35,7 +35,8 @@ def timeline(silver: Silver, selection: Selection) -> DataFrame:
     where the writer's clock was never measured, and 0 for the controller itself.
     """
     rows = _of_keys(_rows(silver, selection), selection)
-    ordered = _ordered(_in_controller_time(_with_shifted(rows), silver))
+    corrected = in_controller_time(_with_shifted(rows), silver.clocks, "node_id", "_shifted")
+    ordered = _ordered(corrected)
     return (
         ordered.where(_wanted(selection))
         .select(*COMPUTED, *_NAMES)
@@ -70,13 +71,6 @@ def _with_shifted(rows: DataFrame) -> DataFrame:
     decision = Window.partitionBy(*PARTITION_KEY, "node_id", "partition_epoch", "_decides")
     at = F.when(F.col("_decides"), F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
     return rows.withColumns({"plane": plane, "_decides": decides}).withColumn("_shifted", at).drop("_decides")
-
-
-def _in_controller_time(rows: DataFrame, silver: Silver) -> DataFrame:
-    """Correct ``_shifted``; CLOCK_SAMPLE's own columns have the names of what is joined, and step aside for it."""
-    aside = {name: f"_{name}" for name in ("offset_us", "err_us")}
-    corrected = in_controller_time(rows.withColumnsRenamed(aside), silver.clock_offsets, "node_id", "_shifted")
-    return corrected.withColumnsRenamed({there: name for name, there in aside.items()})
 
 
 def _ordered(rows: DataFrame) -> DataFrame:

@@ -44,6 +44,9 @@ _COLUMNS = [
 _MOST_ROWS = 20
 """Partitions that the screen shows without --all."""
 
+_OLD_MS = 5_000
+"""From this age on the screen says how old the metadata is; signs of life come every 2 s."""
+
 _NOT_SERVING = frozenset({"fenced", "shutting down"})
 
 
@@ -102,6 +105,8 @@ class Seen:
     image: MetadataImage
     health: Health
     views: list[PartitionView]
+    metadata_age_ms: int | None = None
+    """How long whoever sent the metadata has not heard of a controller (C62)."""
 
 
 async def _look(admin: Admin) -> Seen:
@@ -112,7 +117,7 @@ async def _look(admin: Admin) -> Seen:
     short = sorted({topic.name for topic in image.topics if any(map(is_under_replicated, topic.partitions))})
     # Why a replica is not in sync, only its own node knows.
     held = await admin.describe_replicas(short) if short else []
-    return Seen(image=image, health=judge(image, held), views=views)
+    return Seen(image=image, health=judge(image, held), views=views, metadata_age_ms=admin.metadata_age_ms)
 
 
 def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
@@ -130,6 +135,8 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     warning = image.rules.loss_warning
     lines = [verdict, *([Text(f"WARNING  {warning}", style="bold red")] if warning else [])]
     lines += [Text(f"  {problem}", style="yellow") for problem in seen.health.problems]
+    if (age_ms := seen.metadata_age_ms) is not None and age_ms >= _OLD_MS:
+        lines.append(Text(f"metadata    {age_ms / 1000:,.0f} s old: its sender hears of no controller", style="yellow"))
     lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
     rows = status_rows(seen, everything=everything)
     shown = rows if everything else rows[:_MOST_ROWS]
@@ -191,6 +198,7 @@ def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
         "warning": image.rules.loss_warning,
         "cluster_id": image.cluster_id,
         "controller_epoch": image.controller_epoch,
+        "metadata_age_ms": seen.metadata_age_ms,
         "summary": summary(image),
         "nodes": node_rows(image),
         "partitions": shown,

@@ -35,6 +35,9 @@ class Plan:
 
     directory: Path
     nodes: int = 3
+    workers: int = 1
+    """Data nodes for each of ``nodes``, which then are machines: the workers of one have its rack
+    (`replica.workers`)."""
     observers: int = 0
     controller_settings: Mapping[str, str] = field(default_factory=dict)
     node_settings: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +72,12 @@ class LocalCluster:
     @property
     def node_ids(self) -> list[int]:
         """Ids of all data nodes, observers last."""
-        return list(range(1, self.plan.nodes + self.plan.observers + 1))
+        return list(range(1, self._leading + self.plan.observers + 1))
+
+    @property
+    def _leading(self) -> int:
+        """How many data nodes may lead."""
+        return self.plan.nodes * self.plan.workers
 
     @property
     def bootstrap(self) -> str:
@@ -182,6 +190,11 @@ class LocalCluster:
     def _own_tls(self, holder: str) -> dict[str, str]:
         return {name: str(value) for name, value in self.client_tls(holder).items() if value}
 
+    def _own_rack(self, node_id: int) -> dict[str, str]:
+        if self.plan.workers == 1 or node_id > self._leading:
+            return {}
+        return {"rack": f"machine-{(node_id - 1) // self.plan.workers + 1}"}
+
     def _node_command(self, node_id: int) -> list[str]:
         settings = {
             "node_id": str(node_id),
@@ -189,7 +202,8 @@ class LocalCluster:
             "controllers": self.bootstrap,
             "bind": self._ports.clients.get(node_id, f"{LOOPBACK}:0"),
             "internal_bind": self._ports.internals.get(node_id, f"{LOOPBACK}:0"),
-            "roles": "follower" if node_id > self.plan.nodes else "leader,follower",
+            "roles": "follower" if node_id > self._leading else "leader,follower",
+            **self._own_rack(node_id),
             **self._own_tls(f"node-{node_id}"),
             **self.plan.node_settings,
         }

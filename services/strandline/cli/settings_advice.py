@@ -44,6 +44,7 @@ REPLICA: dict[str, str] = SHARED | {
     "metrics_per_partition": "With up to a few thousand partitions, if lag must be seen for each of them.",
     "roles": "`follower` for an observer: a remote copy that never leads and never joins an ISR.",
     "rack": "The zone or the host's rack, so that replicas of a partition are placed in different racks.",
+    "workers": "On a machine with more cores than one node uses; see Workers.",
     "truncation": _RULE,
     "durability": _RULE,
     "replica_lag_time_max_ms": "Smaller to wait less for a slow follower, at the cost of more ISR shrinks.",

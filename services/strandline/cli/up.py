@@ -31,6 +31,10 @@ def up(
         Path, typer.Option("--dir", metavar="DIR", help="Directory of the cluster; the same DIR continues it.")
     ] = Path("strandline-data"),
     nodes: Annotated[int, typer.Option(min=1, max=15, help="Data nodes that may lead.")] = 3,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, max=8, help="Data nodes for each of --nodes, which then are machines, each a rack."),
+    ] = 1,
     observers: Annotated[int, typer.Option(min=0, max=5, help="Data nodes that only follow (observers).")] = 0,
     restart: Annotated[bool, typer.Option("--restart", help="Restart a node that exits on its own.")] = False,
     node_setting: Annotated[
@@ -57,6 +61,7 @@ def up(
     plan = Plan(
         directory=directory,
         nodes=nodes,
+        workers=workers,
         observers=observers,
         controller_settings=_export_settings(export) | _settings(controller_setting, "--controller-set"),
         node_settings=_export_settings(export) | _settings(node_setting, "--node-set"),

@@ -39,7 +39,6 @@ from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 
 if TYPE_CHECKING:
     # The stubs' async faces exist for the type checker only.
-    from strandline.v1.controller_service_pb2_grpc import ControllerServiceAsyncStub
     from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
     from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
 
@@ -81,7 +80,7 @@ class Admin:
         """Connect.
 
         Raises:
-            ClusterUnreachable: no controller answered.
+            ClusterUnreachable: nobody answered.
         """
         await self._cluster.start()
 
@@ -119,7 +118,7 @@ class Admin:
             timeout_ms=self._timeout_ms,
             validate_only=validate_only,
         )
-        answer = await self._cluster.ask(self._controller.CreateTopics, request, deadline_ms=self._timeout_ms)
+        answer = await self._cluster.ask_controller(lambda to: to.CreateTopics, request, deadline_ms=self._timeout_ms)
         row = only(answer.topics)
         return CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
 
@@ -132,7 +131,7 @@ class Admin:
         request = pb.DeleteTopicsRequest(
             cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name)]
         )
-        only((await self._cluster.ask(self._controller.DeleteTopics, request)).responses)
+        only((await self._cluster.ask_controller(lambda to: to.DeleteTopics, request)).responses)
 
     async def describe_topics(self, names: Iterable[str] = ()) -> list[TopicImage]:
         """Topics as the controller has them; all without names.
@@ -143,7 +142,7 @@ class Admin:
         request = pb.DescribeTopicsRequest(
             cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name) for name in names]
         )
-        answer = await self._cluster.ask(self._controller.DescribeTopics, request)
+        answer = await self._cluster.ask_controller(lambda to: to.DescribeTopics, request)
         for row in answer.topics:
             check(row)
         return [read_topic(row.topic) for row in answer.topics]
@@ -160,7 +159,7 @@ class Admin:
         request = pb.AlterTopicConfigsRequest(
             cluster_id=self._cluster.cluster_id, topics=[change], validate_only=validate_only
         )
-        only((await self._cluster.ask(self._controller.AlterTopicConfigs, request)).responses)
+        only((await self._cluster.ask_controller(lambda to: to.AlterTopicConfigs, request)).responses)
 
     async def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[TopicConfig]:
         """Settings of a topic as they are in force, by name; ``settings`` empty: all.
@@ -172,7 +171,9 @@ class Admin:
             resource_type=pb.CONFIG_RESOURCE_TYPE_TOPIC, resource_name=name, configuration_keys=list(settings)
         )
         request = pb.DescribeConfigsRequest(cluster_id=self._cluster.cluster_id, resources=[resource])
-        return read_described(only((await self._cluster.ask(self._controller.DescribeConfigs, request)).results))
+        return read_described(
+            only((await self._cluster.ask_controller(lambda to: to.DescribeConfigs, request)).results)
+        )
 
     async def create_partitions(
         self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
@@ -186,7 +187,7 @@ class Admin:
         request = pb.CreatePartitionsRequest(
             cluster_id=self._cluster.cluster_id, topics=[growing], timeout_ms=self._timeout_ms
         )
-        only((await self._cluster.ask(self._controller.CreatePartitions, request)).results)
+        only((await self._cluster.ask_controller(lambda to: to.CreatePartitions, request)).results)
 
     async def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
@@ -203,13 +204,13 @@ class Admin:
             ],
             timeout_ms=self._timeout_ms,
         )
-        answer = await self._cluster.ask(self._controller.ElectLeaders, request)
+        answer = await self._cluster.ask_controller(lambda to: to.ElectLeaders, request)
         return read_elections(answer)
 
     async def list_nodes(self) -> list[ListedNode]:
         """Every registered node."""
         request = pb.ListNodesRequest(cluster_id=self._cluster.cluster_id)
-        answer = await self._cluster.ask(self._controller.ListNodes, request)
+        answer = await self._cluster.ask_controller(lambda to: to.ListNodes, request)
         return [read_listed(row) for row in answer.nodes]
 
     async def shutdown_node(self, node_id: int, *, node_epoch: NodeEpoch | None = None) -> list[TopicPartition]:
@@ -219,7 +220,7 @@ class Admin:
             Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
         """
         request = pb.ShutdownNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, node_epoch=node_epoch)
-        answer = await self._cluster.ask(self._controller.ShutdownNode, request)
+        answer = await self._cluster.ask_controller(lambda to: to.ShutdownNode, request)
         check(answer)
         return [
             TopicPartition(topic.topic_id, index) for topic in answer.remaining_partitions for index in topic.partitions
@@ -232,10 +233,10 @@ class Admin:
             Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST while its session lives or replicas name it.
         """
         request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
-        check(await self._cluster.ask(self._controller.UnregisterNode, request))
+        check(await self._cluster.ask_controller(lambda to: to.UnregisterNode, request))
 
     async def metadata(self) -> MetadataImage:
-        """The whole state of the cluster as the controller returns it now."""
+        """The whole state of the cluster as the controller returns it now; without one, as a node has it."""
         return await self._cluster.fetch_image()
 
     async def describe_partitions(self, topics: Iterable[str] = ()) -> list[PartitionView]:
@@ -290,8 +291,9 @@ class Admin:
         return {tp.partition: deleted[tp] for tp in wanted}
 
     @property
-    def _controller(self) -> ControllerServiceAsyncStub:
-        return self._cluster.controller
+    def metadata_age_ms(self) -> int | None:
+        """How old the metadata that this admin follows may be, in ms (C62); None before it has started."""
+        return self._cluster.metadata_age_ms
 
     async def _partitions(self, topic: str, indexes: Iterable[int] | None) -> list[TopicPartition]:
         """Partitions of a topic, all without indexes.

@@ -103,7 +103,7 @@ class Consumer:
         """Connect.
 
         Raises:
-            ClusterUnreachable: no controller answered.
+            ClusterUnreachable: nobody answered.
         """
         await self._cluster.start()
         self._fetching = Fetching(

@@ -24,7 +24,7 @@ from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.channels import Backoff
 from strandline.rpc.convert_errors import read_error
 from strandline.rpc.convert_metadata import read_endpoint
-from strandline.v1 import controller_service_pb2, leader_service_pb2
+from strandline.v1 import leader_service_pb2
 
 TICK_MS = 100
 _ANSWER_SLACK_MS = 3_000
@@ -216,8 +216,7 @@ class Dispatcher:
         self._pump(tp, lane)
 
     async def _init_producer_id(self) -> ProducerIdentity:
-        request = controller_service_pb2.InitProducerIdRequest(cluster_id=self._cluster.cluster_id)
-        answer = await self._cluster.ask(self._cluster.controller.InitProducerId, request)
+        answer = await self._cluster.init_producer_id()
         refusal = read_error(answer)
         if refusal is not None:
             raise Refused.of(refusal)

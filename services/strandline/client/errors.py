@@ -16,14 +16,24 @@ class ClusterUnreachable(ConnectionError):
     """No address of the bootstrap list answered in time."""
 
 
+class ControllersAway(ClusterUnreachable):
+    """No controller can be reached. Nothing was asked of one; producing and consuming go on without."""
+
+    def __init__(self, addresses: Sequence[str], why: str) -> None:
+        super().__init__(
+            f"controllers away: none answered at {', '.join(addresses)} ({why}); producing and consuming go on, "
+            f"and what a controller decides can be asked for again once one is back"
+        )
+
+
 class NotAController(ClusterUnreachable):
-    """Every address of the bootstrap list answered, but as another service, for example as a data node."""
+    """Every address of the bootstrap list answered, but as another service, or as a node of an earlier release."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         listed = ", ".join(addresses)
         who = "is not a controller" if len(addresses) == 1 else "are not controllers"
         super().__init__(
-            f"{listed} {who}: no ControllerService is served there, as on data nodes; "
+            f"{listed} {who}: no metadata is served there, as on data nodes of releases before MetadataService; "
             f"give the controller's address as bootstrap"
         )
 

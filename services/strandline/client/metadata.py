@@ -1,36 +1,39 @@
-"""How the client learns of the cluster: it watches the controller, so a new leader is known at once.
+"""How the client learns of the cluster: it subscribes to metadata at any process, so a new leader is known at once.
 
-Invariant: there is always exactly one watch under way or about to be; every wait on what it brings has a
-deadline; while the controller is down the last view stays in use, and producing and consuming continue with it.
+Invariant: there is always exactly one subscription under way or about to be; every wait on what it brings has a
+deadline; while nobody answers the last view stays in use, and producing and consuming continue with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
 from strandline.client.background import Background
-from strandline.client.errors import ClientClosed, ClusterUnreachable, NotAController
-from strandline.client.view import ClusterView
+from strandline.client.controllers import Controllers, Method
+from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
+from strandline.client.subscribing import MetadataStream, SubscribedStream, WantedTopics, WatchedStream
+from strandline.client.view import ClusterView, Taken
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, MetadataImage, TopicImage
 from strandline.rpc import forks
 from strandline.rpc.channels import Backoff, Channels, UnaryMethod, call, parse_endpoint, target
-from strandline.rpc.convert_metadata import read_image, read_watch_answer
+from strandline.rpc.convert_metadata import read_image
+from strandline.rpc.convert_subscription import MetadataUpdate, read_current_metadata
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import open_tls
 from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
+from strandline.v1 import metadata_service_pb2
+from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
 if TYPE_CHECKING:
     # The stubs' async faces exist for the type checker only.
-    from strandline.v1.controller_service_pb2_grpc import ControllerServiceAsyncStub
+    from strandline.v1.metadata_service_pb2_grpc import MetadataServiceAsyncStub
 
 T = TypeVar("T")
 _Request = TypeVar("_Request")
@@ -38,7 +41,11 @@ _Answer = TypeVar("_Answer")
 
 DEFAULT_TIMEOUT_MS = 10_000
 SILENCE_MS = 15_000
-"""A watch that is silent for this long is reopened; the controller sends keepalives more often."""
+"""A subscription that is silent for this long is given up; its server sends signs of life more often."""
+METADATA_STALE_MS = 30_000
+"""Metadata older than this is looked for elsewhere (C63)."""
+ELSEWHERE_MS = 5_000
+"""How long a server whose metadata is stale, or older than what was seen, is kept."""
 
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Endpoint]:
@@ -63,12 +70,17 @@ class Cluster:
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         silence_ms: int = SILENCE_MS,
+        stale_ms: int = METADATA_STALE_MS,
+        elsewhere_ms: int = ELSEWHERE_MS,
+        all_topics: bool = False,
         on_failure: Callable[[BaseException], None] | None = None,
         tls_cert: str | Path = "",
         tls_key: str | Path = "",
         tls_ca: str | Path = "",
     ) -> None:
-        """``timeout_ms`` bounds `start` and every question that names no deadline of its own.
+        """``bootstrap``: any processes of the cluster, controllers or data nodes. ``timeout_ms`` bounds `start` and
+        every question that names no deadline of its own. Without ``all_topics`` the view has the topics that were
+        asked for with `topic` or `want`.
 
         The paths of TLS are all given or none; files that change are read again.
 
@@ -79,8 +91,15 @@ class Cluster:
         self.channels = Channels(tls=open_tls(tls_cert, tls_key, tls_ca))
         self.timeout_ms = timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
-        self._controller = self._bootstrap[0]
+        self.controllers = Controllers(self.channels, self._bootstrap)
         self._silence_ms = silence_ms
+        self._stale_ms = stale_ms
+        self._elsewhere_ms = elsewhere_ms
+        self._wanted = WantedTopics(everything=all_topics)
+        # Whether the view has what is wanted and nothing else, so that changes of that are enough.
+        self._holds_what_is_wanted = False
+        self._source = self._bootstrap[0]
+        self._age_ms: tuple[int, float] | None = None
         self._background = Background(on_failure)
         self._changed = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -89,7 +108,7 @@ class Cluster:
         self._hopeless: Exception | None = None
         self._other_services: set[Endpoint] = set()
         self.heard_s: float | None = None
-        """When the watch last brought anything, signs of life included, by `time.monotonic`; None: never."""
+        """When the subscription last brought anything, signs of life included, by `time.monotonic`; None: never."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -107,17 +126,30 @@ class Cluster:
             raise ClientClosed("not connected; use `async with`, or await start() first")
         return self.view.image
 
+    @property
+    def metadata_age_ms(self) -> int | None:
+        """How old what is known may be, in ms: the server's word and the time since; None before the first."""
+        if self._age_ms is None:
+            return None
+        age_ms, heard_s = self._age_ms
+        return age_ms + int(1_000 * (time.monotonic() - heard_s))
+
+    @property
+    def source(self) -> Endpoint:
+        """The process that answered last."""
+        return self._source
+
     async def start(self) -> None:
-        """Watch the controller, and wait for its first snapshot.
+        """Subscribe, and wait for the first snapshot.
 
         Raises:
-            NotAController: every address answered, and none of them is a controller.
+            NotAController: every address answered, and none of them serves metadata.
             ClusterUnreachable: nobody answered within ``timeout_ms``.
             Refused: CLUSTER_AUTHORIZATION_FAILED, our certificate may not watch the cluster.
             ForkedAfterUse: this process was forked from one that had used gRPC.
         """
         forks.note_use()
-        self._background.start(self._watch(), "watch metadata")
+        self._background.start(self._follow_forever(), "follow metadata")
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 while self.view.image is None and self._hopeless is None:
@@ -126,14 +158,14 @@ class Cluster:
         except TimeoutError:
             await self.close()
             listed = ", ".join(target(endpoint) for endpoint in self._bootstrap)
-            raise ClusterUnreachable(f"no controller answered at {listed}: {self._last_error}") from None
+            raise ClusterUnreachable(f"nobody answered at {listed}: {self._last_error}") from None
         if self._hopeless is not None:
             # Asking again would not help, and the callers that wait should not wait for the deadline.
             await self.close()
             raise self._hopeless
 
     async def close(self) -> None:
-        """End the watch and close every channel."""
+        """End the subscription and close every channel."""
         try:
             await self._background.close()
         finally:
@@ -144,7 +176,7 @@ class Cluster:
         self._listeners.append(listener)
 
     def refresh(self) -> None:
-        """Something the view said turned out wrong: if the watch is down, open it now instead of later."""
+        """Something the view said turned out wrong: if the subscription is down, open it now instead of later."""
         self._hurry.set()
 
     def changed(self) -> None:
@@ -174,18 +206,48 @@ class Cluster:
             raise Refused(otherwise.code, otherwise.message, otherwise.outcome) from None
 
     async def topic(self, name: str, *, deadline_ms: int | None = None) -> TopicImage:
-        """A topic with its partitions, waiting for it to exist.
+        """A topic with its partitions, waiting for it to exist. It is followed from now on.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION at the deadline.
         """
+        self.want(name)
         unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic is named '{name}'; create it first")
         return await self.wait_for(lambda view: view.topic(name), otherwise=unknown, deadline_ms=deadline_ms)
 
-    @property
-    def controller(self) -> ControllerServiceAsyncStub:
-        """The controller that answered last."""
-        return ControllerServiceStub(self.channels.to(self._controller))
+    def want(self, name: str) -> None:
+        """Follow this topic from now on; it is in the view once it has come."""
+        self._wanted.add(name)
+
+    async def ask_controller(
+        self, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+    ) -> _Answer:
+        """One call to a controller, as `ask`; ``method`` takes it from the controller's stub.
+
+        Raises:
+            Refused: the answer's refusal.
+            ControllersAway: none accepts a connection; nothing was asked.
+            ClusterUnreachable: no answer in time; the work may have been done.
+        """
+        forks.check()
+        limit_ms = deadline_ms or self.timeout_ms
+        endpoint = await self.controllers.first(limit_ms)
+        return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
+
+    async def init_producer_id(self) -> pb.InitProducerIdResponse:
+        """An identity for a producer, from our source, whatever process it is, or else from a controller.
+
+        Repeated freely: an answer that is lost costs an id and nothing else.
+
+        Raises:
+            Refused, ClusterUnreachable: as `ask_controller`.
+        """
+        request = pb.InitProducerIdRequest(cluster_id=self.cluster_id)
+        try:
+            return await self.ask(self.controllers.stub(self._source).InitProducerId, request)
+        except (Refused, ClusterUnreachable):
+            # Its source may be a node of an earlier release, or gone since.
+            return await self.ask_controller(lambda to: to.InitProducerId, request)
 
     async def ask(
         self, method: UnaryMethod[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
@@ -209,35 +271,53 @@ class Cluster:
             raise ClusterUnreachable(str(refused.refusal)) from refused
 
     async def fetch_image(self) -> MetadataImage:
-        """The state as the controller returns it now, not as it was last watched.
+        """The state as the controller returns it now, not as it was last sent; without one, as our source has it.
 
         Raises:
             Refused, ClusterUnreachable: as `ask`.
         """
-        answer = await self.ask(self.controller.GetMetadata, pb.GetMetadataRequest(cluster_id=self.cluster_id))
-        image = read_image(answer.metadata, is_snapshot=True)
-        if self.view.apply(image):
-            self.changed()
-        return image
+        request = pb.GetMetadataRequest(cluster_id=self.cluster_id)
+        try:
+            answer = await self.ask_controller(lambda controller: controller.GetMetadata, request)
+        except ControllersAway:
+            return await self._image_of_source()
+        return read_image(answer.metadata, is_snapshot=True)
 
-    async def _watch(self) -> None:
+    async def _image_of_source(self) -> MetadataImage:
+        stub: MetadataServiceAsyncStub = MetadataServiceStub(self.channels.to(self._source))
+        request = metadata_service_pb2.MetadataServiceGetMetadataRequest(cluster_id=self.cluster_id)
+        return read_current_metadata(await self.ask(stub.GetMetadata, request))[1]
+
+    async def _follow_forever(self) -> None:
         backoff = Backoff()
-        for endpoint in itertools.cycle(self._bootstrap):
+        for endpoint in self._sources():
             try:
                 await self._follow(endpoint, backoff)
-                self._last_error = f"{target(endpoint)} ended the watch"
+                self._last_error = f"{target(endpoint)} ended the subscription"
             except grpc.aio.AioRpcError as error:
                 self._refused(endpoint, error)
             except TimeoutError:
                 self._last_error = f"{target(endpoint)} fell silent"
             await self._pause(backoff)
 
+    def _sources(self) -> Iterator[Endpoint]:
+        """Whom to ask, in turn."""
+        while True:
+            yield from self._candidates()
+
+    def _candidates(self) -> list[Endpoint]:
+        """The bootstrap addresses, then every node that was heard of."""
+        image = self.view.image
+        nodes = [node.client_endpoint for node in image.nodes if not node.fenced] if image is not None else []
+        known = dict.fromkeys(one for one in nodes if one is not None and one not in self._other_services)
+        return list(dict.fromkeys([*self._bootstrap, *known]))
+
     def _refused(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> None:
         refusal = refusal_of(error)
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             self._other_services.add(endpoint)
-            self._last_error = f"{target(endpoint)} is not a controller"
-            # The connection works, so the name would never be resolved again, though the controller may have moved.
+            self._last_error = f"{target(endpoint)} serves no metadata"
+            # The connection works, so the name would never be resolved again, though its owner may have moved.
             self.channels.renew(endpoint, grace_s=0)
         else:
             self._other_services.discard(endpoint)
@@ -253,25 +333,61 @@ class Cluster:
         self._changed.set()
 
     async def _follow(self, endpoint: Endpoint, backoff: Backoff) -> None:
-        stub: ControllerServiceAsyncStub = ControllerServiceStub(self.channels.to(endpoint))
-        stream = stub.WatchMetadata(pb.WatchMetadataRequest(cluster_id=self.cluster_id))
+        """Take what this server sends until it ends, or another one may have something newer."""
+        try:
+            await self._subscribe(endpoint, backoff)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+            await self._take_all(endpoint, WatchedStream(self.channels, endpoint, self.cluster_id), backoff)
+
+    async def _subscribe(self, endpoint: Endpoint, backoff: Backoff) -> None:
+        stream = SubscribedStream(self.channels, endpoint, self._wanted, self.cluster_id)
+        try:
+            async with asyncio.timeout(self._silence_ms / 1000):
+                await stream.begin(self.view.newest if self._holds_what_is_wanted else None)
+            await self._take_all(endpoint, stream, backoff)
+        finally:
+            stream.close()
+
+    async def _take_all(self, endpoint: Endpoint, stream: MetadataStream, backoff: Backoff) -> None:
+        began_s = time.monotonic()
         try:
             while True:
                 async with asyncio.timeout(self._silence_ms / 1000):
-                    message = await stream.read()
-                if not isinstance(message, pb.WatchMetadataResponse):
+                    update = await stream.read()
+                if update is None:
                     return
-                self.heard_s = time.monotonic()
-                image = read_watch_answer(message)
-                if image is None:
-                    continue
-                if not self.view.apply(image):
+                now_s = self.heard_s = time.monotonic()
+                taken = self._take(endpoint, update)
+                if taken is Taken.UNUSABLE or (taken is Taken.OLDER and _is_awaited(update)):
                     return
-                self._controller = endpoint
                 backoff.reset()
-                self.changed()
+                if taken is Taken.NEWS:
+                    self._holds_what_is_wanted = isinstance(stream, SubscribedStream)
+                    self._wanted.took(update)
+                    self.changed()
+                is_time = 1_000 * (now_s - began_s) >= self._elsewhere_ms
+                if is_time and self._is_stale(update) and len(self._candidates()) > 1:
+                    return
         finally:
-            stream.cancel()
+            stream.close()
+
+    def _take(self, endpoint: Endpoint, update: MetadataUpdate) -> Taken:
+        taken = self.view.apply(update)
+        if taken is Taken.UNUSABLE:
+            return taken
+        self.controllers.named(update.controllers)
+        if update.as_of.node_id is None:
+            self.controllers.met(endpoint)
+        if taken is not Taken.OLDER:
+            self._source = endpoint
+            self._age_ms = (update.as_of.age_ms, time.monotonic())
+        return taken
+
+    def _is_stale(self, update: MetadataUpdate) -> bool:
+        is_behind = update.as_of.metadata_offset >= 0 and update.as_of.is_before(self.view.newest)
+        return is_behind or update.as_of.age_ms > self._stale_ms
 
     async def _pause(self, backoff: Backoff) -> None:
         self._hurry.clear()
@@ -282,3 +398,8 @@ class Cluster:
             return
         # Hurried: a moment all the same, so that a refused connection cannot make this loop spin.
         await asyncio.sleep(0.02)
+
+
+def _is_awaited(update: MetadataUpdate) -> bool:
+    """Whether it holds what the stream will not send again: the state of topics, and not only a change of it."""
+    return update.is_snapshot or bool(update.topics or update.missing)

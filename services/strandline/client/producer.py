@@ -104,7 +104,7 @@ class Producer:
         """Connect, and get a producer id if the producer is idempotent.
 
         Raises:
-            ClusterUnreachable: no controller answered.
+            ClusterUnreachable: nobody answered.
             Refused: the controller gives no producer id.
         """
         await self._cluster.start()
@@ -284,6 +284,7 @@ class Producer:
         self._running()
         image = self._cluster.view.topic(topic)
         if image is None:
+            self._cluster.want(topic)
             raise BufferFull(f"topic '{topic}' is not known yet; await send() or ready() instead")
         return self._routes.add(image)
 

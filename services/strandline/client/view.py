@@ -1,16 +1,18 @@
 """What the client believes of the cluster: which topics there are, who leads what, where nodes are.
 
-Invariant: belief never goes back to an older reign of the controller, nor to an older leader epoch of a
-partition; a leader that a node named in a refusal counts until the controller names one at least as new.
+Invariant: belief never goes back to an older position, whoever sends it (C63), nor to an older leader epoch of a
+partition; a leader that a node named in a refusal counts until metadata names one at least as new.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 from typing import NamedTuple
 
-from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
+from strandline.core.messages import AsOf, Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.types import LeaderEpoch, NodeId, Rules, TopicPartition
+from strandline.rpc.convert_subscription import MetadataUpdate
 
 
 class Leader(NamedTuple):
@@ -21,28 +23,53 @@ class Leader(NamedTuple):
     endpoint: Endpoint
 
 
+class Taken(Enum):
+    """What became of an update."""
+
+    NEWS = "news"
+    NOTHING = "nothing"
+    """There was nothing in it but a position and its age."""
+    OLDER = "older"
+    """It is of an older position than one that was seen, so it is ignored."""
+    UNUSABLE = "unusable"
+    """It is of another cluster, or a change without the state that it changes."""
+
+
 class ClusterView:
-    """The newest state that the controller sent, in the forms that are looked up."""
+    """The newest state that was sent, as far as its topics were wanted, in the forms that are looked up."""
 
     def __init__(self) -> None:
         self.image: MetadataImage | None = None
+        self.newest = AsOf(-1, -1)
+        """The greatest position ever seen."""
         self._by_name: dict[str, TopicImage] = {}
         self._by_id: dict[str, TopicImage] = {}
         self._nodes: dict[NodeId, NodeImage] = {}
         self._hints: dict[TopicPartition, Leader] = {}
 
-    def apply(self, image: MetadataImage) -> bool:
-        """Believe a snapshot or a change; False if it is of an older reign, another cluster, or without a base."""
+    def apply(self, update: MetadataUpdate) -> Taken:
+        """Believe an update, unless something newer was seen."""
+        if update.is_sign_of_life:
+            if self.image is not None and self.newest.is_before(update.as_of):
+                self._reach(update.as_of)
+            return Taken.NOTHING
         known = self.image
-        if known is not None:
-            if image.controller_epoch < known.controller_epoch or image.cluster_id != known.cluster_id:
-                return False
-            if not image.is_snapshot:
-                image = _merge(known, image)
-        elif not image.is_snapshot:
-            return False
-        self._believe(image)
-        return True
+        if known is not None and update.cluster_id not in ("", known.cluster_id):
+            return Taken.UNUSABLE
+        if update.as_of.is_before(self.newest):
+            return Taken.OLDER
+        if known is None and not update.is_snapshot:
+            return Taken.UNUSABLE
+        self._reach(update.as_of)
+        self._believe(_snapshot(update) if known is None or update.is_snapshot else _merge(known, update))
+        return Taken.NEWS
+
+    def _reach(self, position: AsOf) -> None:
+        self.newest = position
+        if self.image is not None:
+            self.image = replace(
+                self.image, controller_epoch=position.controller_epoch, metadata_offset=position.metadata_offset
+            )
 
     def _believe(self, image: MetadataImage) -> None:
         self.image = image
@@ -100,17 +127,39 @@ class ClusterView:
         return Leader(partition.leader, partition.leader_epoch, endpoint) if endpoint is not None else None
 
 
-def _merge(known: MetadataImage, change: MetadataImage) -> MetadataImage:
-    nodes = {node.node_id: node for node in known.nodes if node.node_id not in change.removed_node_ids}
-    nodes |= {node.node_id: node for node in change.nodes}
-    removed = {*known.removed_node_ids, *change.removed_node_ids} - nodes.keys()
-    topics = {topic.topic_id: topic for topic in known.topics if topic.topic_id not in change.deleted_topic_ids}
-    topics |= {topic.topic_id: topic for topic in change.topics}
-    return replace(
-        change,
+def _snapshot(update: MetadataUpdate) -> MetadataImage:
+    return MetadataImage(
+        cluster_id=update.cluster_id,
+        controller_epoch=update.as_of.controller_epoch,
+        metadata_offset=update.as_of.metadata_offset,
         is_snapshot=True,
+        rules=update.rules or Rules(),
+        feature_level=update.feature_level or 1,
+        nodes=update.nodes,
+        topics=update.topics,
+        removed_node_ids=tuple(sorted(update.removed_node_ids)),
+    )
+
+
+def _merge(known: MetadataImage, update: MetadataUpdate) -> MetadataImage:
+    nodes = {node.node_id: node for node in known.nodes if node.node_id not in update.removed_node_ids}
+    nodes |= {node.node_id: node for node in update.nodes}
+    removed = {*known.removed_node_ids, *update.removed_node_ids} - nodes.keys()
+    topics = {topic.topic_id: topic for topic in known.topics if topic.topic_id not in update.deleted_topic_ids}
+    topics |= {topic.topic_id: topic for topic in update.topics}
+    for topic_id, partitions in update.changed:
+        topic = topics.get(topic_id)
+        if topic is not None:
+            by_index = {partition.tp.partition: partition for partition in partitions}
+            merged = tuple(by_index.get(partition.tp.partition, partition) for partition in topic.partitions)
+            topics[topic_id] = replace(topic, partitions=merged)
+    return replace(
+        known,
+        controller_epoch=update.as_of.controller_epoch,
+        metadata_offset=update.as_of.metadata_offset,
+        rules=update.rules or known.rules,
+        feature_level=update.feature_level or known.feature_level,
         nodes=tuple(nodes.values()),
         topics=tuple(topics.values()),
-        deleted_topic_ids=(),
         removed_node_ids=tuple(sorted(removed)),
     )

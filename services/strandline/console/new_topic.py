@@ -57,7 +57,7 @@ async def create_topic(cluster: Cluster, topic: pb.CreatableTopic) -> None:
         ClusterUnreachable: no answer; the topic may have been created.
     """
     request = pb.CreateTopicsRequest(cluster_id=cluster.cluster_id, topics=[topic], timeout_ms=_DEADLINE_MS)
-    answer = await cluster.ask(cluster.controller.CreateTopics, request, deadline_ms=_DEADLINE_MS)
+    answer = await cluster.ask_controller(lambda to: to.CreateTopics, request, deadline_ms=_DEADLINE_MS)
     only(answer.topics)
 
 

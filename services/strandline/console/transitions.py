@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from strandline.console.picture import Picture
+from strandline.core.epoch_skips import changes_between
 from strandline.core.messages import MetadataImage, PartitionImage
 from strandline.core.types import NodeId, TopicPartition
 from strandline.units import age_text, number_text
@@ -95,7 +96,7 @@ def _of_nodes(known: MetadataImage, after: MetadataImage, wall_ms: int) -> Itera
 def _of_partition(
     topic: str, was: PartitionImage, now: PartitionImage, before: Picture, wall_ms: int
 ) -> Iterator[Transition]:
-    skipped = now.partition_epoch - was.partition_epoch - 1
+    skipped = changes_between(was.partition_epoch, now.partition_epoch) - 1
     unseen = f"; {skipped} states in between were not seen" if skipped > 0 else ""
     if now.leader_epoch != was.leader_epoch or now.leader != was.leader:
         said = f"{_leader_text(was.leader)} → {_leader_text(now.leader)}, leader epoch {now.leader_epoch}{unseen}"

@@ -104,6 +104,7 @@ class Watching:
             settings.bootstrap,
             timeout_ms=CONNECT_MS,
             on_failure=self._broken,
+            all_topics=True,
             tls_cert=settings.tls_cert,
             tls_key=settings.tls_key,
             tls_ca=settings.tls_ca,
@@ -137,7 +138,9 @@ class Watching:
     async def _look_at_controller(self, cluster: Cluster) -> None:
         request = controller_service_pb2.ListNodesRequest(cluster_id=cluster.cluster_id)
         try:
-            answer = await cluster.ask(cluster.controller.ListNodes, request, deadline_ms=_CONTROLLER_DEADLINE_MS)
+            answer = await cluster.ask_controller(
+                lambda controller: controller.ListNodes, request, deadline_ms=_CONTROLLER_DEADLINE_MS
+            )
         except (Refused, ClusterUnreachable) as error:
             cluster.refresh()
             self._controller_failed(str(error))

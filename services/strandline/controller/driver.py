@@ -33,6 +33,7 @@ from strandline.core.controller_events import (
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import MetadataImage
 from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
 from strandline.metadata.store import StoreFailed
@@ -105,6 +106,7 @@ class ControllerDriver(Driver[Core]):
         )
         self.watches = watches
         self.on_stop_serving: Callable[[str], None] = lambda _reason: None
+        self.on_publish: Callable[[MetadataImage], None] = lambda _image: None
         self.on_refusal: Callable[[str, Refusal], None] = lambda _answer, _refusal: None
         self._store = store
         self._log = log
@@ -117,7 +119,7 @@ class ControllerDriver(Driver[Core]):
                 Answer: self._answer,
                 RefuseCall: lambda effect: self.calls.answer(effect.request_id, effect.refusal),
                 OpenWatch: self._open_watch,
-                Publish: watches.publish,
+                Publish: self._publish,
                 Emit: lambda effect: sink.take(effect.tp, effect.event),
                 StopServing: self._stop_serving,
             }
@@ -180,6 +182,10 @@ class ControllerDriver(Driver[Core]):
         if refusal is not None:
             self.on_refusal(type(effect.answer).__name__, refusal)
         self.calls.answer(effect.request_id, effect.answer)
+
+    def _publish(self, effect: Publish) -> None:
+        self.watches.publish(effect)
+        self.on_publish(effect.image)
 
     def _open_watch(self, effect: OpenWatch) -> None:
         if self.calls.is_waiting(effect.request_id):

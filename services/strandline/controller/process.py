@@ -40,7 +40,8 @@ from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
 from strandline.observe.clock_samples import ClockSamples
 from strandline.observe.snapshots import cluster_snapshots
 from strandline.rpc.channels import parse_endpoint, target
-from strandline.rpc.convert_metadata import write_image
+from strandline.rpc.convert_metadata import CONTROLLER_ID, write_image
+from strandline.rpc.convert_subscription import KnownController
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.identity import CallerRole
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
@@ -51,6 +52,9 @@ from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.telling import tell
+from strandline.subscriptions.feed import MetadataFeed
+from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
+from strandline.subscriptions.servicer import MetadataServicer
 
 ENDPOINT_NAME = "endpoint.json"
 COPY_NAME = "backup.sqlite"
@@ -70,7 +74,7 @@ class ControllerProcess:
         """Where clients are served, and nodes too unless they have a port of their own."""
         self.internal: Endpoint | None = None
         self.health_endpoint: Endpoint | None = None
-        self.health = RoleHealth([SERVICE])
+        self.health = RoleHealth([SERVICE, METADATA_SERVICE])
         self._health_port = HealthPort("controller", self.health)
         self._seen = Seen(settings)
         self.metrics_address = ""
@@ -78,6 +82,7 @@ class ControllerProcess:
         self._stop_process = stop
         self._tasks: list[asyncio.Task[None]] = []
         self._store_in_doubt = asyncio.Event()
+        self._stopped_serving_ms: int | None = None
 
     async def start(self) -> None:
         """Open the store, begin a reign, serve.
@@ -124,12 +129,15 @@ class ControllerProcess:
         )
         self.driver.on_stop_serving = lambda _reason: self._store_in_doubt.set()
         self.driver.on_refusal = self._seen.refused
+        self.feed = MetadataFeed(age_ms=self._metadata_age_ms, controllers=self._known_controllers, clock=monotonic_ms)
+        self.driver.on_publish = self.feed.take
         self.prober = Prober(self.driver, settings.probe_deadline_ms)
         servicer = ControllerServicer(
             self.driver, alive_every_ms=settings.heartbeat_interval_ms, on_watch_ended=self.prober.suspect
         )
         for server in self._servers:
             servicer.add_to(server)
+            MetadataServicer(self.feed).add_to(server)
         await self._begin_reign(core)
         self.metrics_address = self._seen.open(
             self.driver, self.sink, https_of(self._tls, wanted=self.settings.metrics_tls)
@@ -161,12 +169,17 @@ class ControllerProcess:
     async def _begin_reign(self, core: ControllerCore) -> None:
         """The next controller epoch, durable before anything is served in it."""
         self.driver.begin(
-            core, ControllerStarted(self.driver.clock(), self._id_of_a_new_cluster(), secrets.token_hex(32))
+            core,
+            ControllerStarted(
+                self.driver.clock(), self._id_of_a_new_cluster(), secrets.token_hex(32), secrets.token_hex(16)
+            ),
         )
         await self.driver.perform_pending()
         header = core.state.header
         self.sink.know(controller_epoch=header.controller_epoch)
         self.sink.begin(header.cluster_id, header.controller_epoch)
+        self.feed.take(core.state.snapshot())
+        self._stopped_serving_ms = None
         self._tell_state()
 
     async def _recover_forever(self) -> None:
@@ -174,12 +187,20 @@ class ControllerProcess:
         while True:
             await self._store_in_doubt.wait()
             self._store_in_doubt.clear()
+            self._stopped_serving_ms = monotonic_ms()
             await self.health.set_serving(False)
             await self.driver.perform_pending()
             state = await self._store.reopened()
             await self._begin_reign(ControllerCore(state, self._rules(state), self.settings.timings(), ClockSamples()))
             await self.health.set_serving(True)
             _log.info("serving again", controller=repr(self.driver.core))
+
+    def _metadata_age_ms(self) -> int:
+        """0 while this controller decides (C62)."""
+        return 0 if self._stopped_serving_ms is None else monotonic_ms() - self._stopped_serving_ms
+
+    def _known_controllers(self) -> tuple[KnownController, ...]:
+        return (KnownController(CONTROLLER_ID, client=self.endpoint, internal=self.internal),)
 
     def _tell_state(self) -> None:
         for snapshot in cluster_snapshots(self.driver.core.state):
@@ -263,6 +284,7 @@ class ControllerProcess:
         await self.health.set_serving(False)
         await self.prober.close()
         self.driver.watches.end_all(Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller stops; reconnect"))
+        self.feed.close()
         await asyncio.gather(*(server.stop(_SERVER_GRACE_S) for server in self._servers))
         for task in self._tasks:
             task.cancel()

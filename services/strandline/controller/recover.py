@@ -21,7 +21,7 @@ from strandline.metadata.store import StoreFailed
 from strandline.rpc.metadata_bytes import image_from_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.checkpoint import CheckpointDamaged
-from strandline.storage.inspect import stored_metadata
+from strandline.storage.inspect import NoMetadata, stored_metadata
 
 META_NAME = "meta.properties"
 """Where a data node keeps its identity."""
@@ -35,16 +35,25 @@ def read_node_directory(path: Path) -> GivenNode:
     """
     try:
         lines = (path / META_NAME).read_text(encoding="utf-8").splitlines()
-        content = stored_metadata(path)
+        content = _metadata(path)
     except OSError as error:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{path} is no data directory of a node: {error}") from error
     except CheckpointDamaged as damage:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{damage}; leave it out") from damage
     properties = dict(line.split("=", 1) for line in lines if "=" in line)
-    image = image_from_bytes(content)
-    if image is None or not {"node.id", "directory.id"} <= properties.keys():
+    image = image_from_bytes(content) if content is not None else None
+    is_damaged = content is not None and image is None
+    if is_damaged or not {"node.id", "directory.id"} <= properties.keys():
         raise Refused(ErrorCode.INVALID_REQUEST, f"{path}: metadata.snapshot or {META_NAME} is damaged; leave it out")
     return GivenNode(node_id=NodeId(int(properties["node.id"])), directory_id=properties["directory.id"], image=image)
+
+
+def _metadata(path: Path) -> bytes | None:
+    """The newest metadata that a node received; None if it was never sent any about a topic."""
+    try:
+        return stored_metadata(path)
+    except NoMetadata:
+        return None
 
 
 async def recover_store(data_dir: Path, node_dirs: Sequence[Path]) -> ClusterState:

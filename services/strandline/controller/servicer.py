@@ -158,6 +158,13 @@ class ControllerServicer:
         answer = await self._driver.request(admin.read_elect_leaders(request), messages.LeadersElected)
         return admin.write_leaders_elected(answer)
 
+    async def AllocateProducerIds(
+        self, request: pb.AllocateProducerIdsRequest, context: Context
+    ) -> pb.AllocateProducerIdsResponse:
+        """Reserves producer ids for a node."""
+        answer = await self._driver.request(admin.read_allocate_producer_ids(request), messages.ProducerIdsAllocated)
+        return admin.write_producer_ids(answer)
+
     async def InitProducerId(self, request: pb.InitProducerIdRequest, context: Context) -> pb.InitProducerIdResponse:
         """Gives a producer its identity."""
         answer = await self._driver.request(admin.read_init_producer_id(request), messages.ProducerIdGiven)

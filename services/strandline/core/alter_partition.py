@@ -97,8 +97,8 @@ def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by
     if by_itself and is_of_a_lost_reign(record, node_epoch, draft.header.next_node_epoch):
         return Refusal(
             ErrorCode.STALE_BROKER_EPOCH,
-            f"node_epoch {node_epoch} of node {node_id} was given by a reign whose store is lost, and is unknown to "
-            f"the recovered one; stop this process and start it again, so that it registers again",
+            f"node_epoch {node_epoch} of node {node_id} was given by a reign whose end is lost, and is unknown to this "
+            f"store; stop this process and start it again, so that it registers again",
         )
     if by_itself and node_epoch > record.image.node_epoch:
         # Epochs are given here, so this store has forgotten one (TR18): the process is not the one to end.

@@ -30,6 +30,7 @@ from strandline.core.controller_events import (
     WatchArrived,
 )
 from strandline.core.controller_messages import (
+    AllocateProducerIds,
     AlterTopicConfigs,
     ControllerAnswer,
     ControllerRequest,
@@ -51,10 +52,20 @@ from strandline.core.controller_messages import (
     WatchMetadata,
 )
 from strandline.core.controller_state import ClusterHeader, ClusterState, ControllerTimings
+from strandline.core.doubt import Doubt
 from strandline.core.draft import Draft
 from strandline.core.elect_leaders import elect_leaders, rebalance
+from strandline.core.epoch_skips import EpochSkips
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.leadership import RECOVERY_TIMED_OUT, begin_shutdown, elect_if_possible, fence, held_back, unfence
+from strandline.core.leadership import (
+    RECOVERY_TIMED_OUT,
+    begin_shutdown,
+    elect_if_possible,
+    elect_leaderless,
+    fence,
+    held_back,
+    unfence,
+)
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -66,14 +77,16 @@ from strandline.core.messages import (
     ReportReplicaLogs,
     TopicImage,
 )
+from strandline.core.position_proof import prove
 from strandline.core.producer_ids import ProducerIds
 from strandline.core.registration import register
+from strandline.core.reign_history import latest
 from strandline.core.removed_nodes import unregister
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.report_intake import take_reports
 from strandline.core.sessions import Sessions
 from strandline.core.state_events import ClockSample, ControllerDecision
-from strandline.core.store_age import unproven_claim, why_empty, why_too_old
+from strandline.core.store_age import Objection, objection, unproven_claim, why_empty
 from strandline.core.topic_configs import allows_unclean, recovery_timeout_ms
 from strandline.core.topics import (
     alter_configs,
@@ -84,6 +97,10 @@ from strandline.core.topics import (
     describe_topics,
 )
 from strandline.core.types import NodeId, Rules
+
+NODE_EPOCHS_SKIPPED = 1_000
+PRODUCER_IDS_SKIPPED = 1_000_000
+"""What a reign leaves out, because a store that lost its end would give them again (C33)."""
 
 
 class ControllerCore:
@@ -104,6 +121,8 @@ class ControllerCore:
         self._attempts = Attempts()
         self._reports = ReplicaReports()
         self._clock_sample = clock_sample
+        self._doubt = Doubt()
+        self._skips = EpochSkips()
         self._producer_ids = ProducerIds()
         self._next_rebalance_ms = 0
         self._now_ms = 0
@@ -130,6 +149,7 @@ class ControllerCore:
             DescribeConfigs: lambda draft, request, _: describe_configs(draft, self._timings, request),
             CreatePartitions: lambda draft, request, _: create_partitions(draft, self._timings, request),
             ElectLeaders: lambda draft, request, _: elect_leaders(draft, request),
+            AllocateProducerIds: lambda draft, request, _: self._producer_ids.allocate(draft, request),
             InitProducerId: lambda draft, request, _: self._producer_ids.give(draft, request),
             ListNodes: self._list_nodes,
             ShutdownNode: self._shut_down,
@@ -159,31 +179,42 @@ class ControllerCore:
         return False
 
     def _draft(self) -> Draft:
-        return Draft(self.state, self._reports)
+        return Draft(self.state, self._reports, self._doubt, self._skips)
 
     def _commit(self, draft: Draft) -> list[ControllerEffect]:
         self._state, effects = draft.finish()
         for effect in effects:
             if isinstance(effect, Commit):
-                self._reports.follow(effect.transaction.partitions, self._now_ms)
+                changed = effect.transaction.partitions
+                self._skips.follow(changed, {each.tp: draft.base.partition(each.tp) for each in changed})
+                self._reports.follow(changed, self._now_ms)
                 for topic_id in effect.transaction.deleted_topic_ids:
                     self._reports.forget_topic(topic_id)
         return effects
 
     def _start(self, event: ControllerStarted) -> list[ControllerEffect]:
-        """Begin a reign: the next controller epoch, and one full session for every node that had one (M59)."""
+        """Begin a reign: the next controller epoch, and one full session for every node that had one (M59).
+
+        Numbers that only this store gives are skipped, in case it gave some that it no longer knows of (C33).
+        """
         if self._state is None:
             self._state = ClusterState(header=ClusterHeader(cluster_id=event.new_cluster_id, rules=self._rules))
         self._reports.follow(self.state.partitions(), event.now_ms)
         draft = self._draft()
+        before = draft.header
+        is_first = before.controller_epoch == 0
         draft.header = replace(
-            draft.header,
-            controller_epoch=draft.header.controller_epoch + 1,
-            secret=draft.header.secret or event.new_secret,
+            before,
+            controller_epoch=before.controller_epoch + 1,
+            secret=before.secret or event.new_secret,
+            next_node_epoch=before.next_node_epoch + (0 if is_first else NODE_EPOCHS_SKIPPED),
+            next_producer_id=before.next_producer_id + (0 if is_first else PRODUCER_IDS_SKIPPED),
         )
-        for record in draft.nodes():
-            if not record.image.fenced:
-                self._sessions.grant(record.image.node_id, event.now_ms)
+        draft.begin_reign(event.new_reign_id)
+        unfenced = [record.image.node_id for record in draft.nodes() if not record.image.fenced]
+        for node_id in unfenced:
+            self._sessions.grant(node_id, event.now_ms)
+        self._doubt.begin(unfenced)
         self._next_rebalance_ms = event.now_ms + self._timings.leader_imbalance_check_interval_ms
         return self._commit(draft)
 
@@ -199,8 +230,8 @@ class ControllerCore:
         for node_id in ended:
             self._sessions.end(node_id)
         stopped = [n for n in ended if (record := draft.node(n)) and record.image.shutting_down]
-        fence(draft, [n for n in ended if n not in stopped], "session_timeout", ended)
-        fence(draft, stopped, "controlled_shutdown", ended)
+        self._fence(draft, [n for n in ended if n not in stopped], "session_timeout", ended)
+        self._fence(draft, stopped, "controlled_shutdown", ended)
         self._end_waits(draft, now_ms)
         if self._timings.auto_leader_rebalance and now_ms >= self._next_rebalance_ms:
             self._next_rebalance_ms = now_ms + self._timings.leader_imbalance_check_interval_ms
@@ -210,6 +241,17 @@ class ControllerCore:
     def _doors_opened(self, event: DoorsOpened) -> list[ControllerEffect]:
         self._sessions.resume(event.now_ms, event.closed_ms)
         return []
+
+    def _fence(self, draft: Draft, node_ids: list[NodeId], cause: str, last_ms: dict[NodeId, int | None]) -> None:
+        """Fence nodes; elections that waited for their word do not wait any longer."""
+        fence(draft, node_ids, cause, last_ms)
+        for node_id in node_ids:
+            self._hear(draft, node_id)
+
+    def _hear(self, draft: Draft, node_id: NodeId) -> None:
+        """A node spoke in this reign, or cannot any more: elections that waited for it are held (C37)."""
+        if self._doubt.heard(node_id):
+            elect_leaderless(draft, node_id)
 
     def _end_waits(self, draft: Draft, now_ms: int) -> None:
         """Elect without the reports that are still missing, where the operator put a limit to the wait (M65)."""
@@ -239,28 +281,45 @@ class ControllerCore:
             if record is not None and record.image.node_epoch == node_epoch and not record.image.fenced:
                 gone[node_id] = self._sessions.last_heartbeat_ms(node_id)
                 self._sessions.end(node_id)
-        fence(draft, list(gone), "connection_refused", gone)
+        self._fence(draft, list(gone), "connection_refused", gone)
         return self._commit(draft)
 
     def _ask(self, event: RequestArrived) -> list[ControllerEffect]:
-        if self._too_old is None and (why := self._why_too_old(event.request)):
-            self._too_old = Refusal(ErrorCode.NOT_CONTROLLER, why)
-            return [StopServing(why), RefuseCall(event.request_id, self._too_old)]
-        refusal = self._too_old or self._other_cluster(event.request) or self._unproven_claim(event.request)
+        if refused := self._object(event.request_id, event.request):
+            return refused
+        refusal = self._other_cluster(event.request) or self._unproven_claim(event.request)
         if refusal is not None:
             return [RefuseCall(event.request_id, refusal)]
         draft = self._draft()
         answer = self._answers[type(event.request)](draft, event.request, event.now_ms)
         effects = self._commit(draft)
+        if isinstance(answer, AlterPartitionAnswer) and isinstance(event.request, AlterPartitionRequest):
+            answer = self._with_position(answer, event.request)
         return [*effects, Answer(event.request_id, answer)]
 
-    def _why_too_old(self, request: ControllerRequest) -> str | None:
-        """What this request proves about the store (TR18); None if it proves nothing."""
-        if not isinstance(request, RegisterNode | Heartbeat | AlterPartitionRequest):
+    def _object(self, request_id: int, request: ControllerRequest | WatchMetadata) -> list[ControllerEffect]:
+        """Refuse what cannot be served from this store, and stop serving from it if that is proven (C35)."""
+        if self._too_old is not None:
+            return [RefuseCall(request_id, self._too_old)]
+        found = self._objection(request)
+        if found is None:
+            return []
+        if not found.stops_serving:
+            self.unproven_claims += found.refusal.code is ErrorCode.NOT_CONTROLLER
+            return [RefuseCall(request_id, found.refusal)]
+        self._too_old = found.refusal
+        return [StopServing(found.refusal.message), RefuseCall(request_id, found.refusal)]
+
+    def _objection(self, request: ControllerRequest | WatchMetadata) -> Objection | None:
+        if not isinstance(request, RegisterNode | Heartbeat | AlterPartitionRequest | WatchMetadata):
             return None
-        if request.cluster_id not in (None, self.state.header.cluster_id):
-            return why_empty(self.state, request.node_id, request.cluster_id)
-        return why_too_old(self.state, request) if isinstance(request, RegisterNode | Heartbeat) else None
+        if request.node_id is None:
+            return None
+        if request.cluster_id in (None, self.state.header.cluster_id):
+            return objection(self.state, request)
+        if (why := why_empty(self.state, request.node_id, request.cluster_id)) is None:
+            return None
+        return Objection(Refusal(ErrorCode.NOT_CONTROLLER, why), stops_serving=True)
 
     def _unproven_claim(self, request: ControllerRequest) -> Refusal | None:
         if not isinstance(request, RegisterNode | Heartbeat):
@@ -268,6 +327,20 @@ class ControllerCore:
         refusal = unproven_claim(self.state, request)
         self.unproven_claims += refusal is not None
         return refusal
+
+    def _with_position(self, answer: AlterPartitionAnswer, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+        """A leader acts on this answer before the metadata reaches it, so it gets the position that it is of (C34)."""
+        header, reign = self.state.header, latest(self.state.reigns)
+        assert reign is not None, "a reign begins before anything is answered"
+        position = prove(
+            header.secret,
+            node_id=request.node_id,
+            node_epoch=request.node_epoch,
+            controller_epoch=header.controller_epoch,
+            metadata_offset=header.metadata_offset,
+            reign_id=reign.reign_id,
+        )
+        return replace(answer, position=position)
 
     def _other_cluster(self, request: ControllerRequest | WatchMetadata) -> Refusal | None:
         ours = self.state.header.cluster_id
@@ -283,6 +356,7 @@ class ControllerCore:
         answer = register(draft, self._sessions, request)
         if answer.refusal is None:
             self._sessions.grant(request.node_id, now_ms)
+            self._hear(draft, request.node_id)
         return answer
 
     def _heartbeat(self, draft: Draft, request: Heartbeat, now_ms: int) -> HeartbeatAnswer:
@@ -290,6 +364,7 @@ class ControllerCore:
         if refusal is not None:
             return self._heartbeat_answer(draft, request, refusal)
         self._sessions.heard(request.node_id, now_ms, request.metadata_offset)
+        self._hear(draft, request.node_id)
         if (sample := self._clock_sample(request, now_ms)) is not None:
             draft.emit(None, sample)
         record = draft.node(request.node_id)
@@ -297,11 +372,11 @@ class ControllerCore:
         if request.want_shut_down:
             begin_shutdown(draft, request.node_id)
         elif request.want_fence:
-            fence(draft, [request.node_id], "requested", {request.node_id: now_ms})
+            self._fence(draft, [request.node_id], "requested", {request.node_id: now_ms})
         elif record.image.fenced and not record.image.shutting_down:
             unfence(draft, request.node_id)
         if _leads_nothing_and_stops(draft, request.node_id):
-            fence(draft, [request.node_id], "controlled_shutdown", {request.node_id: now_ms})
+            self._fence(draft, [request.node_id], "controlled_shutdown", {request.node_id: now_ms})
         return self._heartbeat_answer(draft, request, None)
 
     def _heartbeat_answer(self, draft: Draft, request: Heartbeat, refusal: Refusal | None) -> HeartbeatAnswer:
@@ -373,7 +448,9 @@ class ControllerCore:
 
     def _watch(self, event: WatchArrived) -> list[ControllerEffect]:
         request = event.request
-        refusal = self._too_old or self._other_cluster(request) or self._check_watcher(request)
+        if refused := self._object(event.request_id, request):
+            return refused
+        refusal = self._other_cluster(request) or self._check_watcher(request)
         if refusal is not None:
             return [RefuseCall(event.request_id, refusal)]
         whole = Publish(self.state.snapshot(), self.state.header.secret)

@@ -41,6 +41,7 @@ class Publish:
             node_epoch=node_epoch,
             controller_epoch=self.image.controller_epoch,
             metadata_offset=self.image.metadata_offset,
+            reign_id=self.image.reign.reign_id if self.image.reign else "",
         )
 
 

@@ -14,12 +14,16 @@ from strandline.core.types import NodeEpoch, NodeId
 
 @dataclass(frozen=True, slots=True)
 class ControllerStarted:
-    """The store was read. ``new_cluster_id`` names the cluster if the store was empty, and ``new_secret``, 64
-    random hexadecimal digits, is taken if the store has no secret yet."""
+    """The store was read.
+
+    ``new_cluster_id`` names the cluster if the store was empty, and ``new_secret``, 64 random hexadecimal digits, is
+    taken if the store has no secret yet. ``new_reign_id``, 32 of them, names the reign that begins (C34).
+    """
 
     now_ms: int
     new_cluster_id: str
     new_secret: str
+    new_reign_id: str
 
 
 @dataclass(frozen=True, slots=True)

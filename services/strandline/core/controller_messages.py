@@ -19,6 +19,7 @@ from strandline.core.messages import (
     MetadataImage,
     NodeImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
@@ -157,6 +158,15 @@ class InitProducerId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIds:
+    """A node's request for producer ids that are its own (C65, KIP-730)."""
+
+    node_id: NodeId
+    node_epoch: NodeEpoch
+    cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListNodes:
     """A question for every registered node."""
 
@@ -195,6 +205,8 @@ class WatchMetadata:
     cluster_id: str | None = None
     node_id: NodeId | None = None
     node_epoch: NodeEpoch | None = None
+    position: PositionProof | None = None
+    """The newest position that the node was sent; checked before anything is sent to it (C36)."""
 
 
 ControllerRequest = (
@@ -210,6 +222,7 @@ ControllerRequest = (
     | CreatePartitions
     | ElectLeaders
     | InitProducerId
+    | AllocateProducerIds
     | ListNodes
     | ShutdownNode
     | UnregisterNode
@@ -304,6 +317,15 @@ class ProducerIdGiven:
     producer_epoch: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsAllocated:
+    """Answer to AllocateProducerIds: ``length`` ids from ``start`` on."""
+
+    refusal: Refusal | None = None
+    start: int = 0
+    length: int = 0
+
+
 class ListedNode(NamedTuple):
     """One registered node and its session; ages are None before a first heartbeat of this reign."""
 
@@ -356,6 +378,7 @@ ControllerAnswer = (
     | ConfigsDescribed
     | LeadersElected
     | ProducerIdGiven
+    | ProducerIdsAllocated
     | NodesListed
     | NodeShutdownBegun
     | NodeUnregistered

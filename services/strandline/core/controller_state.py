@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from strandline.core import reign_history
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.reign_history import ReignRecord, Reigns
 from strandline.core.types import NodeEpoch, NodeId, Rules, TopicPartition
 
 PRODUCER_ID_BLOCK = 1_000
@@ -99,6 +101,8 @@ class Transaction:
     topics: tuple[TopicRecord, ...] = ()
     partitions: tuple[PartitionImage, ...] = ()
     deleted_topic_ids: tuple[str, ...] = ()
+    reigns: tuple[ReignRecord, ...] = ()
+    """One that ended and one that began, in that order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +117,8 @@ class ClusterState:
     """Kept for ever: they distinguish a deleted topic from one that an old store never knew (TR18)."""
     removed_nodes: Mapping[NodeId, RemovedNode] = field(default_factory=dict)
     """Kept for ever, also when the id has registered again."""
+    reigns: Reigns = field(default_factory=dict)
+    """The history of this store: which positions are known (C34)."""
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         """The committed state of one partition."""
@@ -138,6 +144,7 @@ class ClusterState:
             nodes=tuple(node.image for node in self.nodes.values()),
             topics=tuple(self.topics.values()),
             removed_node_ids=tuple(sorted(self.removed_nodes.keys() - self.nodes.keys())),
+            reigns=reign_history.sent(self.reigns),
         )
 
     def apply(self, transaction: Transaction) -> ClusterState:
@@ -151,6 +158,7 @@ class ClusterState:
             topics=_topics_after(self.topics, transaction),
             deleted_topic_ids=self.deleted_topic_ids.union(transaction.deleted_topic_ids),
             removed_nodes={**self.removed_nodes, **removed},
+            reigns=reign_history.with_changed(self.reigns, transaction.reigns),
         )
 
 

@@ -1,8 +1,8 @@
 """What one step of the controller changes, as one transaction, and which epochs rise by it.
 
-Invariant (I14, M34, M57): however often one step touches a partition, its partition epoch rises by exactly one
-if anything changed, and its leader epoch by exactly one if an election was held; a net change of nothing is no
-transaction at all.
+Invariant (I14, M34, M57): however often one step touches a partition, its partition epoch rises once if anything
+changed, and its leader epoch once if an election was held, each by one or by the skip (`epoch_skips`); a net change of
+nothing is no transaction at all.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from strandline.core.controller_state import (
     TopicRecord,
     Transaction,
 )
+from strandline.core.doubt import Doubt
 from strandline.core.election import ElectionType, Reports, eligible_set
+from strandline.core.epoch_skips import EpochSkips
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.reign_history import ReignRecord, begun, present
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.snapshots import partition_snapshot
 from strandline.core.state_events import IsrChange, LeaderChange, Member, Stamped
 from strandline.core.truncation import rule_for
-from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
+from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
 
 class _Reason(NamedTuple):
@@ -41,16 +44,26 @@ class _Reason(NamedTuple):
 class Draft:
     """The state as it will be if this step is committed; reads see the step's own changes."""
 
-    def __init__(self, base: ClusterState, reports: ReplicaReports | None = None) -> None:
-        """``reports``: what nodes reported of their logs in this reign; none are known without it."""
+    def __init__(
+        self,
+        base: ClusterState,
+        reports: ReplicaReports | None = None,
+        doubt: Doubt | None = None,
+        skips: EpochSkips | None = None,
+    ) -> None:
+        """``reports``: what nodes reported of their logs in this reign; none are known without it. ``doubt``: which
+        nodes it has not heard yet. ``skips``: which partitions it has changed before."""
         self.base = base
         self._reports = reports or ReplicaReports()
+        self._doubt = doubt or Doubt()
+        self._skips = skips or EpochSkips()
         self.header: ClusterHeader = base.header
         self._nodes: dict[NodeId, NodeRecord] = {}
         self._removed: dict[NodeId, RemovedNode] = {}
         self._topics: dict[str, TopicRecord] = {}
         self._partitions: dict[TopicPartition, PartitionImage] = {}
         self._deleted: list[str] = []
+        self._reigns: tuple[ReignRecord, ...] = ()
         self._reasons: dict[TopicPartition, _Reason] = {}
         self._emits: list[tuple[TopicPartition | None, Stamped]] = []
 
@@ -71,6 +84,14 @@ class Draft:
         if record is None:
             return False
         return not (record.image.fenced or record.image.shutting_down or record.image.is_observer)
+
+    def _is_unfenced(self, node_id: NodeId) -> bool:
+        record = self.node(node_id)
+        return record is not None and not record.image.fenced
+
+    def waits_for(self, partition: PartitionImage) -> tuple[NodeId, ...]:
+        """The live replicas that have not spoken in this reign: until they do, nobody is elected here (C37)."""
+        return self._doubt.waits_for(partition, self._is_unfenced)
 
     @property
     def proves_members(self) -> bool:
@@ -149,7 +170,7 @@ class Draft:
     def next_leader_epoch(self, tp: TopicPartition) -> LeaderEpoch:
         """The leader epoch that an election in this step gives."""
         before = self.base.partition(tp)
-        return LeaderEpoch(before.leader_epoch + 1 if before else 0)
+        return self._skips.leader_epoch_after(before) if before else LeaderEpoch(0)
 
     def put_node(self, record: NodeRecord) -> None:
         """Add or replace a node."""
@@ -193,13 +214,22 @@ class Draft:
         before, current = self.base.partition(tp), self.partition(tp)
         assert before is not None and current is not None, f"{tp} is not there to be changed"
         bumped = new_reign or current.leader_epoch > before.leader_epoch or changed.leader != before.leader
-        leader_epoch = LeaderEpoch(before.leader_epoch + 1) if bumped else before.leader_epoch
-        epoch = PartitionEpoch(before.partition_epoch + 1)
+        leader_epoch = self._skips.leader_epoch_after(before) if bumped else before.leader_epoch
+        epoch = self._skips.partition_epoch_after(before)
         members = {*changed.isr, *changed.elr}
         unproven = tuple(node_id for node_id in changed.unproven if node_id in members)
         self._partitions[tp] = replace(changed, leader_epoch=leader_epoch, partition_epoch=epoch, unproven=unproven)
         self._reasons[tp] = _Reason(cause, initiator, election)
         return self._partitions[tp]
+
+    def begin_reign(self, reign_id: str) -> None:
+        """Begin a reign with this step's transaction; the header has its controller epoch."""
+        self._reigns = begun(
+            self.base.reigns,
+            reign_id=reign_id,
+            controller_epoch=self.header.controller_epoch,
+            first_offset=self.base.header.metadata_offset + 1,
+        )
 
     def emit(self, tp: TopicPartition | None, event: Stamped) -> None:
         """Report an event after the transaction is durable."""
@@ -222,6 +252,7 @@ class Draft:
             topics=tuple(self._topics.values()),
             partitions=partitions,
             deleted_topic_ids=tuple(self._deleted),
+            reigns=self._reigns,
         )
         after = self.base.apply(transaction)
         effects: list[ControllerEffect] = [
@@ -293,4 +324,5 @@ def _change_image(after: ClusterState, transaction: Transaction) -> MetadataImag
         topics=tuple(topic for topic_id, topic in after.topics.items() if topic_id in touched),
         deleted_topic_ids=transaction.deleted_topic_ids,
         removed_node_ids=tuple(removed.node_id for removed in transaction.removed_nodes),
+        reigns=present(after.reigns),
     )

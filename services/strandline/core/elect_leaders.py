@@ -50,6 +50,12 @@ def _named(draft: Draft, request: ElectLeaders) -> Iterator[ElectionResult]:
 
 def _elect(draft: Draft, kind: ElectionKind, partition: PartitionImage) -> ElectionResult:
     chosen = _preferred(draft, partition) if kind is ElectionKind.PREFERRED else _unclean(draft, partition)
+    if isinstance(chosen, Elected) and (unheard := draft.waits_for(partition)):
+        chosen = Refusal(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"nodes {list(unheard)} have not been heard since this controller started; try again once they were, or "
+            f"when their sessions have ended",
+        )
     name = draft.base.topics[partition.tp.topic_id].name
     ref = TopicRef(name, partition.tp.topic_id)
     refusal = chosen if isinstance(chosen, Refusal) else None
@@ -87,7 +93,7 @@ def rebalance(draft: Draft, at_most: int) -> int:
     for partition in list(draft.partitions()):
         if moved == at_most:
             break
-        if partition.leader in (None, partition.replicas[0]):
+        if partition.leader in (None, partition.replicas[0]) or draft.waits_for(partition):
             continue
         chosen = elect_preferred(partition, draft.is_active)
         if chosen is not None:

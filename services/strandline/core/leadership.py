@@ -166,6 +166,8 @@ def choose_unclean(draft: Draft, partition: PartitionImage) -> Elected | None:
 
 
 def _choose(draft: Draft, partition: PartitionImage) -> Elected | None:
+    if draft.waits_for(partition):
+        return None
     clean = choose_clean(draft, partition)
     if clean is not None or not _may_lose(draft, partition):
         return clean

@@ -264,6 +264,8 @@ class AlterPartitionRequest:
     node_epoch: NodeEpoch
     request_sequence: int
     partitions: tuple[ProposedIsr, ...]
+    position: PositionProof | None = None
+    """The newest position that this process can prove it was sent (C34)."""
 
 
 class IsrDecision(NamedTuple):
@@ -287,6 +289,8 @@ class AlterPartitionAnswer:
     partitions: tuple[IsrDecision, ...] = ()
     last_sequence: int | None = None
     """The sequence that the next attempt must exceed, where the request's own did not (M71)."""
+    position: PositionProof | None = None
+    """The position of the state that the answer is of: a leader acts on an answer as it does on metadata (C34)."""
 
 
 class Endpoint(NamedTuple):
@@ -363,6 +367,24 @@ class TopicImage:
     partitions: tuple[PartitionImage, ...] = ()
 
 
+class Reign(NamedTuple):
+    """One reign of a controller: from one start of it to the next (C34)."""
+
+    reign_id: str
+    """Random, so that a store which forgot a reign cannot give its id again."""
+    controller_epoch: int
+    first_offset: int
+    previous_reign_id: str = ""
+    """The reign that this one continues; empty for the first."""
+
+
+class Position(NamedTuple):
+    """A place in the history of the cluster's state (C34)."""
+
+    reign_id: str
+    metadata_offset: int
+
+
 class PositionProof(NamedTuple):
     """A position that the controller sent to one process of a node, and the controller's mark on it (M72)."""
 
@@ -371,6 +393,39 @@ class PositionProof(NamedTuple):
     metadata_offset: int
     mac: bytes
     """Made and compared in `core/position_proof.py`."""
+    reign_id: str = ""
+    """Empty: sent by a release without reign ids."""
+
+
+class AsOf(NamedTuple):
+    """A position in the history of the metadata, and how current whoever sent it was (C61, C62)."""
+
+    controller_epoch: int
+    metadata_offset: int
+    reign_id: str = ""
+    """Empty: a controller of an earlier release."""
+    age_ms: int = 0
+    """Milliseconds since the sender last heard of the controller."""
+    node_id: NodeId | None = None
+    """The data node that sent it; None if a controller did."""
+
+    def is_before(self, other: AsOf) -> bool:
+        """Whether this position is older (C63)."""
+        return self[:2] < other[:2]
+
+    def is_same_reign(self, other: AsOf) -> bool:
+        """Whether both positions are of one reign."""
+        return (self.controller_epoch, self.reign_id) == (other.controller_epoch, other.reign_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One message of a subscriber: topics as (name, id), one of the two empty."""
+
+    add: tuple[tuple[str, str], ...] = ()
+    remove: tuple[tuple[str, str], ...] = ()
+    all_topics: bool = False
+    since: AsOf | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,6 +450,23 @@ class MetadataImage:
     to_node_epoch: NodeEpoch | None = None
     position: PositionProof | None = None
     """The proof that this position was sent to that process; None to a client (M72)."""
+    reigns: tuple[Reign, ...] = ()
+    """The reigns that led to this state, the one that made it last: a change names that one alone (C34)."""
+
+    @property
+    def reign(self) -> Reign | None:
+        """The reign that made this state; None from a release without reign ids."""
+        return self.reigns[-1] if self.reigns else None
+
+    @property
+    def is_about_topics(self) -> bool:
+        """Whether a node keeps this image on its disk: it says something of topics, or that nodes were removed."""
+        return bool(self.topics or self.deleted_topic_ids or self.removed_node_ids)
+
+    @property
+    def place(self) -> Position | None:
+        """Where this state is in the cluster's history; None from a release without reign ids."""
+        return Position(self.reigns[-1].reign_id, self.metadata_offset) if self.reigns else None
 
 
 class EpochsSeen(NamedTuple):
@@ -465,6 +537,8 @@ class RegisterNode:
     no such list (M67)."""
     position: PositionProof | None = None
     """The newest position that this directory can prove it was sent (M72)."""
+    topics_position: Position | None = None
+    """Of the last change of a topic that this directory holds (C39)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,6 +567,8 @@ class Heartbeat:
     clock_err_us: int | None = None
     position: PositionProof | None = None
     """The newest position that this process can prove it was sent (M72)."""
+    topics_position: Position | None = None
+    """Of the last change of a topic that this process was sent (C39)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -588,12 +664,14 @@ __all__ = [
     "OffsetQuestion",
     "PartitionImage",
     "PartitionView",
+    "Position",
     "PositionProof",
     "ProducePartition",
     "ProduceResult",
     "ProposedIsr",
     "ReadRange",
     "RegisterNode",
+    "Reign",
     "ReplicaLogInfo",
     "ReplicaLogsReported",
     "ReplicaState",

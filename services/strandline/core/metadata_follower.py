@@ -1,9 +1,9 @@
 """Decides which metadata a node believes, and which partitions it concerns.
 
 Invariants: nothing that is addressed to another incarnation is believed (TR15), nothing from an older
-controller, nothing that contradicts itself, and for each partition nothing of a lower leader or partition epoch
-than was seen (TR18), nor a second leader or another ISR in the same one; what is believed is kept durably before it
-is acted upon.
+controller, nothing of a reign that began without what this node knows (C36), nothing that contradicts itself, and for
+each partition nothing of a lower leader or partition epoch than was seen (TR18), nor a second leader or another ISR in
+the same one; what is believed is kept durably before it is acted upon.
 """
 
 from __future__ import annotations
@@ -11,8 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from strandline.core.effects import BelieveMetadata, Effect, IgnoreMetadata, SaveMetadata
+from strandline.core.elr import elr_after
 from strandline.core.follower import FollowerReplica
-from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, PositionProof, TopicImage
+from strandline.core.messages import (
+    IsrDecision,
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    PositionProof,
+    Reign,
+    TopicImage,
+)
 from strandline.core.node_state import NodeState
 from strandline.core.position_proof import later_of
 from strandline.core.sound_metadata import metadata_fault
@@ -44,10 +53,16 @@ class MetadataFollower:
         self._newest: dict[TopicPartition, PartitionImage] = {}
         # The latest position that was ever proven to this node: an older store must not make it forget (TR18).
         self._position: PositionProof | None = None
-        # Of the images that this process was sent; -1 before the first.
+        # The reigns that led to the newest image, also one that an earlier process of this node was sent.
+        self._reigns: tuple[Reign, ...] = ()
+        # Of that image; -1 before the first.
         self._metadata_offset = -1
+        # The last image that was believed, as saved: what an answer of the controller adds to it is saved with it.
+        self._last: MetadataImage | None = None
         if seen is not None:
             self._position = seen.position
+            self._reigns = seen.reigns
+            self._metadata_offset = seen.metadata_offset if seen.reigns else -1
             state.controller_epoch = seen.controller_epoch
             for topic in seen.topics:
                 self._newest.update({image.tp: image for image in topic.partitions})
@@ -60,13 +75,16 @@ class MetadataFollower:
         if image.controller_epoch < state.controller_epoch or image.metadata_offset < self._metadata_offset:
             # From an older store, perhaps (TR18): the next heartbeat names the position that was seen.
             return None
-        if fault := metadata_fault(image):
+        if fault := self._branches_off(image) or metadata_fault(image):
             out.append(IgnoreMetadata(fault))
             return None
         out.append(BelieveMetadata(image))
         state.controller_epoch = image.controller_epoch
         self._metadata_offset = image.metadata_offset
+        if image.is_snapshot or not self._reigns:
+            self._reigns = image.reigns
         self._position = later_of(self._position, image.position)
+        self._last = image
         if image.is_snapshot:
             state.nodes.clear()
             self._removed_nodes.clear()
@@ -79,11 +97,56 @@ class MetadataFollower:
         gone += [tp for tp in changed if not self._concerns(state.images[tp])]
         for tp in gone:
             state.images.pop(tp, None)
-        if image.topics or gone_ids or image.removed_node_ids:
+        if image.is_about_topics or gone_ids:
             out.append(SaveMetadata(self._merged(image)))
         return MetadataChange(
             tuple(tp for tp in changed if tp in state.images), tuple(g for g in gone if g in state.logs)
         )
+
+    def _branches_off(self, image: MetadataImage) -> str:
+        """Why this is no continuation of what this node was sent; empty if it is one, or if nothing shows that.
+
+        A store that forgot its end begins its next reign at an offset that the forgotten one had given already.
+        """
+        ours, theirs = (self._reigns[-1] if self._reigns else None), image.reign
+        if ours is None or theirs is None or theirs.reign_id == ours.reign_id:
+            return ""
+        told = self._position.metadata_offset if self._position and self._position.reign_id == ours.reign_id else -1
+        known = max(told, self._metadata_offset)
+        if theirs.controller_epoch > ours.controller_epoch and theirs.first_offset > known:
+            return ""
+        return (
+            f"reign {theirs.reign_id} of controller epoch {theirs.controller_epoch} began at metadata offset "
+            f"{theirs.first_offset}, but this node was sent offset {known} of reign {ours.reign_id} of controller "
+            f"epoch {ours.controller_epoch}: the controller's store forgot something"
+        )
+
+    def decided(self, decision: IsrDecision, position: PositionProof | None, out: list[Effect]) -> None:
+        """The controller answered a proposal of this node, which acts on it: kept as if the metadata had come (C34).
+
+        Usually it has come already; otherwise a restart would forget what the leader was answered, and a store that
+        lost that change would not be noticed.
+        """
+        image = self._newest.get(decision.tp)
+        is_known = position is None or self._last is None or position.metadata_offset <= self._metadata_offset
+        if is_known or image is None or decision.partition_epoch <= image.partition_epoch:
+            return
+        assert self._last is not None
+        self._position = later_of(self._position, position)
+        changed = replace(
+            image,
+            isr=decision.isr,
+            elr=elr_after(image, decision.isr),
+            unproven=decision.unproven,
+            recovering=decision.recovering,
+            leader_epoch=decision.leader_epoch,
+            partition_epoch=decision.partition_epoch,
+        )
+        topic = self._topics[decision.tp.topic_id]
+        self._newest[decision.tp] = changed
+        partitions = tuple(changed if each.tp == decision.tp else each for each in topic.partitions)
+        self._topics[topic.topic_id] = replace(topic, partitions=partitions)
+        out.append(SaveMetadata(self._merged(self._last)))
 
     def _take_nodes(self, image: MetadataImage) -> None:
         nodes = self._state.nodes
@@ -150,6 +213,7 @@ class MetadataFollower:
             removed_node_ids=tuple(sorted(self._removed_nodes)),
             to_node_epoch=image.to_node_epoch,
             position=self._position,
+            reigns=self._reigns,
         )
 
     def begin_following(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:

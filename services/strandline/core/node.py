@@ -272,7 +272,9 @@ class NodeCore:
 
     def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
         self._may_expand = True
+        decisions = {decision.tp: decision for decision in event.answer.partitions}
         for tp in self._isr.answered(event, out):
+            self._metadata.decided(decisions[tp], event.answer.position, out)
             leader = self.state.leaders[tp]
             self._isr_changed(leader, out)
             self._reports.isr_changed(leader, event.now_ms, out, initiator="leader")

@@ -14,16 +14,22 @@ from strandline.core.types import NodeEpoch, NodeId
 
 
 def prove(
-    secret: str, *, node_id: NodeId, node_epoch: NodeEpoch, controller_epoch: int, metadata_offset: int
+    secret: str,
+    *,
+    node_id: NodeId,
+    node_epoch: NodeEpoch,
+    controller_epoch: int,
+    metadata_offset: int,
+    reign_id: str = "",
 ) -> PositionProof:
     """The proof that goes with an image to a node. ``secret`` is the store's, in hexadecimal digits."""
-    mac = _mac(secret, node_id, node_epoch, controller_epoch, metadata_offset)
-    return PositionProof(node_epoch, controller_epoch, metadata_offset, mac)
+    mac = _mac(secret, node_id, node_epoch, controller_epoch, metadata_offset, reign_id)
+    return PositionProof(node_epoch, controller_epoch, metadata_offset, mac, reign_id)
 
 
 def is_proof(secret: str, node_id: NodeId, proof: PositionProof) -> bool:
     """Whether this store's controller sent that position to that process."""
-    made = _mac(secret, node_id, proof.node_epoch, proof.controller_epoch, proof.metadata_offset)
+    made = _mac(secret, node_id, proof.node_epoch, proof.controller_epoch, proof.metadata_offset, proof.reign_id)
     return hmac.compare_digest(made, proof.mac)
 
 
@@ -34,6 +40,11 @@ def later_of(one: PositionProof | None, other: PositionProof | None) -> Position
     return max(one, other, key=lambda proof: (proof.controller_epoch, proof.metadata_offset))
 
 
-def _mac(secret: str, *numbers: int) -> bytes:
-    # Numbers joined by a character that none of them contains: no two positions read the same.
-    return hmac.digest(bytes.fromhex(secret), " ".join(map(str, numbers)).encode(), "sha256")
+def _mac(
+    secret: str, node_id: NodeId, node_epoch: NodeEpoch, controller_epoch: int, metadata_offset: int, reign_id: str
+) -> bytes:
+    # Joined by a character that none of them contains: no two positions read the same. Without a reign id the text is
+    # that of earlier releases, whose proofs stay valid.
+    numbers = (str(node_id), str(node_epoch), str(controller_epoch), str(metadata_offset))
+    text = " ".join((*numbers, reign_id) if reign_id else numbers)
+    return hmac.digest(bytes.fromhex(secret), text.encode(errors="surrogatepass"), "sha256")

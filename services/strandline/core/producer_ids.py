@@ -1,14 +1,21 @@
 """Assigns producer ids and epochs to idempotent producers (M61).
 
 Invariant: no producer id is ever given twice, not even across restarts of the controller: a block of ids is
-reserved durably before the first of it is given, and what a restart leaves of a block is never used.
+reserved durably before the first of it is given, and what a restart leaves of a block is never used. A node's block is
+reserved for its node epoch (C65).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from strandline.core.controller_messages import InitProducerId, ProducerIdGiven
+from strandline.core.alter_partition import check_node_epoch
+from strandline.core.controller_messages import (
+    AllocateProducerIds,
+    InitProducerId,
+    ProducerIdGiven,
+    ProducerIdsAllocated,
+)
 from strandline.core.controller_state import PRODUCER_ID_BLOCK
 from strandline.core.draft import Draft
 from strandline.core.errors import ErrorCode, Refusal
@@ -38,10 +45,22 @@ class ProducerIds:
             return ProducerIdGiven(producer_id=self._take(draft), producer_epoch=0)
         return ProducerIdGiven(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
 
+    def allocate(self, draft: Draft, request: AllocateProducerIds) -> ProducerIdsAllocated:
+        """A block for one node, reserved by the same transaction (C65)."""
+        refusal = check_node_epoch(draft, request.node_id, request.node_epoch)
+        if refusal is not None:
+            return ProducerIdsAllocated(refusal=refusal)
+        return ProducerIdsAllocated(start=_reserve(draft), length=PRODUCER_ID_BLOCK)
+
     def _take(self, draft: Draft) -> int:
         if self._next == self._end:
-            self._next = draft.header.next_producer_id
+            self._next = _reserve(draft)
             self._end = self._next + PRODUCER_ID_BLOCK
-            draft.header = replace(draft.header, next_producer_id=self._end)
         self._next += 1
         return self._next - 1
+
+
+def _reserve(draft: Draft) -> int:
+    start = draft.header.next_producer_id
+    draft.header = replace(draft.header, next_producer_id=start + PRODUCER_ID_BLOCK)
+    return start

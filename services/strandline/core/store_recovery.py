@@ -1,7 +1,8 @@
 """Decides what the controller believes when its store is lost or too old: what the nodes themselves have stored (TR18).
 
 Invariant (I14): every epoch of the recovered state is above every epoch that any given node knows; a partition
-of which an assigned node was not given stays without a leader, because that node may know more.
+of which an assigned node was not given stays without a leader, because that node may know more. Where nodes know
+different continuations of one history, only what all of these agree upon is believed (C38).
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from strandline.core.branches import Branch, Lineage, branches, told
 from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord
+from strandline.core.elr import in_assignment_order
+from strandline.core.epoch_skips import SKIP
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.reign_history import ReignRecord, Reigns
 from strandline.core.removed_nodes import recovered_tombstones, still_removed
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
@@ -32,7 +37,8 @@ class GivenNode:
 
     node_id: NodeId
     directory_id: str
-    image: MetadataImage
+    image: MetadataImage | None
+    """None: it was never sent metadata about a topic."""
 
 
 def recover(given: Sequence[GivenNode], store: ClusterState | None = None) -> ClusterState:
@@ -41,27 +47,41 @@ def recover(given: Sequence[GivenNode], store: ClusterState | None = None) -> Cl
     Raises:
         Refused: INVALID_REQUEST when nothing was given or two nodes are of different clusters.
     """
-    images = [node.image for node in given]
+    images = [node.image for node in given if node.image is not None]
     # A store that no node ever registered at was made by a start without the lost one; it knows nothing.
     store = store if store and (store.nodes or store.removed_nodes) else None
-    _check_given(given, store)
-    newest = max(images, key=lambda image: (image.controller_epoch, image.metadata_offset))
+    _check_given(given, images, store)
+    reigns, last = (store.reigns, store.header.metadata_offset) if store else ({}, 0)
+    lineage = Lineage(images, reigns, last)
+    found = branches(images, lineage)
     directories = {node.node_id: node.directory_id for node in given}
+    complete = {node.node_id for node in given if node.image is not None or _is_registered(node, store)}
     known = _nodes(images, directories, store)
     removed = still_removed(images, store)
+    deleted = _deleted(found, lineage, store)
+    topics = {topic.topic_id: topic for branch in reversed(found) for topic in branch.head.topics}
+    living = [topic for topic in topics.values() if topic.topic_id not in deleted]
     return ClusterState(
-        header=_header(images, newest, known, store),
+        header=_header(images, found[0].head, known, store),
         nodes={node_id: record for node_id, record in known.items() if node_id not in removed},
         removed_nodes=recovered_tombstones(removed, known, store),
-        topics={topic.topic_id: _topic(topic, images, set(directories)) for topic in newest.topics},
-        deleted_topic_ids=_deleted(images, newest, store),
+        topics={topic.topic_id: _topic(topic, found, complete) for topic in living},
+        deleted_topic_ids=frozenset(deleted),
+        reigns=_closed(images, reigns),
     )
 
 
-def _check_given(given: Sequence[GivenNode], store: ClusterState | None) -> None:
-    if not given:
-        raise Refused(ErrorCode.INVALID_REQUEST, "no node's data directory was given; name at least one")
-    clusters = {node.image.cluster_id for node in given} | ({store.header.cluster_id} if store else set())
+def _is_registered(node: GivenNode, store: ClusterState | None) -> bool:
+    """Whether the store knows this directory: another one may have stood in its place, and known more than it."""
+    record = store.nodes.get(node.node_id) if store else None
+    return record is not None and record.directory_id == node.directory_id
+
+
+def _check_given(given: Sequence[GivenNode], images: Sequence[MetadataImage], store: ClusterState | None) -> None:
+    if not images:
+        why = "no given data directory holds metadata" if given else "no node's data directory was given"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{why}; name at least one that does")
+    clusters = {image.cluster_id for image in images} | ({store.header.cluster_id} if store else set())
     if len(clusters) > 1:
         raise Refused(ErrorCode.INVALID_REQUEST, f"the directories belong to different clusters: {sorted(clusters)}")
     if len({node.node_id for node in given}) < len(given):
@@ -109,31 +129,113 @@ def _nodes(
     return dict(sorted(records.items()))
 
 
-def _topic(topic: TopicImage, images: Iterable[MetadataImage], given: set[NodeId]) -> TopicImage:
-    candidates: dict[TopicPartition, list[PartitionImage]] = {}
-    for image in images:
-        for partition in (p for t in image.topics if t.topic_id == topic.topic_id for p in t.partitions):
-            candidates.setdefault(partition.tp, []).append(partition)
-    partitions = (_partition(candidates[partition.tp], given) for partition in topic.partitions)
-    return replace(topic, partitions=tuple(partitions))
+def _topic(topic: TopicImage, found: Sequence[Branch], given: set[NodeId]) -> TopicImage:
+    views: dict[TopicPartition, list[list[PartitionImage]]] = {}
+    for branch in found:
+        in_branch: dict[TopicPartition, list[PartitionImage]] = {}
+        for image in branch.images:
+            for partition in (p for t in image.topics if t.topic_id == topic.topic_id for p in t.partitions):
+                in_branch.setdefault(partition.tp, []).append(partition)
+        for tp, seen in in_branch.items():
+            views.setdefault(tp, []).append(seen)
+    partitions = tuple(_partition(views[tp], given) for tp in sorted(views, key=lambda tp: tp.partition))
+    return replace(topic, partitions=partitions)
 
 
-def _partition(known: Sequence[PartitionImage], given: set[NodeId]) -> PartitionImage:
-    highest = max(known, key=lambda partition: partition.partition_epoch)
+def _partition(views: Sequence[Sequence[PartitionImage]], given: set[NodeId]) -> PartitionImage:
+    """One partition from what each branch knows of it."""
+    latest = [max(view, key=lambda partition: partition.partition_epoch) for view in views]
+    highest = max(latest, key=lambda partition: partition.partition_epoch)
+    if any(each != highest for each in latest):
+        highest = _agreed(highest, latest)
+    # Beyond what a lost end of a reign may have given, as at the first change in any reign (C37).
     restored = replace(
         highest,
-        leader_epoch=LeaderEpoch(max(partition.leader_epoch for partition in known) + 1),
-        partition_epoch=PartitionEpoch(highest.partition_epoch + 1),
+        leader_epoch=LeaderEpoch(max(each.leader_epoch for view in views for each in view) + 1 + SKIP),
+        partition_epoch=PartitionEpoch(highest.partition_epoch + 1 + SKIP),
     )
     if set(highest.replicas) <= given:
         return restored
     # An absent node may know a later ISR; only an operator may decide that it does not matter.
-    return replace(restored, leader=None, isr=(), elr=())
+    return replace(restored, leader=None, isr=(), elr=(), unproven=())
 
 
-def _deleted(images: Iterable[MetadataImage], newest: MetadataImage, store: ClusterState | None) -> frozenset[str]:
-    living = {topic.topic_id for topic in newest.topics}
-    ever = {topic.topic_id for image in images for topic in image.topics}
-    if store is not None:
-        ever |= set(store.topics) | store.deleted_topic_ids
-    return frozenset(ever - living)
+def _agreed(highest: PartitionImage, latest: Sequence[PartitionImage]) -> PartitionImage:
+    """What branches agree upon: a member of ISR or ELR in every branch has what any of them committed.
+
+    Two branches may have had leaders of their own, so none of them leads on, and logs are compared first (M65).
+    """
+    replicas = set(highest.replicas)
+    isr = in_assignment_order(highest, replicas.intersection(*(each.isr for each in latest)))
+    complete = replicas.intersection(*({*each.isr, *each.elr} for each in latest))
+    elr = in_assignment_order(highest, complete - set(isr)) if len(isr) < highest.min_isr else ()
+    unclean = [each.last_unclean_leader_epoch for each in latest if each.last_unclean_leader_epoch is not None]
+    return replace(
+        highest,
+        leader=None,
+        isr=isr,
+        elr=elr,
+        unproven=in_assignment_order(highest, {*isr, *elr}),
+        last_unclean_leader_epoch=max(unclean, default=None),
+    )
+
+
+def _deleted(found: Sequence[Branch], lineage: Lineage, store: ClusterState | None) -> set[str]:
+    """Topics that are gone: a branch had one and has it no more, or none but the store ever had it.
+
+    A topic that one branch never knew was made in another; it is kept.
+    """
+    gone = set(store.deleted_topic_ids) if store else set()
+    stored = store.snapshot() if store else None
+    for branch in found:
+        before = [*branch.images, *([stored] if stored and _is_before(lineage, stored, branch.head) else [])]
+        gone |= _ids(before) - _ids([branch.head])
+    if stored is not None:
+        gone |= _ids([stored]) - _ids([branch.head for branch in found])
+    return gone
+
+
+def _ids(images: Iterable[MetadataImage]) -> set[str]:
+    return {topic.topic_id for image in images for topic in image.topics}
+
+
+def _is_before(lineage: Lineage, older: MetadataImage, newer: MetadataImage) -> bool:
+    if older.place is None or newer.place is None:
+        return older.metadata_offset <= newer.metadata_offset
+    return lineage.contains(newer.place, older.place)
+
+
+def _closed(images: Sequence[MetadataImage], reigns: Reigns) -> dict[str, ReignRecord]:
+    """The history of the recovered state: every reign ends where the given images know of it, or where it ended before.
+
+    From here on a position beyond such an end shows what this recovery left out, and no longer a loss (C39).
+    """
+    records = dict(reigns)
+    for image in images:
+        for reign in image.reigns:
+            named = ReignRecord(
+                reign_id=reign.reign_id,
+                controller_epoch=reign.controller_epoch,
+                first_offset=reign.first_offset,
+                previous_reign_id=reign.previous_reign_id,
+            )
+            records.setdefault(reign.reign_id, named)
+    ends = _known_ends(images)
+    for reign_id, record in records.items():
+        known = ends.get(reign_id, record.first_offset - 1)
+        last = known if record.last_offset is None else max(known, record.last_offset)
+        records[reign_id] = replace(record, last_offset=last, recovered=True)
+    return dict(sorted(records.items(), key=lambda item: (item[1].controller_epoch, item[1].first_offset)))
+
+
+def _known_ends(images: Sequence[MetadataImage]) -> dict[str, int]:
+    """The last offset of each reign that any image knows: its own, or the one before the next reign began."""
+    ends: dict[str, int] = {}
+    for image in images:
+        for reign in image.reigns:
+            if reign.previous_reign_id:
+                ends[reign.previous_reign_id] = max(ends.get(reign.previous_reign_id, 0), reign.first_offset - 1)
+        place = told(image)
+        if place is not None:
+            ends[place.reign_id] = max(ends.get(place.reign_id, 0), place.metadata_offset)
+    return ends

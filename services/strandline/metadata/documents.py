@@ -17,8 +17,9 @@ import msgspec
 
 from strandline.core.controller_state import ClusterHeader, NodeRecord, RemovedNode, TopicRecord
 from strandline.core.messages import PartitionImage
+from strandline.core.reign_history import ReignRecord
 
-Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage
+Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | ReignRecord
 
 _T = TypeVar("_T", bound=Stored)
 

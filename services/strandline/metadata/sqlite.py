@@ -25,6 +25,7 @@ from strandline.core.controller_state import (
     Transaction,
 )
 from strandline.core.messages import PartitionImage
+from strandline.core.reign_history import KEPT_REIGNS, ReignRecord
 from strandline.metadata import documents, first_schema
 from strandline.metadata.store import StoreFailed, StoreInUse
 
@@ -42,8 +43,12 @@ CREATE TABLE partitions (
 CREATE TABLE deleted_topics (topic_id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 """
 
-_REMOVED_NODES = "CREATE TABLE IF NOT EXISTS removed_nodes (node_id INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT"
-"""Came after the first release, which ignores it when it reads such a store: no reason for another schema version."""
+_LATER_TABLES = (
+    "CREATE TABLE IF NOT EXISTS removed_nodes (node_id INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS reigns "
+    "(position INTEGER PRIMARY KEY, reign_id TEXT NOT NULL UNIQUE, document TEXT NOT NULL) STRICT",
+)
+"""Came after the first release, which ignores them when it reads such a store: no reason for another schema version."""
 
 _LOOK_S = 0.5
 """How often a store that was let go of is looked at for a replacement, in seconds."""
@@ -169,7 +174,8 @@ class SqliteStore:
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version not in (_FIRST_SCHEMA, SCHEMA_VERSION):
             raise StoreFailed(f"metadata store {self._path} has schema {version}; this release reads {SCHEMA_VERSION}")
-        self._db.execute(_REMOVED_NODES)
+        for statement in _LATER_TABLES:
+            self._db.execute(statement)
         self._check_integrity()
         state = self._read(first_schema.turned if version == _FIRST_SCHEMA else None)
         if version == _FIRST_SCHEMA:
@@ -199,6 +205,7 @@ class SqliteStore:
             nodes=every(NodeRecord, "nodes", "node_id"),
             topics=every(TopicRecord, "topics", "position"),
             partitions=every(PartitionImage, "partitions", "topic_id, partition"),
+            reigns=every(ReignRecord, "reigns", "position"),
         )
         gone = (row[0] for row in self._db.execute("SELECT topic_id FROM deleted_topics"))
         empty = ClusterState(header=everything.header, deleted_topic_ids=frozenset(gone))
@@ -232,10 +239,22 @@ class SqliteStore:
             key = (partition.tp.topic_id, partition.tp.partition)
             document = documents.write(partition)
             db.execute("INSERT OR REPLACE INTO partitions VALUES (?, ?, ?)", (*key, document))
+        self._write_reigns(transaction.reigns)
         for topic_id in transaction.deleted_topic_ids:
             db.execute("DELETE FROM topics WHERE topic_id = ?", (topic_id,))
             db.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id,))
             db.execute("INSERT OR IGNORE INTO deleted_topics VALUES (?)", (topic_id,))
+
+    def _write_reigns(self, reigns: tuple[ReignRecord, ...]) -> None:
+        for reign in reigns:
+            self._db.execute(
+                "INSERT INTO reigns (reign_id, document) VALUES (?, ?) "
+                "ON CONFLICT (reign_id) DO UPDATE SET document = excluded.document",
+                (reign.reign_id, documents.write(reign)),
+            )
+        if reigns:
+            newest_forgotten = "SELECT position FROM reigns ORDER BY position DESC LIMIT 1 OFFSET ?"
+            self._db.execute(f"DELETE FROM reigns WHERE position <= ({newest_forgotten})", (KEPT_REIGNS,))
 
     def _write_topic(self, topic: TopicRecord) -> None:
         row = (topic.topic_id, documents.write(topic))
@@ -258,7 +277,7 @@ class SqliteStore:
 
     def _write_whole(self, state: ClusterState) -> None:
         topics = tuple(TopicRecord(name=t.name, topic_id=t.topic_id, configs=t.configs) for t in state.topics.values())
-        for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics"):
+        for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns"):
             self._db.execute(f"DELETE FROM {table}")
         self._write(
             Transaction(
@@ -268,6 +287,7 @@ class SqliteStore:
                 topics=topics,
                 partitions=tuple(state.partitions()),
                 deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
+                reigns=tuple(state.reigns.values()),
             )
         )
 

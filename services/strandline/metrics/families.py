@@ -255,6 +255,8 @@ METADATA_OFFSET = _gauge(
     _BOTH,
     kafka="kafka.server:type=broker-metadata-metrics,name=last-applied-record-offset",
 )
+METADATA_AGE = _gauge("metadata_age_seconds", "Since this node last heard anything on its watch of the controller.")
+SUBSCRIBERS = _gauge("metadata_subscribers", "Clients that are subscribed to metadata at this node now.")
 CONTROLLER_EPOCH = _gauge("controller_epoch", "Controller epoch, as this process knows it.", _BOTH)
 OFFLINE = _gauge(
     "offline_partitions",

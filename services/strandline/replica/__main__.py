@@ -13,6 +13,8 @@ from strandline.core.errors import Refused
 from strandline.core.types import NodeId
 from strandline.replica.node import ReplicaNode
 from strandline.replica.settings import ReplicaSettings
+from strandline.replica.supervisor import Supervisor
+from strandline.replica.workers import WorkersWrong, single_node_refusal, workers_of
 from strandline.rpc.identity import CallerRole
 from strandline.rpc.server import PortTaken
 from strandline.rpc.tls import open_tls
@@ -52,6 +54,14 @@ async def run_node(settings: ReplicaSettings, directory: DataDirectory, stop_ask
     return await node.shut_down()
 
 
+def _run_workers(settings: ReplicaSettings, arguments: Sequence[str]) -> int:
+    try:
+        workers = workers_of(settings)
+    except WorkersWrong as error:
+        stop_process(ExitCode.USAGE, str(error))
+    return Supervisor(workers, arguments, shutdown_deadline_s=settings.shutdown_deadline_ms / 1_000).run()
+
+
 def _check_certificate(settings: ReplicaSettings) -> None:
     """See to what can be known of the files before the directory is touched: a clean one stays clean.
 
@@ -63,14 +73,18 @@ def _check_certificate(settings: ReplicaSettings) -> None:
         tls.must_be(CallerRole.REPLICA, name=str(settings.node_id))
 
 
-def main(arguments: Sequence[str]) -> ExitCode:
-    """Read the settings, lock the directory, run; returns the exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """Read the settings, lock the directory, run; returns the exit code. With several workers, run these instead."""
     require_assertions()
     flags, file = parse_flags(ReplicaSettings, "strandline replica", arguments)
     try:
         settings = load_settings(ReplicaSettings, flags=flags, file=file).settings
     except SettingsWrong as error:
         stop_process(ExitCode.USAGE, str(error))
+    if settings.workers > 1:
+        return _run_workers(settings, arguments)
+    if refusal := single_node_refusal(settings.data_dir):
+        stop_process(ExitCode.USAGE, refusal)
     try:
         _check_certificate(settings)
     except TlsWrong as error:

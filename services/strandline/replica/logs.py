@@ -71,6 +71,11 @@ class DirectoryLogs:
             self.learn_configs(image)
         return image
 
+    def stored_metadata_age_ms(self) -> int:
+        """Milliseconds since the newest metadata was stored, as its file says; 0 without a file."""
+        written_s = self.directory.checkpoints.metadata_written_s()
+        return 0 if written_s is None else max(0, wall_ms() - int(1_000 * written_s))
+
     def open_all(self, progress: Progress) -> None:
         """Open and recover every log that says whose it is; several at once after a clean stop.
 

@@ -1,7 +1,7 @@
 """Wires one data node together and decides the order of its start and its stop.
 
-Invariant: a node registers only after every log is recovered and durable (M56, TR17), serves only after it is
-registered, and marks its directory clean only after everything in it is durable.
+Invariant: a node registers only after every log is recovered and durable (M56, TR17), serves nothing but metadata
+before it is registered, and marks its directory clean only after everything in it is durable.
 """
 
 from __future__ import annotations
@@ -37,18 +37,22 @@ from strandline.leader.servicer import LeaderServicer
 from strandline.observe.reporting import Reporting
 from strandline.observe.samples import leader_snapshot
 from strandline.replica.logs import DirectoryLogs
+from strandline.replica.producer_ids import ProducerIds
 from strandline.replica.readiness import Readiness
 from strandline.replica.role_lines import following, tell_following
 from strandline.replica.seen import Seen
 from strandline.replica.settings import ReplicaSettings, advertised
+from strandline.rpc.before_registration import BeforeRegistration
 from strandline.rpc.channels import Backoff, parse_endpoint, target
 from strandline.rpc.controller_link import ControllerLink
+from strandline.rpc.convert_metadata import CONTROLLER_ID
+from strandline.rpc.convert_subscription import KnownController
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.identity import CallerRole
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
-from strandline.runtime.clock import monotonic_ms
+from strandline.runtime.clock import mono_us, monotonic_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
@@ -65,9 +69,24 @@ from strandline.runtime.topics import TopicDirectory
 from strandline.storage.directory import DataDirectory, OpenedLog
 from strandline.storage.disk import StorageDamaged, StorageFailed, replace_file
 from strandline.storage.log import LogSettings
+from strandline.subscriptions.elsewhere import SERVICE as CONTROLLER_SERVICE
+from strandline.subscriptions.elsewhere import ControllerElsewhere
+from strandline.subscriptions.feed import MetadataFeed
+from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
+from strandline.subscriptions.servicer import MetadataServicer
 
 ENDPOINT_NAME = "endpoint.json"
 _SERVERS_GRACE_S = 0.5
+_OPEN_SERVICES = frozenset(
+    {
+        METADATA_SERVICE,
+        CONTROLLER_SERVICE,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+)
+"""What is served before the node is registered. Of ControllerService that is the refusal with the right addresses."""
 _FLUSH_DEADLINE_S = 5.0
 
 _log = structlog.get_logger("strandline.replica")
@@ -87,7 +106,7 @@ class ReplicaNode:
         self.client: Endpoint | None = None
         self.internal: Endpoint | None = None
         self.health_endpoint: Endpoint | None = None
-        self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE])
+        self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE, METADATA_SERVICE])
         self._health_port = HealthPort(f"node-{settings.node_id}", self.health)
         self._seen = Seen(settings)
         self.metrics_address = ""
@@ -117,21 +136,23 @@ class ReplicaNode:
             self._performers,
             self.readiness,
             self.sink,
+            self.feed,
             https_of(self._tls, wanted=self.settings.metrics_tls),
         )
+        for server in self._servers:
+            await server.start()
         answer = await self.session.register(self._registration(seen))
         self._adopt(answer)
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
         self.sink.know(controller_epoch=answer.controller_epoch)
         self.sink.begin(answer.cluster_id, answer.node_epoch)
         self.sink.take(None, ConfigChange(lag_time_max_ms=self.settings.replica_lag_time_max_ms))
-        for server in self._servers:
-            await server.start()
         self._write_endpoint(answer.node_epoch)
         self.session.begin(answer)
         self._own(self.driver.tick_forever(self.settings.tick_ms))
         self._own(self.session.beat_forever())
         self._own(self.session.watch_forever())
+        self._own(self.producer_ids.keep_forever())
         self._own(at_each_hour(self._tell_state))
         await self.health.set_serving(True)
         self._own(self.readiness.tell_forever())
@@ -177,6 +198,7 @@ class ReplicaNode:
             backoff=Backoff,
             oldest_sync_ms=self.flusher.oldest_ms,
         )
+        self.producer_ids = ProducerIds(self.controller, self.host, backoff=Backoff)
         self.readiness = Readiness(
             core.state,
             self.health,
@@ -194,6 +216,7 @@ class ReplicaNode:
             topic_name=core.state.topic_names.get,
             begun=False,
         )
+        self.feed = self._feed(seen)
         self._lookups = Lookups(self.logs, self.driver.calls, self.host.unpacking, monotonic_ms, self.driver.fail)
         self._performers = Performers(
             logs=self.logs,
@@ -218,9 +241,31 @@ class ReplicaNode:
             # Logged in a thread: a node that follows thousands of partitions at once must not be held up by it.
             asyncio.get_running_loop().run_in_executor(None, tell_following, self.host.node_id, lines)
         self.session.believe(image)
+        self.feed.take(image)
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
         self.peers.drop_stale()
+
+    def _feed(self, seen: MetadataImage | None) -> MetadataFeed:
+        """What subscribers are sent: until the controller's first word, what an earlier life stored (C65)."""
+        begun_ms, stored_age_ms = monotonic_ms(), self.logs.stored_metadata_age_ms()
+
+        def age_ms() -> int:
+            heard_us = self.session.heard_us
+            if heard_us is None:
+                return stored_age_ms + monotonic_ms() - begun_ms
+            return max(0, mono_us() - heard_us) // 1_000
+
+        feed = MetadataFeed(
+            age_ms=age_ms, controllers=self._known_controllers, clock=monotonic_ms, node_id=self.host.node_id
+        )
+        if seen is not None:
+            feed.take(seen)
+        return feed
+
+    def _known_controllers(self) -> tuple[KnownController, ...]:
+        # As this node was given them: how nodes reach the controller is how they reach it.
+        return tuple(KnownController(CONTROLLER_ID, internal=endpoint) for endpoint in self.settings.bootstrap())
 
     def _tell_state(self) -> None:
         for leader in self._core.state.leaders.values():
@@ -232,11 +277,14 @@ class ReplicaNode:
         keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
         name = f"node-{settings.node_id}"
         shared = ServerSettings(name=name, reflection=settings.reflection, on_refusal=self._seen.refused)
-        client = build_server(shared, tls=self._tls)
-        internal = build_server(replace(shared, internal_keepalive=keepalive), tls=self._tls)
+        gate = BeforeRegistration(_OPEN_SERVICES, lambda: self.host.node_epoch is not None)
+        client = build_server(shared, [gate], tls=self._tls)
+        internal = build_server(replace(shared, internal_keepalive=keepalive), [gate], tls=self._tls)
         for server in (client, internal):
             LeaderServicer(self.host).add_to(server)
             FollowerServicer(self.host).add_to(server)
+            MetadataServicer(self.feed).add_to(server)
+            ControllerElsewhere(self._known_controllers, self.producer_ids.give).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
         self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls)
@@ -272,6 +320,7 @@ class ReplicaNode:
             epochs_seen=_epochs_seen(seen),
             known_incarnations=self.directory.begin_incarnation(incarnation_id),
             position=seen.position if seen else None,
+            topics_position=seen.place if seen else None,
         )
 
     def _adopt(self, answer: NodeRegistered) -> None:
@@ -326,6 +375,7 @@ class ReplicaNode:
         await self._stop_asking()
         await self._lookups.close()
         self.host.close()
+        self.feed.close()
         self.driver.step(StopRequested(self.driver.clock()))
         is_durable = await self._flushed()
         self.flusher.close()

@@ -35,6 +35,7 @@ from strandline.runtime.host import Host
 from strandline.runtime.log_performers import Perform
 from strandline.runtime.performers import Performers
 from strandline.runtime.refusals import Refusals
+from strandline.subscriptions.feed import MetadataFeed
 
 _CALLS: dict[type[object], tuple[str, str]] = {
     want.AnswerProduce: ("Produce", "results"),
@@ -97,6 +98,7 @@ class Seen:
         performers: Performers,
         readiness: Readiness,
         sink: EventSink,
+        feed: MetadataFeed,
         https: HttpsContext | None,
     ) -> str:
         """Be scraped from now on, if a port is asked for; returns its address, or nothing.
@@ -111,6 +113,7 @@ class Seen:
             lambda: node_figures(core, self._standing, monotonic_ms()),
             counts.figures,
             lambda: _process_figures(host, performers, readiness),
+            lambda: _metadata_figures(feed),
             lambda: refusal_figures(self.refusals),
             lambda: partition_figures(core.state) if self._settings.metrics_per_partition else (),
         )
@@ -139,6 +142,11 @@ class Seen:
         """Be scraped no more."""
         if self._port is not None:
             await asyncio.to_thread(self._port.close)
+
+
+def _metadata_figures(feed: MetadataFeed) -> Iterator[Figure]:
+    yield Figure(f.METADATA_AGE, feed.as_of().age_ms / 1_000)
+    yield Figure(f.SUBSCRIBERS, feed.follower_count)
 
 
 def _process_figures(host: Host, performers: Performers, readiness: Readiness) -> Iterator[Figure]:

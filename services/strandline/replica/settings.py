@@ -59,6 +59,7 @@ class ReplicaSettings(ServiceSettings):
     internal_advertise: str = Field("", description="address given to nodes, if it is not the bound one")
     roles: Words = Field(("leader", "follower"), description="leader,follower or, for an observer, follower")
     rack: str = Field("", description="rack of the node")
+    workers: int = Field(1, ge=1, le=64, description="data nodes that this process starts, each a process of its own")
     tls_cert: TlsCert = ""
     tls_key: TlsKey = ""
     tls_ca: TlsCa = ""

@@ -75,7 +75,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
                 raise self._refused(method, caller, f"only {condition.words}")
             return request, context
 
-        return _before(inner, check)
+        return before(inner, check)
 
     def _many_requests(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(requests: Any, context: Context) -> tuple[Any, Context]:
@@ -90,7 +90,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
 
             return _checked_iterator(requests, allow), _CheckedContext(context, allow)
 
-        return _before(inner, check)
+        return before(inner, check)
 
     def _grant(self, method: str, context: Context) -> _Grant:
         """Who calls, and under which condition the caller may.
@@ -157,7 +157,7 @@ def _is_message(message: Any) -> bool:
     return message is not grpc.aio.EOF and not isinstance(message, Refused)
 
 
-def _before(inner: Callable[..., Any], check: Callable[[Any, Context], tuple[Any, Context]]) -> Callable[..., Any]:
+def before(inner: Callable[..., Any], check: Callable[[Any, Context], tuple[Any, Context]]) -> Callable[..., Any]:
     """``inner`` with ``check`` before it, of the same kind: gRPC asks whether a handler generates its answers."""
     if inspect.isasyncgenfunction(inner):
 

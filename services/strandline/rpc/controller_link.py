@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
+from strandline.core.controller_messages import AllocateProducerIds, ProducerIdsAllocated
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import (
     AlterPartitionAnswer,
@@ -19,15 +20,17 @@ from strandline.core.messages import (
     HeartbeatAnswer,
     MetadataImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
 )
 from strandline.core.types import NodeEpoch, NodeId
+from strandline.rpc import convert_admin as admin
 from strandline.rpc import convert_controller as convert
 from strandline.rpc import convert_reports as reports
 from strandline.rpc.channels import Channels, UnaryMethod, call
-from strandline.rpc.convert_metadata import read_watch_answer
+from strandline.rpc.convert_metadata import read_watch_answer, write_position
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
@@ -91,11 +94,20 @@ class ControllerLink:
         message = reports.write_report(request)
         return reports.read_reported(await self._call(self._stub().ReportReplicaLogs, message, self._alter_deadline_ms))
 
+    async def allocate_producer_ids(self, request: AllocateProducerIds) -> ProducerIdsAllocated:
+        """AllocateProducerIds."""
+        message = admin.write_allocate_producer_ids(request)
+        return admin.read_producer_ids(
+            await self._call(self._stub().AllocateProducerIds, message, self._alter_deadline_ms)
+        )
+
     async def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
     ) -> AsyncGenerator[MetadataImage | None, None]:
         """WatchMetadata until it breaks."""
-        request = pb.WatchMetadataRequest(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch)
+        request = pb.WatchMetadataRequest(
+            cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=write_position(position)
+        )
         stream = self._stub().WatchMetadata(request)
         try:
             async for message in stream:
@@ -127,12 +139,17 @@ class ControllerLink:
 
         The connection works, so nothing else would ever ask again.
         """
-        if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        if isinstance(error, grpc.aio.AioRpcError) and _is_another_process(error):
             self._channels.renew(self.endpoint, grace_s=self._register_deadline_ms / 1000)
 
     def _maybe_turn(self, code: ErrorCode) -> None:
         if code in _ELSEWHERE:
             self._at = (self._at + 1) % len(self._bootstrap)
+
+
+def _is_another_process(error: grpc.aio.AioRpcError) -> bool:
+    """Whether something that is no controller answered: another service, or a data node."""
+    return error.code() is grpc.StatusCode.UNIMPLEMENTED or refusal_of(error).code is ErrorCode.NOT_CONTROLLER
 
 
 def _new_stub(channel: grpc.aio.Channel) -> Any:

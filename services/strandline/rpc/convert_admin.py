@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from strandline.core.controller_messages import (
+    AllocateProducerIds,
     AlterTopicConfigs,
     ConfigChange,
     CreatePartitions,
@@ -29,6 +30,7 @@ from strandline.core.controller_messages import (
     NodeUnregistered,
     PartitionsRef,
     ProducerIdGiven,
+    ProducerIdsAllocated,
     ShutdownNode,
     TopicRef,
     TopicResult,
@@ -40,8 +42,9 @@ from strandline.core.controller_messages import (
 )
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.addressing import by_topic
-from strandline.rpc.convert_errors import write_error
-from strandline.rpc.convert_metadata import CONTROLLER_ID, write_image, write_node, write_topic
+from strandline.rpc.convert_controller import required_epoch
+from strandline.rpc.convert_errors import read_error, write_error
+from strandline.rpc.convert_metadata import CONTROLLER_ID, read_position, write_image, write_node, write_topic
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import partition_pb2
 
@@ -53,6 +56,7 @@ _HasCluster = (
     | pb.CreatePartitionsRequest
     | pb.ElectLeadersRequest
     | pb.InitProducerIdRequest
+    | pb.AllocateProducerIdsRequest
     | pb.ListNodesRequest
     | pb.ShutdownNodeRequest
     | pb.UnregisterNodeRequest
@@ -219,6 +223,40 @@ def write_producer_id(answer: ProducerIdGiven) -> pb.InitProducerIdResponse:
     return message
 
 
+def write_allocate_producer_ids(request: AllocateProducerIds) -> pb.AllocateProducerIdsRequest:
+    """A node's request for producer ids."""
+    return pb.AllocateProducerIdsRequest(
+        node_id=request.node_id, node_epoch=request.node_epoch, cluster_id=request.cluster_id
+    )
+
+
+def read_allocate_producer_ids(message: pb.AllocateProducerIdsRequest) -> AllocateProducerIds:
+    """A node's request for producer ids.
+
+    Raises:
+        Refused: STALE_BROKER_EPOCH without a node epoch.
+    """
+    return AllocateProducerIds(
+        node_id=NodeId(message.node_id),
+        node_epoch=required_epoch(message),
+        cluster_id=_cluster(message),
+    )
+
+
+def write_producer_ids(answer: ProducerIdsAllocated) -> pb.AllocateProducerIdsResponse:
+    """Producer ids for a node."""
+    message = pb.AllocateProducerIdsResponse(producer_id_start=answer.start, producer_id_len=answer.length)
+    write_error(message, answer.refusal)
+    return message
+
+
+def read_producer_ids(message: pb.AllocateProducerIdsResponse) -> ProducerIdsAllocated:
+    """Producer ids for a node."""
+    return ProducerIdsAllocated(
+        refusal=read_error(message), start=message.producer_id_start, length=message.producer_id_len
+    )
+
+
 def read_list_nodes(message: pb.ListNodesRequest) -> ListNodes:
     """A question for the nodes."""
     return ListNodes(cluster_id=_cluster(message))
@@ -287,4 +325,5 @@ def read_watch(message: pb.WatchMetadataRequest) -> WatchMetadata:
         cluster_id=_cluster(message),
         node_id=NodeId(message.node_id) if message.HasField("node_id") else None,
         node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
+        position=read_position(message.position) if message.HasField("position") else None,
     )

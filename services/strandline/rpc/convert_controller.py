@@ -19,6 +19,8 @@ from strandline.core.messages import (
     IsrDecision,
     IsrMember,
     NodeRegistered,
+    Position,
+    PositionProof,
     ProposedIsr,
     RegisterNode,
 )
@@ -27,11 +29,13 @@ from strandline.rpc.addressing import by_topic, invalid
 from strandline.rpc.convert_errors import read_error, write_error
 from strandline.rpc.convert_metadata import (
     read_endpoint,
+    read_place,
     read_position,
     read_recovery,
     read_roles,
     read_rules,
     write_endpoints,
+    write_place,
     write_position,
     write_recovery,
     write_roles,
@@ -61,6 +65,7 @@ def write_registration(request: RegisterNode) -> pb.RegisterNodeRequest:
         unclean=request.unclean,
         known_incarnation_ids=request.known_incarnations,
         position=write_position(request.position),
+        topics_position=write_place(request.topics_position),
     )
     message.feature_levels.min_level = request.feature_min
     message.feature_levels.max_level = request.feature_max
@@ -100,8 +105,19 @@ def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> Register
         controller_epoch_seen=seen.controller_epoch if seen.HasField("controller_epoch") else None,
         epochs_seen=tuple(_read_seen(partition) for partition in seen.partitions),
         known_incarnations=tuple(message.known_incarnation_ids),
-        position=read_position(message.position) if message.HasField("position") else None,
+        position=_position(message),
+        topics_position=_topics_position(message),
     )
+
+
+def _position(
+    message: pb.RegisterNodeRequest | pb.HeartbeatRequest | pb.AlterPartitionRequest | pb.AlterPartitionResponse,
+) -> PositionProof | None:
+    return read_position(message.position) if message.HasField("position") else None
+
+
+def _topics_position(message: pb.RegisterNodeRequest | pb.HeartbeatRequest) -> Position | None:
+    return read_place(message.topics_position) if message.HasField("topics_position") else None
 
 
 def _check_registration(message: pb.RegisterNodeRequest) -> None:
@@ -179,6 +195,7 @@ def write_heartbeat(request: Heartbeat) -> pb.HeartbeatRequest:
         clock_offset_us=request.clock_offset_us,
         clock_err_us=request.clock_err_us,
         position=write_position(request.position),
+        topics_position=write_place(request.topics_position),
     )
 
 
@@ -199,12 +216,16 @@ def read_heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
         want_shut_down=message.want_shut_down,
         clock_offset_us=message.clock_offset_us if message.HasField("clock_offset_us") else None,
         clock_err_us=message.clock_err_us if message.HasField("clock_err_us") else None,
-        position=read_position(message.position) if message.HasField("position") else None,
+        position=_position(message),
+        topics_position=_topics_position(message),
     )
 
 
 def required_epoch(
-    message: pb.HeartbeatRequest | pb.AlterPartitionRequest | pb.ReportReplicaLogsRequest,
+    message: pb.HeartbeatRequest
+    | pb.AlterPartitionRequest
+    | pb.ReportReplicaLogsRequest
+    | pb.AllocateProducerIdsRequest,
 ) -> NodeEpoch:
     """The node epoch of a request that must carry one.
 
@@ -253,6 +274,7 @@ def write_alter_partition(request: AlterPartitionRequest) -> pb.AlterPartitionRe
         cluster_id=request.cluster_id,
         controller_epoch=request.controller_epoch,
         request_sequence=request.request_sequence,
+        position=write_position(request.position),
     )
     for topic_id, proposals in by_topic(request.partitions, lambda proposal: proposal.tp):
         topic = message.topics.add(topic_id=topic_id)
@@ -288,6 +310,7 @@ def read_alter_partition(message: pb.AlterPartitionRequest) -> AlterPartitionReq
         node_epoch=required_epoch(message),
         request_sequence=message.request_sequence,
         partitions=proposals,
+        position=_position(message),
     )
 
 
@@ -309,7 +332,9 @@ def _read_member(message: pb.IsrMember) -> IsrMember:
 
 def write_alter_partition_answer(answer: AlterPartitionAnswer) -> pb.AlterPartitionResponse:
     """The controller's decisions, grouped by topic."""
-    message = pb.AlterPartitionResponse(last_request_sequence=answer.last_sequence)
+    message = pb.AlterPartitionResponse(
+        last_request_sequence=answer.last_sequence, position=write_position(answer.position)
+    )
     write_error(message, answer.refusal)
     for topic_id, decisions in by_topic(answer.partitions, lambda decision: decision.tp):
         topic = message.topics.add(topic_id=topic_id)
@@ -340,6 +365,7 @@ def read_alter_partition_answer(message: pb.AlterPartitionResponse) -> AlterPart
             _read_decision(topic.topic_id, result) for topic in message.topics for result in topic.partitions
         ),
         last_sequence=message.last_request_sequence if message.HasField("last_request_sequence") else None,
+        position=_position(message),
     )
 
 

@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, PositionProof, TopicImage
+from strandline.core.messages import (
+    Endpoint,
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    Position,
+    PositionProof,
+    Reign,
+    TopicImage,
+)
 from strandline.core.types import (
     Durability,
     FetchHw,
@@ -235,7 +244,21 @@ def write_image(image: MetadataImage) -> metadata_pb2.ClusterMetadata:
     for topic_id in image.deleted_topic_ids:
         message.topics.add(topic_id=topic_id, deleted=True)
     message.removed_node_ids.extend(image.removed_node_ids)
+    message.reigns.extend(map(_write_reign, image.reigns))
     return message
+
+
+def _write_reign(reign: Reign) -> metadata_pb2.Reign:
+    return metadata_pb2.Reign(
+        reign_id=reign.reign_id,
+        controller_epoch=reign.controller_epoch,
+        first_offset=reign.first_offset,
+        previous_reign_id=reign.previous_reign_id,
+    )
+
+
+def _read_reign(message: metadata_pb2.Reign) -> Reign:
+    return Reign(message.reign_id, message.controller_epoch, message.first_offset, message.previous_reign_id)
 
 
 def read_image(
@@ -258,6 +281,7 @@ def read_image(
         deleted_topic_ids=tuple(topic.topic_id for topic in message.topics if topic.deleted),
         removed_node_ids=_nodes(message.removed_node_ids),
         to_node_epoch=to_node_epoch,
+        reigns=tuple(map(_read_reign, message.reigns)),
     )
 
 
@@ -296,7 +320,8 @@ def read_watch_answer(message: controller_service_pb2.WatchMetadataResponse) -> 
     image = read_image(message.metadata, is_snapshot=message.is_snapshot, to_node_epoch=epoch)
     if epoch is None or not message.HasField("position_mac"):
         return image
-    position = PositionProof(epoch, image.controller_epoch, image.metadata_offset, message.position_mac)
+    reign_id = image.reign.reign_id if image.reign else ""
+    position = PositionProof(epoch, image.controller_epoch, image.metadata_offset, message.position_mac, reign_id)
     return replace(image, position=position)
 
 
@@ -309,9 +334,28 @@ def write_position(position: PositionProof | None) -> controller_service_pb2.Pos
         controller_epoch=position.controller_epoch,
         metadata_offset=position.metadata_offset,
         mac=position.mac,
+        reign_id=position.reign_id,
     )
 
 
 def read_position(message: controller_service_pb2.PositionProof) -> PositionProof:
     """A proof that a node gave back, true or not."""
-    return PositionProof(NodeEpoch(message.node_epoch), message.controller_epoch, message.metadata_offset, message.mac)
+    return PositionProof(
+        NodeEpoch(message.node_epoch),
+        message.controller_epoch,
+        message.metadata_offset,
+        message.mac,
+        message.reign_id,
+    )
+
+
+def write_place(position: Position | None) -> metadata_pb2.Position | None:
+    """A position without a proof; None for none."""
+    if position is None:
+        return None
+    return metadata_pb2.Position(reign_id=position.reign_id, metadata_offset=position.metadata_offset)
+
+
+def read_place(message: metadata_pb2.Position) -> Position:
+    """A position as somebody claims it."""
+    return Position(message.reign_id, message.metadata_offset)

@@ -12,33 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
 
 from strandline.core.messages import ServedPartition
 from strandline.rpc.addressing import Topics, Unresolved, by_topic
 from strandline.rpc.convert_fetch import bytes_of, fetch_topics, row_without_records
+from strandline.rpc.wire_fields import tag, varint
 from strandline.v1 import leader_service_pb2, partition_pb2
 
-_LENGTH_DELIMITED = 2
-
-
-@lru_cache(4_096)
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _tag(message: Any, field: str) -> bytes:
-    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
-
-
-_RESPONSES = _tag(leader_service_pb2.FetchStreamResponse, "responses")
-_PARTITIONS = _tag(partition_pb2.FetchTopicResponse, "partitions")
-_RECORDS = _tag(partition_pb2.FetchPartitionResponse, "records")
+_RESPONSES = tag(leader_service_pb2.FetchStreamResponse, "responses")
+_PARTITIONS = tag(partition_pb2.FetchTopicResponse, "partitions")
+_RECORDS = tag(partition_pb2.FetchPartitionResponse, "records")
 
 
 def encode_fetch_answer(
@@ -51,7 +34,7 @@ def encode_fetch_answer(
     pieces: list[bytes] = [head.SerializeToString()]
     for topic_id, parts in by_topic(served, attrgetter("result.tp")):
         topic = _topic(topic_id, parts, topics)
-        pieces += (_RESPONSES, _varint(sum(map(len, topic))), *topic)
+        pieces += (_RESPONSES, varint(sum(map(len, topic))), *topic)
     return b"".join(pieces)
 
 
@@ -66,9 +49,9 @@ def _topic(topic_id: str, parts: Iterable[ServedPartition], topics: Topics) -> l
         row = row_without_records(part.result, topics).SerializeToString()
         payload = bytes_of(part)
         if payload:
-            length = _varint(len(payload))
+            length = varint(len(payload))
             size_bytes = len(row) + len(_RECORDS) + len(length) + len(payload)
-            pieces += (_PARTITIONS, _varint(size_bytes), row, _RECORDS, length, payload)
+            pieces += (_PARTITIONS, varint(size_bytes), row, _RECORDS, length, payload)
         else:
-            pieces += (_PARTITIONS, _varint(len(row)), row)
+            pieces += (_PARTITIONS, varint(len(row)), row)
     return pieces

@@ -6,13 +6,20 @@ Invariant: bytes that are not exactly what was written read as nothing, never as
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import crc32c
 from google.protobuf.message import DecodeError
 
 from strandline.core.errors import Refused
-from strandline.core.messages import MetadataImage
-from strandline.rpc.convert_metadata import read_image, read_watch_answer, write_watch_answer
+from strandline.core.messages import MetadataImage, PositionProof
+from strandline.rpc.convert_metadata import (
+    read_image,
+    read_position,
+    read_watch_answer,
+    write_position,
+    write_watch_answer,
+)
 from strandline.v1 import controller_service_pb2, metadata_pb2
 
 _HEAD = struct.Struct(">4sI")
@@ -25,7 +32,13 @@ _WITHOUT_PROOF = b"SLM1"
 
 def image_to_bytes(image: MetadataImage) -> bytes:
     """A whole snapshot as file content."""
-    body = write_watch_answer(image, image.to_node_epoch).SerializeToString()
+    message = write_watch_answer(image, image.to_node_epoch)
+    if image.position is not None and not _is_of(image, image.position):
+        message.ClearField("position_mac")
+        later = write_position(image.position)
+        assert later is not None
+        message.later_position.CopyFrom(later)
+    body = message.SerializeToString()
     return _HEAD.pack(_MAGIC, crc32c.crc32c(body)) + body
 
 
@@ -40,7 +53,15 @@ def image_from_bytes(content: bytes) -> MetadataImage | None:
     try:
         if magic == _WITHOUT_PROOF:
             return read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
-        return read_watch_answer(controller_service_pb2.WatchMetadataResponse.FromString(body))
+        message = controller_service_pb2.WatchMetadataResponse.FromString(body)
+        image = read_watch_answer(message)
+        if image is None or not message.HasField("later_position"):
+            return image
+        return replace(image, position=read_position(message.later_position))
     except (DecodeError, Refused):
         # The second: rules of a later release. Their snapshot says nothing to this one, but stops no node.
         return None
+
+
+def _is_of(image: MetadataImage, position: PositionProof) -> bool:
+    return (position.controller_epoch, position.metadata_offset) == (image.controller_epoch, image.metadata_offset)

@@ -71,6 +71,7 @@ _THE_NODE: Grants = {_REPLICA: OWN_NODE}
 
 _LEADER, _FOLLOWER = "/strandline.v1.LeaderService/", "/strandline.v1.FollowerService/"
 _CONTROLLER, _ANALYTICS = "/strandline.v1.ControllerService/", "/strandline.v1.AnalyticsService/"
+_METADATA = "/strandline.v1.MetadataService/"
 
 TABLE: Mapping[str, Grants] = {
     _LEADER + "Produce": _clients(),
@@ -88,6 +89,7 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "Heartbeat": _THE_NODE,
     _CONTROLLER + "AlterPartition": _THE_NODE,
     _CONTROLLER + "ReportReplicaLogs": _THE_NODE,
+    _CONTROLLER + "AllocateProducerIds": _THE_NODE,
     _CONTROLLER + "WatchMetadata": {**_clients(AS_ONLOOKER), _REPLICA: AS_ITSELF},
     _CONTROLLER + "GetMetadata": _clients(),
     _CONTROLLER + "ListNodes": _clients(),
@@ -102,6 +104,9 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "DescribeConfigs": _clients(),
     _CONTROLLER + "CreatePartitions": _ADMINS,
     _CONTROLLER + "ElectLeaders": _ADMINS,
+    _METADATA + "Subscribe": EVERYBODY,
+    _METADATA + "GetMetadata": EVERYBODY,
+    _METADATA + "DescribeCluster": EVERYBODY,
     _ANALYTICS + "ListStats": _clients(),
     _ANALYTICS + "Query": _clients(),
     _ANALYTICS + "GetTimeline": _clients(),

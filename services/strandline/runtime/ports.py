@@ -33,6 +33,7 @@ from strandline.core.messages import (
     NodeRegistered,
     OffsetAnswer,
     PartitionView,
+    PositionProof,
     RegisterNode,
     ReplicaLogsReported,
     ReplicaStateView,
@@ -306,9 +307,12 @@ class Controller(Protocol):
         ...
 
     def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
     ) -> AsyncGenerator[MetadataImage | None, None]:
-        """Metadata as it changes, a snapshot first; None only says that the controller lives."""
+        """Metadata as it changes, a snapshot first; None only says that the controller lives.
+
+        ``position``, the newest that this node was sent, is checked before anything is sent to it (C36).
+        """
         ...
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import structlog
@@ -28,6 +29,7 @@ from strandline.core.messages import (
     HeartbeatAnswer,
     MetadataImage,
     NodeRegistered,
+    Position,
     PositionProof,
     RegisterNode,
 )
@@ -104,9 +106,12 @@ class Session:
         self._heartbeats_failed = 0
         self._clock_offset_us: int | None = None
         self._clock_err_us: int | None = None
-        # The newest position that this process can prove it was sent.
+        # The newest position that this process can prove it was sent, and that of the last change of a topic.
         self._position: PositionProof | None = None
+        self._topics_position: Position | None = None
         self._watching: asyncio.Task[None] | None = None
+        self.heard_us: int | None = None
+        """When the watch last brought anything, signs of life included, by the monotonic clock; None: never."""
         self._asking: set[asyncio.Task[None]] = set()
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
@@ -114,6 +119,7 @@ class Session:
 
         Ends the process when the refusal is final.
         """
+        self._position, self._topics_position = request.position, request.topics_position
         backoff = self._backoff()
         last_said = ""
         began_us = self._clocks.mono_us()
@@ -147,6 +153,11 @@ class Session:
         self._host.topics.cluster_id = answer.cluster_id
         driver = self._host.driver
         driver.step(Registered(driver.clock(), answer.cluster_id, answer.node_epoch, answer.controller_epoch))
+
+    @property
+    def position(self) -> PositionProof | None:
+        """The newest position that this process was sent."""
+        return self._position
 
     @property
     def _node_epoch(self) -> NodeEpoch:
@@ -191,6 +202,7 @@ class Session:
             clock_offset_us=self._clock_offset_us,
             clock_err_us=self._clock_err_us,
             position=self._position,
+            topics_position=self._topics_position,
         )
         began_us, began_mono_us = self._clocks.wall_us(), self._clocks.mono_us()
         try:
@@ -278,12 +290,13 @@ class Session:
         silence_s = _WATCH_SILENCE_SESSIONS * self.session_timeout_ms / 1000
         try:
             async with aclosing(
-                self._controller.watch(self._cluster_id, self._host.node_id, self._node_epoch)
+                self._controller.watch(self._cluster_id, self._host.node_id, self._node_epoch, self._position)
             ) as images:
                 while True:
                     async with asyncio.timeout(silence_s):
                         image = await anext(images)
                     backoff.reset()
+                    self.heard_us = self._clocks.mono_us()
                     if image is not None:
                         driver = self._host.driver
                         driver.step(MetadataArrived(driver.clock(), image))
@@ -295,6 +308,8 @@ class Session:
     def believe(self, image: MetadataImage) -> None:
         """Take over what the core believed (`BelieveMetadata`)."""
         self._position = later_of(self._position, image.position)
+        if image.is_about_topics:
+            self._topics_position = image.place
         is_first = self._host.topics.metadata_offset < 0
         self._host.topics.apply(image)
         if is_first or self.is_fenced:
@@ -317,7 +332,8 @@ class Session:
         driver = self._host.driver
         sequence = effect.request.request_sequence
         try:
-            answer = await self._controller.alter_partition(effect.request)
+            answer = await self._controller.alter_partition(replace(effect.request, position=self._position))
+            self._position = later_of(self._position, answer.position)
         except Refused as error:
             if error.refusal.code in _NOTHING_KNOWN:
                 driver.step(AlterPartitionFailed(driver.clock(), sequence, str(error.refusal)))

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch, Watches
+from strandline.core.branches import told
 from strandline.core.controller_effects import ControllerEffect, Emit
 from strandline.core.controller_events import ControllerEvent, ControllerStarted
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import Refused
-from strandline.core.messages import MetadataImage
+from strandline.core.messages import MetadataImage, Position, PositionProof
 from strandline.core.state_events import StateEvent
 from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import TopicPartition
@@ -51,6 +52,16 @@ class Controller:
         self._older: deque[ClusterState] = deque(maxlen=BACKUPS)
         # Whether a backup took the store's place, and nobody has recovered from that yet (TR18).
         self.is_old = False
+        self.undecidable: set[TopicPartition] = set()
+        """Partitions that a recovery had to leave without a leader."""
+        # Whether a reign stopped serving, and nobody has recovered the store since.
+        self._stopped = False
+        self._reigns = 0
+
+    def next_reign_id(self) -> str:
+        """An id that no other reign of this world has, also none of a line that a backup replaced."""
+        self._reigns += 1
+        return f"{self._reigns:032x}"
 
     def start(self) -> None:
         """Read the store and begin a reign."""
@@ -81,31 +92,89 @@ class Controller:
         if self.is_old or not self._older:
             return False
         self.kill()
-        self.store, self.is_old = self._older[pick % len(self._older)], True
+        self.world.network.lose_answers_of(CONTROLLER)
+        backup = self._older[pick % len(self._older)]
+        if self._would_forget_a_topic_that_no_node_keeps(backup):
+            # Only the administrator knows of it, and would have to make it again.
+            return True
+        if self._somebody_knows_more_than(backup):
+            self.store, self.is_old = backup, True
+            return True
+        # Nobody can notice the loss of what nobody was sent (C41): what the backup holds is what was decided.
+        self.world.coverage.saw("backup that lacks nothing that was sent")
+        self._older.clear()
+        self.world.checks.metadata.begin_anew()
+        self.store = None
+        self.keep(backup)
         return True
+
+    def _would_forget_a_topic_that_no_node_keeps(self, backup: ClusterState) -> bool:
+        kept = {
+            topic.topic_id
+            for machine in self.world.machines.values()
+            for topic in (machine.disk.seen.topics if machine.disk.seen else ())
+        }
+        return self.store is not None and bool(self.store.topics.keys() - backup.topics.keys() - kept)
+
+    def _somebody_knows_more_than(self, backup: ClusterState) -> bool:
+        head = backup.header.metadata_offset
+        return any(position.metadata_offset > head for position in self._positions())
+
+    def _positions(self) -> Iterator[Position | PositionProof]:
+        """What nodes know, on disk or in a process, and what waits in a paused one."""
+        for machine in self.world.machines.values():
+            seen, process = machine.disk.seen, machine.running
+            if seen is not None and (place := told(seen)) is not None:
+                yield place
+            if process is not None:
+                yield from (each for each in (process.session.position, process.link.arrived) if each is not None)
+            for _, _, given in machine.inbox:
+                yield from (position for each in given if (position := getattr(each, "position", None)) is not None)
 
     def recover(self) -> None:
         """What an operator does (`strandline controller recover`): adopt the newest that the nodes have stored."""
-        if not self.is_old:
+        if not (self.is_old or self._stopped):
             return
         self.kill()
         given = [
             GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
             for machine in self.world.machines.values()
-            if machine.disk.seen is not None
         ]
-        self.is_old = False
+        self.is_old = self._stopped = False
         self._older.clear()
         self.world.checks.metadata.begin_anew()
-        self.keep(recover(given, self.store))
+        recovered = recover(given, self.store)
+        self._note_what_may_stay_offline(given, recovered)
+        self.keep(recovered)
         self.world.coverage.saw("controller recovered")
         self.world.note("ctl", "recovered from what the nodes have stored")
         self.start()
+
+    def _note_what_may_stay_offline(self, given: Sequence[GivenNode], recovered: ClusterState) -> None:
+        """Partitions for which only an operator may choose: no node is a member in all that nodes know, or a replica's
+        directory holds nothing and the store does not know it (C38)."""
+        unknown = {
+            node.node_id
+            for node in given
+            if node.image is None and (self.store is None or node.node_id not in self.store.nodes)
+        }
+        for partition in recovered.partitions():
+            seen = [
+                {*each.isr, *each.elr}
+                for node in given
+                if node.image is not None
+                for topic in node.image.topics
+                for each in topic.partitions
+                if each.tp == partition.tp
+            ]
+            if unknown & set(partition.replicas) or not set.intersection(*seen):
+                self.undecidable.add(partition.tp)
 
     def stopped_serving(self, reason: str) -> None:
         """A reign found out that its store is too old; an operator reads of it."""
         self.world.coverage.saw("controller stopped serving")
         self.world.note("ctl", f"stopped serving: {reason}")
+        self._stopped = True
         self.world.timeline.after(self.draw.between(50_000, 400_000), self.recover)
 
     def serve(self, request: ControllerRequest, call: Call) -> None:
@@ -177,7 +246,7 @@ class ControllerProcess:
 
     async def _live(self) -> None:
         """The next controller epoch is durable before anything is served in it (as `controller.process`)."""
-        self.driver.step(ControllerStarted(self.clock.ms(), CLUSTER_ID, SECRET))
+        self.driver.step(ControllerStarted(self.clock.ms(), CLUSTER_ID, SECRET, self.machine.next_reign_id()))
         await self.driver.perform_pending()
         self.world.network.parties[CONTROLLER] = self
         self._own(self.driver.perform_forever())

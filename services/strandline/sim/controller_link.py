@@ -20,10 +20,12 @@ from strandline.core.messages import (
     HeartbeatAnswer,
     MetadataImage,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
 )
+from strandline.core.position_proof import later_of
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.sim.controllers import ControllerMachine, Controllers
 from strandline.sim.inbox import Inbox
@@ -45,6 +47,8 @@ class ControllerLink:
         self._last_image_us = 0
         # Which of several controllers was last found to decide.
         self._at = 0
+        self.arrived: PositionProof | None = None
+        """The newest position that came to this machine, whether or not the process has looked at it yet."""
 
     async def register(self, request: RegisterNode) -> NodeRegistered:
         """Ask for a node epoch."""
@@ -130,7 +134,7 @@ class ControllerLink:
         return Refused.of(refusal)
 
     async def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
     ) -> AsyncGenerator[MetadataImage | None, None]:
         """Metadata as it changes, a snapshot first."""
         network, inbox = self._world.network, Inbox(self._world.loop)
@@ -146,7 +150,8 @@ class ControllerLink:
         if stream is None:
             self._at += 1
             raise Refused(ErrorCode.NETWORK_EXCEPTION, "no connection to the controller")
-        network.send_up(stream, WatchMetadata(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch))
+        asked = WatchMetadata(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=position)
+        network.send_up(stream, asked)
         try:
             while True:
                 message = await inbox.next()
@@ -159,6 +164,7 @@ class ControllerLink:
 
     def _arrived(self, inbox: Inbox, stream: Stream, message: Any) -> None:
         """Images that are late stay in order; a process that cannot keep up learns the world late (`lag`)."""
+        self.arrived = later_of(self.arrived, getattr(message, "position", None))
         timeline = self._world.timeline
         at_us = max(timeline.now_us + self._process.machine.lag_us, self._last_image_us)
         self._last_image_us = at_us

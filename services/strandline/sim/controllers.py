@@ -12,6 +12,7 @@ from strandline.core.controller_messages import ControllerRequest
 from strandline.core.controller_state import ClusterState
 from strandline.core.reign import State
 from strandline.core.reign_events import Holder
+from strandline.core.types import TopicPartition
 from strandline.sim.clock import Clock
 from strandline.sim.committed import Broken
 from strandline.sim.network import CONTROLLER, Call, Stream
@@ -93,6 +94,8 @@ class Controllers:
     """Three controllers and their store, in the place of the one `sim.controller.Controller`."""
 
     is_old = False
+    undecidable: frozenset[TopicPartition] = frozenset()
+    """Nothing: every transaction stays in the store."""
 
     def __init__(self, world: World) -> None:
         self.world = world

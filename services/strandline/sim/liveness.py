@@ -58,6 +58,9 @@ class Convergence:
                 self._world.coverage.saw("ended waiting for a log")
             if not _is_given_up(image):
                 continue
+            if image.tp in self._world.controller.undecidable:
+                self._world.coverage.saw("ended offline after a recovery")
+                continue
             if self._world.rules.durability is Durability.FSYNC:
                 raise Broken("L7", f"partition {image.tp.partition} stays offline, and no disk lost what was durable")
             self._world.coverage.saw("ended offline")

@@ -57,6 +57,8 @@ class Stream:
     last_up_us: int = 0
     last_down_us: int = 0
     sent: int = 0
+    is_lost: bool = False
+    """Whether what its server sent and has not arrived never will."""
     held: list[tuple[int, bool, Any]] = field(default_factory=list)
     """What a cut keeps back: (order of sending, upwards, message)."""
 
@@ -81,6 +83,8 @@ class Network:
         self.clogged_us: dict[Link, int] = {}
         self.parties: dict[int, Party] = {}
         self.broken_streams = 0
+        # How often the answers of an address, then under way, were lost.
+        self._losses: dict[int, int] = {}
 
     def cut(self, links: list[Link]) -> None:
         """Let nothing pass any more in these directions; several cuts of a link add up."""
@@ -183,9 +187,20 @@ class Network:
             return
         if self.draw(source, target).chance(self.lost_per_mille):
             return
-        self._timeline.after(self._delay(source, target), self._complete, call, answer)
+        losses = self._losses.get(source, 0)
+        self._timeline.after(self._delay(source, target), self._complete, call, answer, losses)
 
-    def _complete(self, call: Call, answer: Any) -> None:
+    def lose_answers_of(self, address: int) -> None:
+        """A machine goes with all that it has sent and that has not arrived: answers, and messages of its streams."""
+        self._losses[address] = self._losses.get(address, 0) + 1
+        for stream in self._streams.values():
+            if stream.server.party_id == address:
+                stream.is_lost = True
+                stream.held.clear()
+
+    def _complete(self, call: Call, answer: Any, losses: int = 0) -> None:
+        if losses != self._losses.get(call.target, 0):
+            return
         if call.open and self.is_open(call.target, call.asker.party_id):
             call.open = False
             call.asker.hand(call.done, answer)
@@ -256,7 +271,7 @@ class Network:
         stream.server.hand(stream.on_up, stream, message)
 
     def _down(self, stream: Stream, order: int, message: Any) -> None:
-        if not stream.open_at_opener:
+        if not stream.open_at_opener or stream.is_lost:
             return
         if self._cuts and self._cuts.get((stream.server.party_id, stream.opener.party_id)):
             stream.held.append((order, False, message))

@@ -115,8 +115,9 @@ class Process:
             disk_nearly_full=lambda _: False,
         )
         self.flusher = Flusher(logs, self.driver.step, self.driver.fail, machine.clock.ms)
+        self.link = ControllerLink(self)
         self.session = Session(
-            ControllerLink(self),
+            self.link,
             self.host,
             stop=self._stop,
             backoff=lambda: DrawnBackoff(machine.draw, _RETRY_US),
@@ -254,6 +255,7 @@ class Process:
             epochs_seen=tuple(EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for p in seen_partitions),
             known_incarnations=self.disk.begin_incarnation(incarnation_id),
             position=seen.position if seen else None,
+            topics_position=seen.place if seen else None,
         )
 
     def _adopt(self, answer: NodeRegistered, incarnation_id: str) -> None:

@@ -420,7 +420,7 @@ class Reign:
 
     def start(self) -> None:
         """Begin the reign."""
-        self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET))
+        self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET, f"{self.token:032x}"))
         self._own(self.driver.perform_forever())
         self._own(self._tick_forever())
 

@@ -196,6 +196,13 @@ class Checkpoints:
         except FileNotFoundError:
             return None
 
+    def metadata_written_s(self) -> float | None:
+        """When the file of the metadata was written last, in seconds since 1970; None if there is none."""
+        try:
+            return (self.directory / SNAPSHOT_NAME).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
     def save(self, *checkpoints: OffsetCheckpoint, durable: bool = True) -> None:
         """Save what changed in these since they were saved last."""
         for kind, checkpoint in self.by_kind.items():

@@ -122,21 +122,28 @@ def described(directory: Path, checkpoints: Checkpoints | None = None) -> Descri
     return Described(topic_id=checkpoints.topic_id_of(name), epochs=checkpoints.epochs_of(name) or ())
 
 
+class NoMetadata(Exception):
+    """A node's directory in which no metadata was ever stored, and no log either."""
+
+
 def stored_metadata(data_directory: Path) -> bytes:
     """The newest metadata that a node received, as its files and its journal hold it.
 
     Raises:
         CheckpointDamaged: the journal is damaged, so that newer metadata may be missing.
-        FileNotFoundError: there is none.
+        NoMetadata: the node was never sent any about a topic.
+        FileNotFoundError: it holds logs, so its metadata is missing.
     """
     checkpoints = Checkpoints.load(data_directory)
     fault = checkpoints.fault or lost_journal(data_directory, checkpoints)
     if fault is not None:
         raise CheckpointDamaged(data_directory, fault)
     content = checkpoints.metadata()
-    if content is None:
-        raise FileNotFoundError(f"{data_directory} holds no metadata")
-    return content
+    if content is not None:
+        return content
+    if log_directories(data_directory):
+        raise FileNotFoundError(f"{data_directory} holds logs, but no metadata")
+    raise NoMetadata(f"{data_directory} holds neither logs nor metadata")
 
 
 def log_bounds(directory: Path, checkpoints: Checkpoints | None = None) -> LogBounds:

@@ -585,6 +585,7 @@ class WatchMetadataResponse(_message.Message):
     IS_SNAPSHOT_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     POSITION_MAC_FIELD_NUMBER: _builtins.int
+    LATER_POSITION_FIELD_NUMBER: _builtins.int
     node_epoch: _builtins.int
     """The node epoch this message is addressed to; a node ignores any other than its own. Absent for a
     client (ours).
@@ -597,6 +598,10 @@ class WatchMetadataResponse(_message.Message):
     def metadata(self) -> _metadata_pb2.ClusterMetadata:
         """The state or its change; absent in a message that only keeps the stream alive."""
 
+    @_builtins.property
+    def later_position(self) -> Global___PositionProof:
+        """Only in a node's own file: a later position than that of the metadata, which an answer named (ours)."""
+
     def __init__(
         self,
         *,
@@ -604,10 +609,11 @@ class WatchMetadataResponse(_message.Message):
         is_snapshot: _builtins.bool = ...,
         metadata: _metadata_pb2.ClusterMetadata | None = ...,
         position_mac: _builtins.bytes | None = ...,
+        later_position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "later_position", b"later_position", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "is_snapshot", b"is_snapshot", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "is_snapshot", b"is_snapshot", "later_position", b"later_position", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
     _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015
@@ -837,6 +843,7 @@ class AlterPartitionResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     LAST_REQUEST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
     """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     error_code: _error_pb2.ErrorCode.ValueType
@@ -851,6 +858,10 @@ class AlterPartitionResponse(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterPartitionTopicResponse]:
         """One entry per topic of the request."""
 
+    @_builtins.property
+    def position(self) -> Global___PositionProof:
+        """The position of the state that this answer is of, proven for the sender; absent: an earlier release (ours)."""
+
     def __init__(
         self,
         *,
@@ -859,10 +870,11 @@ class AlterPartitionResponse(_message.Message):
         error_message: _builtins.str = ...,
         topics: _abc.Iterable[Global___AlterPartitionTopicResponse] | None = ...,
         last_request_sequence: _builtins.int | None = ...,
+        position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "last_request_sequence", b"last_request_sequence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "last_request_sequence", b"last_request_sequence", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "error_code", b"error_code", "error_message", b"error_message", "last_request_sequence", b"last_request_sequence", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence", "error_code", b"error_code", "error_message", b"error_message", "last_request_sequence", b"last_request_sequence", "position", b"position", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_request_sequence: _TypeAlias = _typing.Literal["last_request_sequence"]  # noqa: Y015
     _WhichOneofArgType__last_request_sequence: _TypeAlias = _typing.Literal["_last_request_sequence", b"_last_request_sequence"]  # noqa: Y015
@@ -2330,6 +2342,81 @@ class InitProducerIdResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_id) -> _WhichOneofReturnType__producer_id | None: ...
 
 Global___InitProducerIdResponse: _TypeAlias = InitProducerIdResponse  # noqa: Y015
+
+@_typing.final
+class AllocateProducerIdsRequest(_message.Message):
+    """A node's request for producer ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    NODE_EPOCH_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """The sender."""
+    node_epoch: _builtins.int
+    """The sender's node epoch; absence (Kafka's -1) is refused with STALE_BROKER_EPOCH."""
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked (ours)."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        node_epoch: _builtins.int | None = ...,
+        cluster_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_node_epoch", b"_node_epoch", "cluster_id", b"cluster_id", "node_epoch", b"node_epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_node_epoch", b"_node_epoch", "cluster_id", b"cluster_id", "node_epoch", b"node_epoch", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
+    _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_epoch) -> _WhichOneofReturnType__node_epoch | None: ...
+
+Global___AllocateProducerIdsRequest: _TypeAlias = AllocateProducerIdsRequest  # noqa: Y015
+
+@_typing.final
+class AllocateProducerIdsResponse(_message.Message):
+    """Producer ids that are the sender's alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_START_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_LEN_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why none were reserved; unspecified (Kafka's NONE) if they were."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error (ours)."""
+    producer_id_start: _builtins.int
+    """The first of them; 0 with an error."""
+    producer_id_len: _builtins.int
+    """How many follow each other from there; 0 with an error."""
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: _builtins.int = ...,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        producer_id_start: _builtins.int = ...,
+        producer_id_len: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "producer_id_len", b"producer_id_len", "producer_id_start", b"producer_id_start", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllocateProducerIdsResponse: _TypeAlias = AllocateProducerIdsResponse  # noqa: Y015
 
 @_typing.final
 class ListNodesRequest(_message.Message):

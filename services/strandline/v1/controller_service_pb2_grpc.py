@@ -105,6 +105,11 @@ class ControllerServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.ElectLeadersRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_controller__service__pb2.ElectLeadersResponse.FromString,
                 _registered_method=True)
+        self.AllocateProducerIds = channel.unary_unary(
+                '/strandline.v1.ControllerService/AllocateProducerIds',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.AllocateProducerIdsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.AllocateProducerIdsResponse.FromString,
+                _registered_method=True)
         self.InitProducerId = channel.unary_unary(
                 '/strandline.v1.ControllerService/InitProducerId',
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.InitProducerIdRequest.SerializeToString,
@@ -230,8 +235,15 @@ class ControllerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AllocateProducerIds(self, request, context):
+        """Reserves producer ids for a node, which gives them to producers (KIP-730).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def InitProducerId(self, request, context):
-        """Gives a producer id and epoch for idempotent producing.
+        """Gives a producer id and epoch for idempotent producing. Data nodes serve this method, too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -330,6 +342,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.ElectLeaders,
                     request_deserializer=strandline_dot_v1_dot_controller__service__pb2.ElectLeadersRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_controller__service__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'AllocateProducerIds': grpc.unary_unary_rpc_method_handler(
+                    servicer.AllocateProducerIds,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.AllocateProducerIdsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.AllocateProducerIdsResponse.SerializeToString,
             ),
             'InitProducerId': grpc.unary_unary_rpc_method_handler(
                     servicer.InitProducerId,
@@ -731,6 +748,33 @@ class ControllerService(object):
             '/strandline.v1.ControllerService/ElectLeaders',
             strandline_dot_v1_dot_controller__service__pb2.ElectLeadersRequest.SerializeToString,
             strandline_dot_v1_dot_controller__service__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AllocateProducerIds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/AllocateProducerIds',
+            strandline_dot_v1_dot_controller__service__pb2.AllocateProducerIdsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.AllocateProducerIdsResponse.FromString,
             options,
             channel_credentials,
             insecure,

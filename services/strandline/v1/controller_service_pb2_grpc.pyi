@@ -67,8 +67,10 @@ class ControllerServiceStub:
     """Adds partitions to topics."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.ElectLeadersRequest, _controller_service_pb2.ElectLeadersResponse]
     """Elects the preferred replica, or unclean any living one."""
+    AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.AllocateProducerIdsRequest, _controller_service_pb2.AllocateProducerIdsResponse]
+    """Reserves producer ids for a node, which gives them to producers (KIP-730)."""
     InitProducerId: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.InitProducerIdRequest, _controller_service_pb2.InitProducerIdResponse]
-    """Gives a producer id and epoch for idempotent producing."""
+    """Gives a producer id and epoch for idempotent producing. Data nodes serve this method, too."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.ListNodesRequest, _controller_service_pb2.ListNodesResponse]
     """Lists the registered nodes and their sessions."""
     ShutdownNode: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.ShutdownNodeRequest, _controller_service_pb2.ShutdownNodeResponse]
@@ -111,8 +113,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Adds partitions to topics."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.ElectLeadersRequest, _controller_service_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Elects the preferred replica, or unclean any living one."""
+    AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.AllocateProducerIdsRequest, _controller_service_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
+    """Reserves producer ids for a node, which gives them to producers (KIP-730)."""
     InitProducerId: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.InitProducerIdRequest, _controller_service_pb2.InitProducerIdResponse]  # type: ignore[assignment]
-    """Gives a producer id and epoch for idempotent producing."""
+    """Gives a producer id and epoch for idempotent producing. Data nodes serve this method, too."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.ListNodesRequest, _controller_service_pb2.ListNodesResponse]  # type: ignore[assignment]
     """Lists the registered nodes and their sessions."""
     ShutdownNode: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.ShutdownNodeRequest, _controller_service_pb2.ShutdownNodeResponse]  # type: ignore[assignment]
@@ -238,12 +242,20 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Elects the preferred replica, or unclean any living one."""
 
     @_abc_1.abstractmethod
+    def AllocateProducerIds(
+        self,
+        request: _controller_service_pb2.AllocateProducerIdsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.AllocateProducerIdsResponse, _abc.Awaitable[_controller_service_pb2.AllocateProducerIdsResponse]]:
+        """Reserves producer ids for a node, which gives them to producers (KIP-730)."""
+
+    @_abc_1.abstractmethod
     def InitProducerId(
         self,
         request: _controller_service_pb2.InitProducerIdRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.InitProducerIdResponse, _abc.Awaitable[_controller_service_pb2.InitProducerIdResponse]]:
-        """Gives a producer id and epoch for idempotent producing."""
+        """Gives a producer id and epoch for idempotent producing. Data nodes serve this method, too."""
 
     @_abc_1.abstractmethod
     def ListNodes(

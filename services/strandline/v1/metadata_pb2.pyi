@@ -515,7 +515,7 @@ class ClusterMetadata(_message.Message):
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
-    REIGN_FIELD_NUMBER: _builtins.int
+    REIGNS_FIELD_NUMBER: _builtins.int
     REMOVED_NODE_IDS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
@@ -540,8 +540,10 @@ class ClusterMetadata(_message.Message):
         """In a snapshot all topics, in a change those that changed in any way, each one whole."""
 
     @_builtins.property
-    def reign(self) -> Global___Reign:
-        """The reign that this state was made in; absent: a controller of an earlier release (ours)."""
+    def reigns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reign]:
+        """The reigns that led to this state, the one that made it last; a change names that one alone, a snapshot up to 64.
+        Empty: a controller of an earlier release (ours).
+        """
 
     @_builtins.property
     def removed_node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -560,12 +562,12 @@ class ClusterMetadata(_message.Message):
         feature_level: _builtins.int = ...,
         nodes: _abc.Iterable[Global___NodeMetadata] | None = ...,
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
-        reign: Global___Reign | None = ...,
+        reigns: _abc.Iterable[Global___Reign] | None = ...,
         removed_node_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reign", b"reign", "rules", b"rules"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "reign", b"reign", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "reigns", b"reigns", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

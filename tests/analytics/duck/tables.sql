@@ -26,7 +26,7 @@ WITH named AS (
 SELECT * EXCLUDE (topic), max(topic) OVER (PARTITION BY $KEY) AS topic, max(reported_us) OVER so_far AS t,
   -- A hole in the epochs; a snapshot of an epoch whose transition was not seen is one as well, and so is a row that is
   -- not understood, of which it is known when it was.
-  greatest(0, coalesce(partition_epoch - lag(partition_epoch) OVER ordered, 0)
+  greatest(0, coalesce((partition_epoch - lag(partition_epoch) OVER ordered) % 1024, 0)
     - CASE WHEN event_type = 'STATE_SNAPSHOT' OR is_foreign THEN 0 ELSE 1 END) AS lost_before,
   is_foreign AND coalesce(partition_epoch > lag(partition_epoch) OVER ordered, false) AS is_unread
 FROM timed

@@ -11,7 +11,7 @@ is written by hand.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strandline.rpc.limits import MAX_MESSAGE_BYTES
 
@@ -166,6 +166,21 @@ def nodes_for(costs: Costs, wanted: Deployment) -> int:
         else:
             low = middle + 1
     return high
+
+
+def machines_for(costs: Costs, wanted: Deployment, workers: int) -> int:
+    """The fewest machines with so many workers each (`--workers`), at least one for each replica: the rack of a worker
+    is its machine."""
+    return max(REPLICAS, -(-nodes_for(costs, wanted) // workers))
+
+
+def dead_machine_s(costs: Costs, wanted: Deployment, workers: int) -> float:
+    """The controller's processor time for the elections after a machine's death, whose workers are as many dead nodes.
+
+    What it led is what its workers led together; every one of them is a change of its own that all receive.
+    """
+    machines = machines_for(costs, wanted, workers)
+    return workers * dead_node_s(costs, replace(wanted, nodes=machines * workers))
 
 
 def _suffices(costs: Costs, wanted: Deployment, nodes: int) -> bool:

@@ -15,6 +15,9 @@ from growth.model import (
     Deployment,
     Line,
     changes_per_s,
+    controller_us_per_s,
+    dead_machine_s,
+    machines_for,
     metadata_bytes,
     most_partitions,
     node_us_per_s,
@@ -25,6 +28,8 @@ from growth.model import (
 from strandline.rpc.limits import MAX_MESSAGE_BYTES
 
 GIB = 1 << 30
+CORES, WORKERS = 8, 7
+"""Of the machine that several nodes share."""
 TARGETS = (
     Deployment(name="1 GiB/s", bytes_per_s=GIB, batch_kib=256, partitions=1_000, nodes=3, clients=1_000),
     Deployment(
@@ -68,6 +73,8 @@ def growth_block(costs: Costs, checks: Sequence[Check], commit: str) -> str:
             *(_target_row(costs, wanted) for wanted in TARGETS),
             "",
             *_what_breaks(costs),
+            "",
+            *_with_workers(costs),
         ]
     )
 
@@ -97,6 +104,30 @@ def _cost_rows(costs: Costs) -> list[str]:
 
 def _planned(costs: Costs, wanted: Deployment) -> Deployment:
     return replace(wanted, nodes=max(wanted.nodes, nodes_for(costs, wanted)))
+
+
+def _with_workers(costs: Costs) -> list[str]:
+    """What changes where a machine runs several nodes."""
+    return [
+        f"A machine of {CORES} cores runs one node, or {WORKERS} (`--workers {WORKERS}`, a core for each and one for "
+        "the rest); replicas of a partition are on different machines. Workers are nodes of their own: they lower the "
+        "number of machines and not that of nodes, and the controller serves each of them; a dead machine is as many "
+        "dead nodes. Machines are those that the load needs; what the cores of one share (memory, disk, network) is "
+        "not in the model.",
+        "",
+        f"| deployment | machines with one node | machines with {WORKERS} workers | core of the controller | "
+        f"controller's time for one dead machine, 1 and {WORKERS} workers |",
+        "|---|---|---|---|---|",
+        *(_worker_row(costs, wanted) for wanted in TARGETS),
+    ]
+
+
+def _worker_row(costs: Costs, wanted: Deployment) -> str:
+    alone, shared = (machines_for(costs, wanted, workers) for workers in (1, WORKERS))
+    nodes = (alone, shared * WORKERS)
+    cores = " and ".join(f"{controller_us_per_s(costs, replace(wanted, nodes=n)) / 1e6:.0%}" for n in nodes)
+    dead = " and ".join(f"{dead_machine_s(costs, wanted, workers):,.3g} s" for workers in (1, WORKERS))
+    return f"| {wanted.name} | {alone:,} | {shared:,} ({nodes[1]:,} nodes) | {cores} | {dead} |"
 
 
 def _target_row(costs: Costs, wanted: Deployment) -> str:

@@ -66,7 +66,7 @@ class Story:
         ticking = asyncio.create_task(self._tick())
         try:
             await self._start()
-            known = Cluster(self.cluster.bootstrap)
+            known = Cluster(self.cluster.bootstrap, all_topics=True)
             await known.start()
             try:
                 await self._create_topic()

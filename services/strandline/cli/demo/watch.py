@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from strandline.core.epoch_skips import changes_between
+
 if TYPE_CHECKING:
     from strandline.client.metadata import Cluster
     from strandline.core.messages import PartitionImage
@@ -108,7 +110,7 @@ class ClusterWatch:
         self.isr_changes += bool(left or joined)
         self.shrinks += bool(left)
         self.expands += bool(joined)
-        self.skipped += max(0, after.partition_epoch - before.partition_epoch - 1)
+        self.skipped += max(0, changes_between(before.partition_epoch, after.partition_epoch) - 1)
         if before.leader != after.leader:
             self.elections.append(
                 Election(

@@ -14,6 +14,7 @@ from itertools import permutations
 from strandline.core.alter_partition import Attempts, alter_partitions
 from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord
 from strandline.core.draft import Draft
+from strandline.core.epoch_skips import EpochSkips
 from strandline.core.feature_levels import HIGHEST
 from strandline.core.isr import may_join
 from strandline.core.leadership import fence, held_back, unfence
@@ -133,7 +134,7 @@ def reported(
     found = set()
     for order in _ORDERS:
         collected = _collected(partition, reports, order)
-        draft = Draft(_cluster(partition, statuses, order), collected)
+        draft = _of_one_reign(_cluster(partition, statuses, order), collected)
         take_reports(draft, collected, request)
         found.add(_read(draft))
     return frozenset(found)
@@ -197,7 +198,15 @@ def _outcomes(
 
 
 def _draft(partition: Partition, statuses: Statuses, reports: Reports, order: Order) -> Draft:
-    return Draft(_cluster(partition, statuses, order), _collected(partition, reports, order))
+    return _of_one_reign(_cluster(partition, statuses, order), _collected(partition, reports, order))
+
+
+def _of_one_reign(cluster: ClusterState, reports: ReplicaReports) -> Draft:
+    """A step of the reign that made the partitions: their epochs rise by one (C37)."""
+    skips = EpochSkips()
+    partitions = list(cluster.partitions())
+    skips.follow(partitions, {partition.tp: None for partition in partitions})
+    return Draft(cluster, reports, skips=skips)
 
 
 @cache

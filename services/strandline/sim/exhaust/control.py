@@ -14,6 +14,7 @@ from strandline.core.alter_partition import Attempts, alter_partitions
 from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord
 from strandline.core.draft import Draft
 from strandline.core.election import Elected, ElectionType
+from strandline.core.epoch_skips import EpochSkips
 from strandline.core.leadership import fence, install, unfence
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, PartitionImage, TopicImage
 from strandline.core.types import NodeId
@@ -78,7 +79,10 @@ class Controller:
             },
             topics={TP.topic_id: TopicImage(name=TOPIC, topic_id=TP.topic_id, partitions=(partition,))},
         )
-        return Draft(state)
+        skips = EpochSkips()
+        # The model is one reign that has made the partition: its epochs rise by one.
+        skips.follow([partition], {TP: None})
+        return Draft(state, skips=skips)
 
 
 def _image(draft: Draft) -> Image:

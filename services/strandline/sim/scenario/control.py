@@ -109,7 +109,7 @@ class Control:
         stage = self._stage
         self._reigns += 1
         self.core = StagedController(self._stored, stage.rules, stage.controller_timings)
-        self.step(ControllerStarted(stage.now_ms, CLUSTER_ID, SECRET))
+        self.step(ControllerStarted(stage.now_ms, CLUSTER_ID, SECRET, f"{self._reigns:032x}"))
         for actor in stage.running():
             self.watch(actor)
 

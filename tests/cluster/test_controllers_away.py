@@ -1,0 +1,101 @@
+"""Every controller stopped: what clients and nodes do from the metadata that the nodes have (C60 to C65)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from running_cluster import Probe, until
+
+from strandline.cli.local_cluster import LocalCluster
+from strandline.client import Admin, Consumer, ControllersAway, Producer
+
+CLUSTER = {"nodes": 3}
+STOP_MS = 15_000
+
+
+@pytest_asyncio.fixture
+async def away(cluster: LocalCluster, probe: Probe, topic: str) -> AsyncIterator[list[str]]:
+    """The addresses of the data nodes of a cluster whose controller was stopped; it has a topic of the test's name."""
+    await probe.create_topic(topic, assignment=[1, 2, 3])
+    await probe.in_sync(topic)
+    found = [cluster.address(node_id) for node_id in cluster.node_ids]
+    await cluster.controller.stop(STOP_MS)
+    yield [address.client for address in found if address is not None]
+    if not cluster.controller.running:
+        await cluster.start_controller()
+
+
+async def test_a_new_client_starts_produces_and_consumes(away: list[str], topic: str) -> None:
+    """A client that never saw a controller starts at one data node, produces with acks=all and an id, and reads it."""
+    values = [b"%d" % number for number in range(20)]
+    async with Producer(away[:1], acks="all", idempotent=True) as producer:
+        for value in values:
+            await producer.send_and_wait(topic, value)
+    async with Consumer(away[1:2], stop_at_end=True) as consumer:
+        await consumer.assign([topic])
+        read = [record.value async for record in consumer]
+
+    assert read == values
+
+
+async def test_two_producers_at_two_nodes_have_different_ids(away: list[str]) -> None:
+    """Each node gives ids of its own blocks, so no two producers share one."""
+    async with Producer(away[0]) as one, Producer(away[0]) as two, Producer(away[1]) as three:
+        given = [producer._dispatcher._identity for producer in (one, two, three) if producer._dispatcher is not None]
+
+    assert None not in given
+    assert len({identity.producer_id for identity in given if identity is not None}) == 3
+
+
+async def test_a_change_fails_with_the_addresses_tried(cluster: LocalCluster, away: list[str]) -> None:
+    """Creating a topic needs a controller; the refusal names where one was looked for."""
+    async with Admin(away, timeout_ms=3_000) as admin:
+        with pytest.raises(ControllersAway, match="controllers away: none answered at") as caught:
+            await admin.create_topic("never")
+        whole = await admin.metadata()
+
+    assert cluster.bootstrap in str(caught.value)
+    assert len(whole.nodes) == 3
+
+
+async def test_the_age_grows_while_controllers_are_away(away: list[str]) -> None:
+    """What a client is sent says how long its node has heard of no controller."""
+    async with Admin(away) as admin:
+        first = admin.metadata_age_ms
+        assert first is not None
+        await until(lambda: _aged(admin, first + 2_500), "an older age")
+        async with Admin(away) as another:
+            second = another.metadata_age_ms
+
+    assert second is not None
+    assert second > first
+
+
+async def _aged(admin: Admin, least_ms: int) -> bool:
+    age_ms = admin.metadata_age_ms
+    return age_ms is not None and age_ms >= least_ms
+
+
+async def test_a_node_that_restarts_without_a_controller_serves_what_it_stored(
+    cluster: LocalCluster, away: list[str], topic: str
+) -> None:
+    """Started again, it leads nothing and takes no records, and yet tells a client where the leaders are."""
+    leader, other = cluster.nodes[1], cluster.address(1)
+    assert other is not None
+    await leader.stop(STOP_MS)
+    # With the port that it had, which its first start chose.
+    leader.command = cluster._node_command(1)
+    leader.start()
+    try:
+        async with Admin(other.client, timeout_ms=20_000) as admin:
+            known = await admin._cluster.topic(topic, deadline_ms=20_000)
+            age_ms = admin.metadata_age_ms
+    finally:
+        await cluster.start_controller()
+        await leader.serving(STOP_MS)
+
+    assert known.partitions[0].replicas == (1, 2, 3)
+    assert age_ms is not None
+    assert age_ms >= 0

@@ -1,0 +1,268 @@
+"""What a new reign skips, and for whose word its elections wait (C33, C35, C36, C37, C39)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller_builders import CLUSTER, P0, Controller
+
+from strandline.core.controller import NODE_EPOCHS_SKIPPED
+from strandline.core.controller_effects import OpenWatch, RefuseCall, StopServing
+from strandline.core.controller_events import RequestArrived, WatchArrived
+from strandline.core.controller_messages import ElectionKind, ElectLeaders, WatchMetadata
+from strandline.core.controller_state import ClusterState
+from strandline.core.epoch_skips import SKIP, changes_between
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Heartbeat,
+    IsrMember,
+    Position,
+    PositionProof,
+    ProposedIsr,
+)
+from strandline.core.position_proof import prove
+from strandline.core.store_recovery import GivenNode, recover
+from strandline.core.types import NodeId
+
+
+def running(*nodes: int) -> Controller:
+    """A controller, its nodes, and one partition on all of them."""
+    controller = Controller()
+    controller.start(*nodes)
+    controller.create(*nodes)
+    return controller
+
+
+def stored(controller: Controller) -> ClusterState:
+    """What its store holds now."""
+    assert controller.stored is not None
+    return controller.stored
+
+
+def next_reign(controller: Controller, state: ClusterState | None = None) -> Controller:
+    """The controller starts again on its store, or on an earlier state of it."""
+    after = Controller(state=state or stored(controller), timings=controller.timings, now_ms=controller.now_ms)
+    after.epochs = dict(controller.epochs)
+    return after
+
+
+def position_of(controller: Controller, node_id: int) -> PositionProof:
+    """What the newest image proves to a node's process."""
+    header = controller.core.state.header
+    return prove(
+        header.secret,
+        node_id=NodeId(node_id),
+        node_epoch=controller.epochs[node_id],
+        controller_epoch=header.controller_epoch,
+        metadata_offset=header.metadata_offset,
+        reign_id=list(controller.core.state.reigns)[-1],
+    )
+
+
+def test_the_first_change_of_a_reign_skips_and_later_ones_count_by_one() -> None:
+    """T65: the first election of a reign adds 1,025 to both epochs, the next one adds 1."""
+    controller = running(1, 2, 3)
+    before = controller.partition()
+    after = next_reign(controller)
+    for node_id in (1, 2, 3):
+        after.heartbeat(node_id)
+
+    after.fence(1)
+    first = after.partition()
+    after.fence(2)
+    second = after.partition()
+
+    assert first.leader_epoch == before.leader_epoch + 1 + SKIP
+    assert first.partition_epoch == before.partition_epoch + 1 + SKIP
+    assert (second.leader_epoch, second.partition_epoch) == (first.leader_epoch + 1, first.partition_epoch + 1)
+
+
+def test_a_change_without_an_election_skips_the_partition_epoch_alone() -> None:
+    """C37: a leader that stays keeps its leader epoch, and its followers need not begin again."""
+    controller = running(1, 2, 3)
+    before = controller.partition()
+    after = next_reign(controller)
+    for node_id in (1, 2, 3):
+        after.heartbeat(node_id)
+
+    after.fence(3)
+
+    assert after.partition().leader_epoch == before.leader_epoch
+    assert after.partition().partition_epoch == before.partition_epoch + 1 + SKIP
+
+
+def test_a_topic_made_in_this_reign_skips_nothing() -> None:
+    """Its id is random, so no lost transaction can have given its epochs."""
+    controller = running(1, 2)
+    before = controller.partition()
+
+    controller.fence(2)
+
+    assert controller.partition().partition_epoch == before.partition_epoch + 1
+
+
+def test_changes_are_counted_over_any_number_of_skips() -> None:
+    """What reads epochs as a count of changes sees the same count, whatever number of reigns began between them."""
+    assert changes_between(20, 20) == 0
+    assert changes_between(20, 21) == 1
+    assert changes_between(20, 20 + 1 + SKIP) == 1
+    assert changes_between(20, 20 + 5 + 3 * SKIP) == 5
+
+
+def test_a_reign_skips_node_epochs() -> None:
+    """C33: those that a lost end of the store may have given are not given again."""
+    controller = running(1)
+    given = controller.core.state.header.next_node_epoch
+
+    assert next_reign(controller).core.state.header.next_node_epoch == given + NODE_EPOCHS_SKIPPED
+
+
+def test_an_election_waits_for_a_live_replica_that_has_not_spoken() -> None:
+    """C37: node 1 is gone; node 3 could lead, but node 2 may know of a change that the store forgot."""
+    after = next_reign(running(1, 2, 3))
+    after.heartbeat(3)
+
+    after.fence(1)
+    waiting = after.partition().leader
+    after.heartbeat(2)
+
+    assert waiting is None
+    assert after.partition().leader == 2
+
+
+def test_an_election_waits_one_session_at_most() -> None:
+    """C37: a replica that stays silent is fenced, and nobody waits for it any longer."""
+    after = next_reign(running(1, 2, 3))
+    after.heartbeat(3)
+    after.fence(1)
+
+    after.pass_ms(after.timings.session_timeout_ms - 1_000, 3)
+    before = after.partition().leader
+    after.pass_ms(2_000, 3)
+
+    assert before is None
+    assert after.partition().leader == 3
+
+
+def test_nodes_that_go_in_one_step_do_not_wait_for_each_other() -> None:
+    """C37: both are fenced by the same word of the probe; the third has spoken."""
+    after = next_reign(running(1, 2, 3))
+    after.heartbeat(3)
+
+    after.fence_together(1, 2)
+
+    assert after.partition().leader == 3
+
+
+def test_an_operators_election_waits_as_well() -> None:
+    """C37: the refusal names the node that was not heard."""
+    after = next_reign(running(1, 2))
+    after.heartbeat(1)
+    after.fence(1)
+
+    (result,) = after.ask(ElectLeaders(kind=ElectionKind.UNCLEAN)).results
+
+    assert result.refusal is not None
+    assert "nodes [2] have not been heard" in result.refusal.message
+
+
+def test_a_watch_from_a_forgotten_position_is_sent_nothing() -> None:
+    """C36, TR29: the position is checked before the snapshot, or the node would drop a topic that this store forgot."""
+    controller = running(1, 2)
+    backup = stored(controller)
+    controller.register(2)
+    position = position_of(controller, 1)
+    after = next_reign(controller, backup)
+    asked = WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1], position=position)
+
+    effects = after.step(WatchArrived(after.now_ms, 5, asked))
+
+    assert [type(effect) for effect in effects] == [StopServing, RefuseCall]
+
+
+def test_a_watch_from_a_known_position_is_served() -> None:
+    """C36: the check refuses nobody whose history this is."""
+    controller = running(1, 2)
+    position = position_of(controller, 1)
+    after = next_reign(controller)
+    asked = WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1], position=position)
+
+    assert isinstance(after.watch(asked), OpenWatch)
+
+
+def test_an_unknown_position_without_a_valid_proof_refuses_one_node() -> None:
+    """C35, M72: one forged position does not stop the cluster."""
+    controller = running(1, 2)
+    forged = position_of(controller, 1)._replace(metadata_offset=1_000)
+
+    refused = controller.heartbeat(1, position=forged)
+
+    assert isinstance(refused, Refusal)
+    assert refused.code is ErrorCode.NOT_CONTROLLER
+    assert controller.core.serves
+    assert controller.core.unproven_claims == 1
+
+
+def test_an_answer_about_an_isr_carries_its_position() -> None:
+    """C34, I20: the leader acts on the answer, so the answer names a position that the store must know later."""
+    controller = running(1, 2, 3)
+    partition = controller.partition()
+    proposal = ProposedIsr(
+        P0, partition.leader_epoch, partition.partition_epoch, tuple(IsrMember(NodeId(n), None) for n in (1, 2))
+    )
+    request = AlterPartitionRequest(
+        cluster_id=CLUSTER,
+        controller_epoch=controller.core.state.header.controller_epoch,
+        node_id=NodeId(1),
+        node_epoch=controller.epochs[1],
+        request_sequence=1,
+        partitions=(proposal,),
+    )
+
+    answer = controller.ask(request)
+
+    assert isinstance(answer, AlterPartitionAnswer)
+    assert answer.partitions[0].refusal is None
+    assert answer.position == position_of(controller, 1)
+
+
+def recovered_without_the_end() -> tuple[Controller, dict[str, Any]]:
+    """Node 1 was sent one more change, of nodes alone, than the directories that were given to a recovery know."""
+    controller = running(1, 2)
+    image = controller.core.state.snapshot()
+    place = image.place
+    assert place is not None
+    controller.register(2)
+    given = [GivenNode(node_id=NodeId(n), directory_id=f"directory-{n}", image=image) for n in (1, 2)]
+    words = {"position": position_of(controller, 1), "topics_position": place}
+    state = recover(given)
+    # A recovery keeps the secret of the store in whose place it comes; this one was lost with its end.
+    header = replace(state.header, secret=controller.core.state.header.secret)
+    return next_reign(controller, replace(state, header=header)), words
+
+
+def test_a_process_that_knows_a_lost_change_of_nodes_starts_again() -> None:
+    """C39: no topic changed since, so nothing that it knows is missing."""
+    after, words = recovered_without_the_end()
+
+    answer = after.heartbeat(1, **words)
+
+    assert isinstance(answer, Refusal)
+    assert answer.code is ErrorCode.STALE_BROKER_EPOCH
+    assert after.core.serves
+
+
+def test_a_process_that_knows_a_lost_change_of_a_topic_stops_the_controller() -> None:
+    """C39: the recovery has to be run again, with the directory of this node."""
+    after, words = recovered_without_the_end()
+    position = words["position"]
+    words["topics_position"] = Position(position.reign_id, position.metadata_offset)
+    beat = Heartbeat(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=after.epochs[1], metadata_offset=0, **words)
+
+    effects = after.step(RequestArrived(after.now_ms, 9, beat))
+
+    assert [type(effect) for effect in effects] == [StopServing, RefuseCall]
+    assert "give this node's directory" in after.ask(beat).message
