@@ -99,8 +99,11 @@ def test_guess_at_an_unknown_outcome_is_found(monkeypatch: pytest.MonkeyPatch, s
             honest(core, event, question)
             return
         assert core._reign is not None
-        core._reign.batch = None
-        core._out.append(AppendSettled(batch.head, settled))
+        if settled is Settled.DONE:
+            core._done(core._reign, core.revision + 1)
+        else:
+            core._reign.batch = None
+            core._out.append(AppendSettled(batch.head, settled))
 
     monkeypatch.setattr(ReignCore, "_unanswered", guessing)
     result = _search()
