@@ -16,6 +16,7 @@ from strandline.core.controller_state import (
     Transaction,
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
+from strandline.core.reign_history import ReignRecord
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata.documents import DamagedDocument, sealed
 from strandline.metadata.transactions import pack, state_of, unpack, whole
@@ -45,6 +46,10 @@ def _everything() -> Transaction:
             ),
         ),
         deleted_topic_ids=("old",),
+        reigns=(
+            ReignRecord(reign_id="a" * 32, controller_epoch=2, first_offset=1, last_offset=8),
+            ReignRecord(reign_id="b" * 32, controller_epoch=3, first_offset=9, previous_reign_id="a" * 32),
+        ),
     )
 
 
