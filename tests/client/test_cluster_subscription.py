@@ -148,7 +148,7 @@ async def test_a_source_that_is_old_but_the_only_one_is_kept_in_use() -> None:
 
 
 async def test_every_node_is_a_source_once_it_is_known() -> None:
-    """When no bootstrap address answers any more, the client goes to the nodes that it was told of."""
+    """When no bootstrap address answers any more, the client goes to the nodes that it heard of."""
     async with served(image(1, topic("a"))) as other:
         host, _, port = other.address.rpartition(":")
         beside = replace(node(2), client_endpoint=Endpoint(host, int(port)))

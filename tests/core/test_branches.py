@@ -156,7 +156,7 @@ def test_a_topic_that_a_branch_deleted_stays_deleted() -> None:
 
 
 def test_a_recovery_closes_every_reign_as_far_as_the_nodes_know_it() -> None:
-    """C38: what lies beyond is told apart from what the store forgot later."""
+    """C38: what lies beyond differs from what the store forgot later."""
     state = recover(given(image(105, R1, t=partition((1, 2, 3))), image(118, R1, R2), image(104, R1)))
 
     assert {r.reign_id: (r.last_offset, r.recovered) for r in state.reigns.values()} == {

@@ -129,7 +129,7 @@ def test_images_that_come_together_are_one_change() -> None:
 
 
 def test_a_position_within_the_kept_changes_needs_no_snapshot() -> None:
-    """Whoever has a kept position gets the changes behind it; an older one, or another reign's, needs a snapshot."""
+    """A subscriber with a kept position gets what came after it; an older one, or another reign's, needs a snapshot."""
     changes = [image(offset, topic("a", partition("a", 0, epoch=offset)), whole=False) for offset in (2, 3, 4, 5)]
     made = history(image(1, topic("a")), *changes, changes_kept=3)
 

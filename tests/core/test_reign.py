@@ -527,7 +527,7 @@ def test_copy_of_an_append_that_came_late() -> None:
 
 
 def test_unknown_append_of_a_reign_that_ended() -> None:
-    """C9, TR25: token gone: whoever waits learns that it may have been done, never a refusal."""
+    """C9, TR25: token gone: a caller that waits learns that it may have been done, never a refusal."""
     reign, following = _doubtful()
     reign.reads(30, OTHER._replace(token=30), Head("r3", 4, "x", 29))
 

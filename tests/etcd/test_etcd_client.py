@@ -41,7 +41,7 @@ async def test_a_transaction_does_one_list_or_the_other(etcd: Etcd) -> None:
 
 
 async def test_a_put_over_a_key_keeps_its_create_revision(etcd: Etcd) -> None:
-    """Whoever overwrites the election key has its predecessor's token (C3): a key is deleted first, then taken."""
+    """A controller that overwrites the election key has its predecessor's token: a key is deleted first (C3)."""
     created = await etcd.put(b"e/active", b"A")
     await etcd.put(b"e/active", b"B")
     overwritten = await etcd.get(b"e/active")

@@ -313,7 +313,7 @@ async def test_an_append_without_a_quorum_is_known_afterwards(one: Controller, m
 
 
 async def test_a_cluster_is_named_once(one: Controller, other: Controller) -> None:
-    """The first controller gives the keys a cluster id; the next ones are told that one."""
+    """The first controller gives the keys a cluster id; the next ones get that one."""
     first = await one.store.open("cluster-a")
     second = await other.store.open("cluster-b")
 

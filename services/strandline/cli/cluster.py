@@ -107,7 +107,7 @@ class Seen:
     health: Health
     views: list[PartitionView]
     metadata_age_ms: int | None = None
-    """How long whoever sent the metadata has not heard of a controller (C62)."""
+    """How long the sender of the metadata has not heard of a controller (C62)."""
     controllers: tuple[ControllerDescribed, ...] = ()
 
 

@@ -75,7 +75,7 @@ class SubscribedStream:
                     await self._call.write(write_wanted(Wanted(add=tuple((name, "") for name in more)), None))
                 await wanted.news.wait()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            # The stream ended; whoever reads it learns why.
+            # The stream ended; its reader learns why.
             return
 
     async def read(self) -> MetadataUpdate | None:

@@ -1,6 +1,6 @@
 """What the client believes of the cluster: which topics there are, who leads what, where nodes are.
 
-Invariant: belief never goes back to an older position, whoever sends it (C63), nor to an older leader epoch of a
+Invariant: belief never goes back to an older position, from any sender (C63), nor to an older leader epoch of a
 partition; a leader that a node named in a refusal counts until metadata names one at least as new.
 """
 

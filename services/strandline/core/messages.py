@@ -398,7 +398,7 @@ class PositionProof(NamedTuple):
 
 
 class AsOf(NamedTuple):
-    """A position in the history of the metadata, and how current whoever sent it was (C61, C62)."""
+    """A position in the history of the metadata, and how current its sender was (C61, C62)."""
 
     controller_epoch: int
     metadata_offset: int

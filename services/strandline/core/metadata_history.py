@@ -81,7 +81,7 @@ class MetadataHistory:
         return self._changes[number - self.first_number]
 
     def number_after(self, position: AsOf) -> int | None:
-        """The first change that whoever has ``position`` does not have; None if it needs a snapshot.
+        """The first change after ``position``; None if it needs a snapshot.
 
         A position ahead of ours in the same reign gets what comes next: until then there is nothing new for it.
         """

@@ -5,7 +5,7 @@ controllers (I19); it begins from a head read after it won (I22); nothing is ans
 write without an answer is neither done nor refused until the store was read (C9). An event without a row in the table
 changes nothing and is counted; an answer to no question is an assertion (C13).
 
-`step` never waits. Whoever performs asks `serves` with the time before each call it lets in and each tick of the
+`step` never waits. The performer asks `serves` with the time before each call it lets in and each tick of the
 controller's core: a process that was stopped must not answer before its first `Ticked`.
 """
 
@@ -235,7 +235,7 @@ class ReignCore:
             rows[state, Unanswered] = self._unanswered
             rows[state, Resigned] = lambda _event, _question: None
             rows[state, NoSpace] = self._no_space
-            # Whoever waits for a batch gets an end, in every state.
+            # Every caller that waits for a batch gets an end, in every state.
             rows[state, AppendAsked] = self._append_asked
         for state in FOLLOWING:
             rows[state, TransactionsCame] = lambda event, _: self._applied_is(event.head)

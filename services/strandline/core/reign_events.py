@@ -3,7 +3,7 @@
 Each carries ``now_ms``, a monotonic clock.
 
 Invariant: an effect with a ``question`` (`reign_effects`) ends in exactly one event with the same number, `Unanswered`
-where no answer came within its deadline; whoever performs effects has to see to that.
+where no answer came within its deadline; the performer of effects has to see to that.
 
 A *linearizable* answer reflects everything that was committed before the question was sent: in etcd a Txn, or a Range
 that is not serializable. ``revision`` is the store's revision in the header of that answer.
@@ -24,7 +24,7 @@ class Head:
     offset: int
     """Metadata offset of the transaction."""
     digest: str
-    """Of the bytes of the transaction's log value, so that two writers of one offset are told apart (C9)."""
+    """Of the bytes of the transaction's log value, so that two writers of one offset differ (C9)."""
     revision: int = field(default=0, compare=False)
     """The mod revision of the key; 0 where it is not known yet, as in an `AppendAsked`."""
 

@@ -1,7 +1,8 @@
 """Decides whether a position is part of the history that a store holds (C34, C35).
 
 Invariant: two states never share a position. A reign has a random id, and its offsets are given once, so a store that
-forgot its end and went on gives other positions for the same offsets, and whoever knows a forgotten one is recognized.
+forgot its end and went on gives other positions for the same offsets, and a
+node that knows a forgotten one is recognized.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _of_no_known_reign(reigns: Reigns, head: int, offset: int) -> Standing:
     if len(reigns) >= KEPT_REIGNS and first is not None and offset < first.first_offset:
         return Standing.OLD
     if any(record.recovered for record in reigns.values()):
-        # A recovery goes on far above all that was given before it, also by a reign of which no node told it.
+        # A recovery goes on far above all that was given before it, also by a reign that no given node knew.
         began = next((each.first_offset for each in reigns.values() if not each.recovered), head + 1)
         if offset < began:
             return Standing.BEYOND_RECOVERY

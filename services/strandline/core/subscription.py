@@ -15,7 +15,7 @@ from strandline.core.messages import TopicImage, Wanted
 from strandline.core.metadata_history import ChangedTopic, MetadataHistory, StateChange
 
 MOST_TOPICS = 10_000
-"""Names and ids in one subscription; whoever wants more asks for all topics."""
+"""Names and ids in one subscription; a client that wants more asks for all topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

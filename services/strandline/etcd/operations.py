@@ -1,6 +1,6 @@
 """The parts of a transaction, by what they mean.
 
-Invariant: whoever must not have been replaced is compared by its create revision, never by being there (C7).
+Invariant: a key that must not have been replaced is compared by its create revision, never by being there (C7).
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class Controllers:
         return False
 
     def order(self, request: ControllerRequest) -> None:
-        """An operator's request to whoever reigns."""
+        """An operator's request to the active controller."""
         machine = self.active
         if machine is not None and machine.process is not None:
             machine.process.hand(machine.process.serve, request, lambda _: None)

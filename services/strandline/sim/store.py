@@ -86,7 +86,7 @@ class LeasedStore:
         self.digests: set[str] = set()
         """Of every batch that was written."""
         self.refused: set[str] = set()
-        """Of every batch that somebody was told is not written."""
+        """Of every batch that a caller heard is not written."""
         world.network.parties[STORE] = self
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
@@ -124,7 +124,7 @@ class LeasedStore:
         self._world.network.reply(call, answer)
 
     def comes_back(self) -> None:
-        """There is a quorum again: what was held takes effect; every lease begins anew with the new leader."""
+        """There is a quorum again: what was held takes effect; every lease begins again with the new leader."""
         self.is_away = False
         held, self._held = self._held, []
         for lease_id, (ttl_ms, _) in list(self._leases.items()):

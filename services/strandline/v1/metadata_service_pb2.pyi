@@ -27,7 +27,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class AsOf(_message.Message):
-    """A position in the history of the cluster's state, and how current whoever sent it is (ours)."""
+    """A position in the history of the cluster's state, and how current its sender is (ours)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         number="27",
         name="append without the token",
-        broken="A batch is written whoever holds the election key.",
+        broken="A batch is written, no matter who holds the election key.",
         source="C7; TR22",
         profiles=_PROFILES,
         swaps=(Swap(fenced_log, "may_append", _only_the_head),),
@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         number="34",
         name="key taken by a put over it",
-        broken="Whoever takes the election key puts over it, and so keeps its create revision.",
+        broken="A controller that takes the election key puts over it, and so keeps its create revision.",
         source="C3; TR24",
         profiles=_PROFILES,
         swaps=(Swap(fenced_log, "key_after_taking", _put_over),),

@@ -71,7 +71,7 @@ class World(NamedTuple):
     late: frozenset[tuple[int, ReignEffect]] = frozenset()
     """Writes that were given up without an answer, and may still reach the store: by whom, and what."""
     refused: frozenset[Head] = frozenset()
-    """Batches that somebody was told are not stored."""
+    """Batches that a caller heard are not stored."""
 
 
 def start() -> World:
