@@ -229,6 +229,26 @@ def test_an_answer_about_an_isr_carries_its_position() -> None:
     assert answer.position == position_of(controller, 1)
 
 
+def test_a_refused_proposal_gets_no_proof() -> None:
+    """M72: the sender of a refused request may be anybody, and a proof could stop the controller one day."""
+    controller = running(1, 2, 3)
+    partition = controller.partition()
+    proposal = ProposedIsr(P0, partition.leader_epoch, partition.partition_epoch, (IsrMember(NodeId(2), None),))
+    request = AlterPartitionRequest(
+        cluster_id=CLUSTER,
+        controller_epoch=controller.core.state.header.controller_epoch,
+        node_id=NodeId(2),
+        node_epoch=controller.epochs[2],
+        request_sequence=1,
+        partitions=(proposal,),
+    )
+
+    answer = controller.ask(request)
+
+    assert answer.partitions[0].refusal is not None
+    assert answer.position is None
+
+
 def recovered_without_the_end() -> tuple[Controller, dict[str, Any]]:
     """Node 1 was sent one more change, of nodes alone, than the directories that were given to a recovery know."""
     controller = running(1, 2)

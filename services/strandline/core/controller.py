@@ -329,7 +329,12 @@ class ControllerCore:
         return refusal
 
     def _with_position(self, answer: AlterPartitionAnswer, request: AlterPartitionRequest) -> AlterPartitionAnswer:
-        """A leader acts on this answer before the metadata reaches it, so it gets the position that it is of (C34)."""
+        """A leader acts on this answer before the metadata reaches it, so it gets the position that it is of (C34).
+
+        One that was refused gets none: it proves nothing of who it is, and a proof is for the process it names (M72).
+        """
+        if all(decision.refusal is not None for decision in answer.partitions):
+            return answer
         header, reign = self.state.header, latest(self.state.reigns)
         assert reign is not None, "a reign begins before anything is answered"
         position = prove(
