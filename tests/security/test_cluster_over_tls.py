@@ -113,7 +113,7 @@ def test_a_replicas_certificate_is_no_clients(cluster: LocalCluster) -> None:
     code, out = _run(cluster, "node-1", "topic", "list")
 
     assert code == 1
-    assert "CLUSTER_AUTHORIZATION_FAILED: replica 1 may not call WatchMetadata" in out
+    assert "CLUSTER_AUTHORIZATION_FAILED: replica 1 may not call GetMetadata" in out
     assert time.monotonic() - begun < DEFAULT_TIMEOUT_MS / 1000
 
 
