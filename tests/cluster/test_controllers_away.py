@@ -13,6 +13,7 @@ from strandline.client import Admin, Consumer, ControllersAway, Producer
 
 CLUSTER = {"nodes": 3}
 STOP_MS = 15_000
+BEFORE = b"before the controller went"
 
 
 @pytest_asyncio.fixture
@@ -20,6 +21,10 @@ async def away(cluster: LocalCluster, probe: Probe, topic: str) -> AsyncIterator
     """The addresses of the data nodes of a cluster whose controller was stopped; it has a topic of the test's name."""
     await probe.create_topic(topic, assignment=[1, 2, 3])
     await probe.in_sync(topic)
+    # An ISR is complete from the topic's first moment; that every member has the topic shows when one record is
+    # committed. Nobody could leave the ISR once the controller is gone.
+    async with Producer(cluster.bootstrap, acks="all") as producer:
+        await producer.send_and_wait(topic, BEFORE)
     found = [cluster.address(node_id) for node_id in cluster.node_ids]
     await cluster.controller.stop(STOP_MS)
     yield [address.client for address in found if address is not None]
@@ -37,7 +42,7 @@ async def test_a_new_client_starts_produces_and_consumes(away: list[str], topic:
         await consumer.assign([topic])
         read = [record.value async for record in consumer]
 
-    assert read == values
+    assert read == [BEFORE, *values]
 
 
 async def test_two_producers_at_two_nodes_have_different_ids(away: list[str]) -> None:
