@@ -31,18 +31,34 @@ class FarAway:
     def __init__(self, server: Endpoint) -> None:
         self._server = server
         self.connections = 0
+        self._forwarding: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def start(self) -> Endpoint:
         """Listen on a port that the kernel chooses."""
         self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return Endpoint("127.0.0.1", self._listening.sockets[0].getsockname()[1])
 
-    def stop(self) -> None:
-        """Stop accepting connections."""
+    async def stop(self) -> None:
+        """Stop accepting connections, and close those that are open."""
         self._listening.close()
+        # What the loop has accepted becomes a connection of ours in its next rounds.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for task in self._forwarding:
+            task.cancel()
+        await asyncio.gather(*self._forwarding, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self._writers.append(writer)
+        self._forwarding.add(asyncio.get_running_loop().create_task(self._forward(reader, writer)))
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(self._server.host, self._server.port)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -51,6 +67,9 @@ class FarAway:
         finally:
             for one in (writer, up_writer):
                 one.close()
+            for one in (writer, up_writer):
+                with contextlib.suppress(OSError):
+                    await one.wait_closed()
 
 
 async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
@@ -70,7 +89,7 @@ async def test_a_slow_handshake_is_waited_for(tmp_path: Path) -> None:
         endpoint = await far.start()
         async with stub(endpoint, made.tls("client/x")) as client:
             await client.Produce(pb.ProduceRequest(), timeout=DEADLINE_S)
-        far.stop()
+        await far.stop()
 
     assert far.connections == 1
 
@@ -88,6 +107,6 @@ async def test_without_that_patience_it_would_fail(tmp_path: Path) -> None:
             method = channel.unary_unary("/strandline.v1.LeaderService/Produce")
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await method(b"", timeout=DEADLINE_S)
-        far.stop()
+        await far.stop()
 
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
