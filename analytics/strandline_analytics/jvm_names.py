@@ -41,7 +41,7 @@ def remember_names(spark: SparkSession) -> None:
 
 
 def keep_objects(spark: SparkSession) -> None:
-    """Let the JVM keep the objects that Python has let go of, in a session that ends with its command.
+    """Let the JVM keep the objects that Python has released, in a session that ends with its command.
 
     A report makes some ten thousand of them, each of a few hundred bytes, and Python would report each one in a call
     of its own: a third of all calls.
