@@ -50,7 +50,8 @@ async def _ask(process: SeveralProcess) -> None:
 
 
 async def _fill(etcd: Etcd) -> None:
-    for number in range(2 * _QUOTA >> 20):
+    """Write until etcd refuses: it compares the quota with the size at its last commit, up to 100 ms ago."""
+    for number in range(32 * _QUOTA >> 20):
         await etcd.put(b"filling/%d" % number, b"x" * (1 << 20))
 
 
