@@ -28,8 +28,8 @@ def gate_block(gate: Gate, commit: str, busy: str = "") -> str:
             f"Measured at commit {commit} on {datetime.now(UTC).date().isoformat()}; {where}; load average "
             f"{gate.load_before:.1f} before.",
             *([busy] if busy else []),
-            f"{size.topics} topics of {size.partitions} partitions with {NODES} replicas on {NODES} nodes, durability="
-            f"fsync; `kill -9` of the node that leads {gate.led:,} of them, without subscribers and with "
+            f"{size.topics} topics of {size.partitions} partitions with {size.replicas} replicas on {NODES} nodes, "
+            f"durability=fsync; `kill -9` of the node that leads {gate.led:,} of them, without subscribers and with "
             f"{size.subscribers:,}, each of one topic and with a connection of its own.",
             f"The subscribers are {size.processes} processes on the same machine, which count bytes and read positions "
             "only. All servers hold the dead node's roles in one step; what the loop is held up by without subscribers "
