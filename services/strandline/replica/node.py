@@ -257,7 +257,11 @@ class ReplicaNode:
             return max(0, mono_us() - heard_us) // 1_000
 
         feed = MetadataFeed(
-            age_ms=age_ms, controllers=self._known_controllers, clock=monotonic_ms, node_id=self.host.node_id
+            age_ms=age_ms,
+            controllers=self._known_controllers,
+            clock=monotonic_ms,
+            merge_ms=self.settings.watch_merge_ms,
+            node_id=self.host.node_id,
         )
         if seen is not None:
             feed.take(seen)
