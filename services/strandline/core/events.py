@@ -19,6 +19,7 @@ from strandline.core.messages import (
     MetadataImage,
     OffsetAnswer,
     OffsetQuestion,
+    PositionProof,
     ProducePartition,
     ReplicaState,
 )
@@ -50,6 +51,7 @@ class Registered:
     cluster_id: str
     node_epoch: NodeEpoch
     controller_epoch: int
+    position: PositionProof | None = None
 
 
 @dataclass(frozen=True, slots=True)

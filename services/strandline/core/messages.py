@@ -452,6 +452,8 @@ class MetadataImage:
     """The proof that this position was sent to that process; None to a client (M72)."""
     reigns: tuple[Reign, ...] = ()
     """The reigns that led to this state, the one that made it last: a change names that one alone (C34)."""
+    registered: PositionProof | None = None
+    """Only of a stored image: the position that its node's registration was answered with, if nothing came since."""
 
     @property
     def reign(self) -> Reign | None:
@@ -550,6 +552,8 @@ class NodeRegistered:
     controller_epoch: int = 0
     cluster_id: str = ""
     feature_level: int = 0
+    position: PositionProof | None = None
+    """The position that the registration has, or a later one: a store that lost it would not notice otherwise (C34)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -286,10 +286,11 @@ class NodeCore:
         if leader.is_under_min_isr:
             self._checkpoint_now = True
 
-    def _registered(self, event: Registered, _: list[Effect]) -> None:
+    def _registered(self, event: Registered, out: list[Effect]) -> None:
         state = self.state
         state.cluster_id, state.node_epoch = event.cluster_id, event.node_epoch
         state.controller_epoch = max(state.controller_epoch, event.controller_epoch)
+        self._metadata.registered(event.position, out)
 
     def _metadata_arrived(self, event: MetadataArrived, out: list[Effect]) -> None:
         self._may_expand = True
