@@ -56,7 +56,7 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
 	@echo "==> pytest $(TESTS)";   $(BIN)/python -m pytest $(TESTS)
 
-chaos: .venv/.installed ## faults against real processes, as root [SCENARIO=n FORM=--short]; without a number lists them
+chaos: .venv/.installed ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
 mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
@@ -110,8 +110,8 @@ bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; write
 bench-analytics-cold: .venv/.installed ## measure questions over an export of minutes; writes into docs/BENCHMARKS.md [ROUNDS=3]
 	@$(BIN)/python tests/bench/analytics_cold.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
-images: .venv/.installed ## build the container images [BASE=image JAVA=image]; deploy/README.md says more
-	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) PYTHON=$(BIN)/python deploy/images/build
+images: .venv/.installed ## build the container images [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]; deploy/README.md says more
+	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)
 
 grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
 	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py
