@@ -24,6 +24,7 @@ from strandline.core.types import (
     Offset,
     PartitionEpoch,
     Payload,
+    ProducerBatch,
     Role,
     Rules,
     TopicPartition,
@@ -217,6 +218,22 @@ class OffsetAnswer(NamedTuple):
     leader_epoch: LeaderEpoch | None = None
     refusal: Refusal | None = None
     lookup: OffsetLookup | None = None
+
+
+class ProducerSnapshotQuestion(NamedTuple):
+    """Asks a leader for the producer state below its log start (C43)."""
+
+    tp: TopicPartition
+    current_leader_epoch: LeaderEpoch
+
+
+class ProducerSnapshotAnswer(NamedTuple):
+    """What a leader remembers of producers below ``log_start_offset``, of each the oldest batch first."""
+
+    tp: TopicPartition
+    log_start_offset: Offset | None = None
+    producers: tuple[ProducerBatch, ...] = ()
+    refusal: Refusal | None = None
 
 
 class DeletePartition(NamedTuple):
