@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -56,7 +56,7 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
 	@echo "==> pytest $(TESTS)";   $(BIN)/python -m pytest $(TESTS)
 
-chaos: .venv/.installed ## faults against real processes, as root [SCENARIO=n FORM=--short]; without a number lists them
+chaos: .venv/.installed ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
 mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
@@ -87,6 +87,9 @@ bench-anatomy: .venv/.bench ## count what one acknowledged batch costs beside a 
 
 bench-growth: .venv/.installed ## fit what load, partitions, clients and nodes cost, say what larger clusters need; writes into docs/BENCHMARKS.md
 	@PYTHONPATH=tests/bench $(BIN)/python -m growth
+
+bench-metadata: .venv/.installed ## kill a node under a thousand subscribers to metadata; writes into docs/BENCHMARKS.md [FLAGS="--topics 10"]
+	@PYTHONPATH=tests/bench $(BIN)/python -m metadata_gate $(FLAGS)
 
 bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
 	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))

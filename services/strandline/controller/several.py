@@ -18,7 +18,7 @@ from strandline.controller.driver import ControllerDriver
 from strandline.controller.etcd_access import EtcdAccess
 from strandline.controller.process import ControllerProcess
 from strandline.controller.reigning import Reigning
-from strandline.controller.seen import CountedSink, Place
+from strandline.controller.seen import CountedSink, Place, TimedCommits
 from strandline.controller.seen_position import SeenPosition
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
@@ -29,6 +29,7 @@ from strandline.core.controller_events import ControllerStarted
 from strandline.core.controller_state import ClusterState
 from strandline.core.lease import ReignTimings
 from strandline.core.reign import ReignCore
+from strandline.core.state_events import StateEvent
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import EtcdError
 from strandline.metadata.etcd import EtcdStore, too_old
@@ -163,7 +164,7 @@ class SeveralProcess(ControllerProcess):
         core = ControllerCore(state, rules, settings.timings(), ClockSamples())
         driver = ControllerDriver(
             core,
-            self.reigning.store_of_reign(),
+            TimedCommits(self.reigning.store_of_reign(), self._seen.counts),
             clock=monotonic_ms,
             sink=CountedSink(self.sink, self._seen.counts),
             watches=Watches(settings.watch_backlog, write_image),
@@ -202,6 +203,10 @@ class SeveralProcess(ControllerProcess):
         self._current = None
         self._aside(self.prober.close())
 
+    def tell(self, event: StateEvent) -> None:
+        """See `Reigns.tell`."""
+        CountedSink(self.sink, self._seen.counts).take(None, event)
+
     async def shut_down(self) -> ExitCode:
         """Hand over if this controller decides, then stop serving."""
         try:
@@ -236,6 +241,9 @@ class SeveralProcess(ControllerProcess):
             lag=lag,
             reigns=reigning.reigns_begun,
             is_store_up=reigning.is_store_up,
+            store_bytes=reigning.health.db_bytes if reigning.health is not None else None,
+            # Releases before 3.6 do not say what their quota is.
+            quota_bytes=(reigning.health.quota_bytes if reigning.health else 0) or self.settings.etcd_quota_bytes,
         )
 
     async def copy_store(self) -> None:

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
 from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.messages import Endpoint
 from strandline.core.reign_events import Head, Holder
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone, NoSpace, NotPermitted, Unanswered
 from strandline.etcd.operations import DELETE, behind, created_at, delete, found, get, put, written_at
-from strandline.etcd.v1.etcd_pb2 import KeyValue
+from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse
 from strandline.etcd.watching import Changes, watch
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import (
@@ -68,6 +69,9 @@ class EtcdHealth(NamedTuple):
     alarms: tuple[str, ...]
     db_bytes: int
     quota_bytes: int
+    """0 where no member says it: releases before 3.6 do not."""
+    members_leader_last: tuple[Endpoint, ...]
+    """In the order in which they may be defragmented."""
 
 
 class EtcdStore:
@@ -128,6 +132,12 @@ class EtcdStore:
             alarms=tuple(sorted({error for answer in good for error in answer.errors})),
             db_bytes=max((answer.db_size for answer in good), default=0),
             quota_bytes=max((answer.db_size_quota for answer in good), default=0),
+            members_leader_last=tuple(
+                member
+                for is_leader in (False, True)
+                for member, answer in zip(self.etcd.endpoints, answers, strict=True)
+                if _leads(answer) is is_leader
+            ),
         )
 
     # The key (C12 to C20).
@@ -268,6 +278,24 @@ class EtcdStore:
         if done.succeeded:
             self._since_snapshot = self._bytes_since_snapshot = 0
         return done.succeeded
+
+    async def make_room(self, token: int) -> int:
+        """Delete the log that the snapshot holds; etcd deletes it without needing space for anything else (C29).
+
+        Returns how many values went. Followers that lag read the snapshot instead. Raises `Unanswered`, `StoreFailed`.
+        """
+        kept = await self.etcd.get(self.keys.current_snapshot)
+        if kept is None:
+            return 0
+        offset = read_snapshot(kept.value).head.offset
+        answer = await self.etcd.txn(
+            [created_at(self.keys.active, token)],
+            [
+                delete(self.keys.logs, self.keys.log(offset + 1)),
+                delete(self.keys.first_snapshot, self.keys.snapshot_parts(offset)),
+            ],
+        )
+        return sum(each.response_delete_range.deleted for each in answer.responses) if answer.succeeded else 0
 
     async def replace(self, state: ClusterState, reign_id: str, *, token: int = 0) -> None:
         """Make ``state`` all that is stored, while no controller holds the key (recovery, TR18), or with ``token``.
@@ -566,6 +594,11 @@ class EtcdStore:
 
 def _format_value(cluster_id: str) -> bytes:
     return json.dumps({"format": FORMAT, "cluster_id": cluster_id}).encode()
+
+
+def _leads(answer: StatusResponse | BaseException) -> bool:
+    """Whether a member says of itself that it leads etcd."""
+    return isinstance(answer, StatusResponse) and bool(answer.leader) and answer.leader == answer.header.member_id
 
 
 def too_old(versions: Sequence[str], *, floor: bool) -> str | None:
