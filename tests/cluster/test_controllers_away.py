@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -10,6 +11,7 @@ from running_cluster import Probe, until
 
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, ControllersAway, Producer
+from strandline.core.types import LeaderEpoch, NodeId
 
 CLUSTER = {"nodes": 3}
 STOP_MS = 15_000
@@ -43,6 +45,35 @@ async def test_a_new_client_starts_produces_and_consumes(away: list[str], topic:
         read = [record.value async for record in consumer]
 
     assert read == [BEFORE, *values]
+
+
+async def test_a_new_client_starts_at_any_node(away: list[str], topic: str) -> None:
+    """Node 1 leads; a client that is given the address of any one node reaches it, and reads what it sent."""
+    for number, address in enumerate(away):
+        async with Producer(address, acks="all", idempotent=True) as producer:
+            await producer.send_and_wait(topic, b"through node %d" % (number + 1))
+        async with Consumer(address, stop_at_end=True) as consumer:
+            await consumer.assign([topic])
+            read = [record.value async for record in consumer]
+
+        assert read == [BEFORE, *(b"through node %d" % (other + 1) for other in range(number + 1))]
+
+
+async def test_a_client_whose_view_is_old_finds_the_leader_without_a_controller(away: list[str], topic: str) -> None:
+    """C64: it believes that node 3 leads since ten elections ago; the refusal names the leader, and it goes there."""
+    async with Producer(away[2], acks="all") as producer:
+        cluster = producer._cluster
+        known = await cluster.topic(topic)
+        tp = known.partitions[0].tp
+        old = replace(known.partitions[0], leader=NodeId(3), leader_epoch=LeaderEpoch(-10))
+        cluster.view._believe(replace(cluster.image, topics=(replace(known, partitions=(old,)),)))
+        believed = cluster.view.leader_of(tp)
+        sent = await producer.send_and_wait(topic, b"by way of node 3")
+        found = cluster.view.leader_of(tp)
+
+    assert believed is not None and believed.node_id == 3
+    assert sent.offset == 1
+    assert found is not None and found.node_id == 1
 
 
 async def test_two_producers_at_two_nodes_have_different_ids(away: list[str]) -> None:

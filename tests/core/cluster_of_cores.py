@@ -26,6 +26,7 @@ from core_builders import (
 
 from strandline.core import effects as want
 from strandline.core import events
+from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
     AlterPartitionRequest,
     DeletePartition,
@@ -34,6 +35,7 @@ from strandline.core.messages import (
     NodeImage,
     PartitionImage,
     ProduceResult,
+    ProducerSnapshotAnswer,
 )
 from strandline.core.node import NodeCore
 from strandline.core.state_events import NAME_OF
@@ -120,6 +122,8 @@ class Cluster:
         self.now = 0
         self.rules = rules or Rules()
         self.timings = timings or NodeTimings()
+        self.earlier_releases: set[int] = set()
+        """Nodes that do not know FetchProducerSnapshot."""
         self.streams = streams
         self.hold_flushes = hold_flushes
         self.max_records_per_fetch = max_records_per_fetch
@@ -464,6 +468,13 @@ class Cluster:
         self._ask(node, effect.leader, effect.correlation_id, request, arrive, fail)
         return []
 
+    def _send_producers(self, node: int, effect: want.SendProducerSnapshot) -> list[events.Event]:
+        request = self.request_id()
+        arrive = events.ProducerSnapshotAsked(self.now, request, effect.question)
+        fail = events.ProducerSnapshotFailed(self.now, effect.leader, effect.correlation_id, "lost")
+        self._ask(node, effect.leader, effect.correlation_id, request, arrive, fail)
+        return []
+
     def _send_alter(self, node: int, effect: want.SendAlterPartition) -> list[events.Event]:
         self.alters.append((node, self.lives[node], effect.request))
         return []
@@ -520,9 +531,18 @@ class Cluster:
             )
         return []
 
-    def _answer_call(self, _: int, effect: want.AnswerCall) -> list[events.Event]:
+    def _answer_call(self, node: int, effect: want.AnswerCall) -> list[events.Event]:
         assert effect.request_id not in self.answered, f"a {effect.call} was answered twice"
         self.answered[effect.request_id] = effect.answers
+        if effect.request_id in self._asked:
+            _, correlation, _ = self._asked[effect.request_id]
+            (answer,) = effect.answers
+            assert isinstance(answer, ProducerSnapshotAnswer)
+            if node in self.earlier_releases:
+                answer = ProducerSnapshotAnswer(answer.tp, refusal=Refusal(ErrorCode.UNSUPPORTED_VERSION))
+            arrive = events.ProducerSnapshotAnswered(self.now, NodeId(node), correlation, answer)
+            fail = events.ProducerSnapshotFailed(self.now, NodeId(node), correlation, "lost")
+            self._reply(node, effect.request_id, arrive, fail)
         return []
 
 
@@ -532,6 +552,7 @@ _PERFORM: dict[type[Any], Callable[[Cluster, int, Any], list[events.Event]]] = {
     want.SendForget: Cluster._send_forget,
     want.SendEpochEnds: Cluster._send_epochs,
     want.SendListOffsets: Cluster._send_offsets,
+    want.SendProducerSnapshot: Cluster._send_producers,
     want.SendAlterPartition: Cluster._send_alter,
     want.AnswerProduce: Cluster._answer_produce,
     want.AnswerFetch: Cluster._answer_fetch,

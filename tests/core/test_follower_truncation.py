@@ -11,7 +11,7 @@ from core_builders import TP, batch, entries, history, partition_image
 from strandline.core import events
 from strandline.core.effects import AppendReplicated, SaveEpochs, SaveHighWatermarks, SendEpochEnds, SendFetch, Truncate
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.messages import EpochEndAnswer, FetchedPartition, OffsetAnswer
+from strandline.core.messages import EpochEndAnswer, FetchedPartition, OffsetAnswer, ProducerSnapshotAnswer
 from strandline.core.types import (
     BatchHeader,
     Durability,
@@ -84,6 +84,14 @@ def answer_offsets(cluster: Cluster, latest: int, earliest: int) -> None:
     follower = cluster.follower(2)
     answers = (OffsetAnswer(TP, Offset(latest)), OffsetAnswer(TP, Offset(earliest)))
     cluster.step(2, events.OffsetsAnswered(cluster.now, NodeId(1), follower.outstanding, answers))
+
+
+def answer_producers(cluster: Cluster, start: int) -> None:
+    """The leader remembers no producer below its log start."""
+    outstanding = cluster.follower(2).outstanding
+    assert outstanding is not None
+    answer = ProducerSnapshotAnswer(TP, Offset(start))
+    cluster.step(2, events.ProducerSnapshotAnswered(cluster.now, NodeId(1), outstanding, answer))
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
@@ -399,6 +407,7 @@ def test_a_restart_at_a_higher_log_start_is_no_truncation() -> None:
     cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)
     fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
     answer_offsets(cluster, latest=20, earliest=12)
+    answer_producers(cluster, 12)
     part = fetches(cluster)[-1].request.partitions[0]
 
     assert cluster.ends(2) == (12, 12)
@@ -589,6 +598,7 @@ def test_a_log_that_lies_below_the_leaders_log_start_begins_anew_there() -> None
     cluster = following(*history((0, 4, 0)), hw=2, rules=FETCH)
     fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))
     answer_offsets(cluster, latest=9, earliest=4)
+    answer_producers(cluster, 4)
 
     assert cluster.ends(2) == (4, 4)
     assert fetches(cluster)[-1].request.partitions[0].last_fetched_epoch is None

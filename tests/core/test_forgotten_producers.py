@@ -1,4 +1,4 @@
-"""An idempotent producer whose records are deleted, and a leader that never had them (M30, M61)."""
+"""An idempotent producer whose records are deleted, and a leader that never had them (M30, M61, C43)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ def sent(sequence: int) -> BatchHeader:
     return batch(producer=7, sequence=sequence)
 
 
-def late_leader() -> Cluster:
-    """Node 1 appends sequences 0 to 2 and deletes them. Node 2, down meanwhile, restarts its log above and leads."""
+def late_leader(*, knows_producers: bool = False) -> Cluster:
+    """Node 1 appends sequences 0 to 2 and deletes them. Node 2, down meanwhile, restarts its log above and leads.
+
+    It knows the producer if node 1 is of a release that has FetchProducerSnapshot.
+    """
     cluster = Cluster(1, 2)
+    if not knows_producers:
+        cluster.earlier_releases.add(1)
     cluster.push(1, partition_image(isr=(1,)))
     for sequence in range(3):
         cluster.produce(sent(sequence))
@@ -48,6 +53,25 @@ def test_what_may_lie_among_deleted_records_is_not_appended_again(sequence: int)
     assert result.refusal is not None
     assert (result.refusal.code, result.outcome) == (ErrorCode.UNKNOWN_PRODUCER_ID, Outcome.NOT_APPENDED)
     assert cluster.ends(2) == ends_before
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 2])
+def test_a_leader_that_asked_recognizes_what_was_deleted(sequence: int) -> None:
+    """C43: the copy of a deleted batch is answered as the batch was, the first one included."""
+    cluster = late_leader(knows_producers=True)
+    ends_before = cluster.ends(2)
+    again = produced(cluster, sent(sequence))
+
+    assert (again.refusal, again.base_offset) == (None, sequence)
+    assert cluster.ends(2) == ends_before
+
+
+def test_a_leader_that_asked_takes_the_next_batch() -> None:
+    """C43: the producer goes on as if the same leader had stayed."""
+    cluster = late_leader(knows_producers=True)
+    following = produced(cluster, sent(3))
+
+    assert (following.refusal, following.base_offset) == (None, 7)
 
 
 def test_a_forgotten_producer_begins_anew() -> None:

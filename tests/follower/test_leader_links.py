@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 
 import grpc
 
-from strandline.core.effects import SendEpochEnds, SendFetch, SendListOffsets
+from strandline.core.effects import SendEpochEnds, SendFetch, SendListOffsets, SendProducerSnapshot
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.events import (
     EpochEndsAnswered,
@@ -18,6 +18,8 @@ from strandline.core.events import (
     FetchAnswered,
     FetchFailed,
     OffsetsFailed,
+    ProducerSnapshotAnswered,
+    ProducerSnapshotFailed,
 )
 from strandline.core.messages import (
     EARLIEST,
@@ -29,6 +31,8 @@ from strandline.core.messages import (
     MetadataImage,
     NodeImage,
     OffsetQuestion,
+    ProducerSnapshotAnswer,
+    ProducerSnapshotQuestion,
     ReplicaState,
 )
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, Rules, TopicPartition
@@ -324,3 +328,39 @@ async def test_offsets_that_do_not_match_the_questions_are_no_answer() -> None:
         event = await core.next()
 
     assert isinstance(event, OffsetsFailed) and event.correlation_id == 8
+
+
+SNAPSHOT = SendProducerSnapshot(LEADER, 11, ProducerSnapshotQuestion(TP, LeaderEpoch(1)))
+
+
+async def test_producer_state_is_answered_or_fails() -> None:
+    """C43: the answer, and a leader that is gone, each end the question."""
+
+    async def answer(request: Any, context: Any) -> pb.FetchProducerSnapshotResponse:
+        return pb.FetchProducerSnapshotResponse(log_start_offset=5)
+
+    async with linked(FetchProducerSnapshot=answer) as (links, core, server):
+        links.send_producer_snapshot(SNAPSHOT)
+        answered = await core.next()
+        await server.stop(0)
+        links.send_producer_snapshot(SNAPSHOT)
+        failed = await core.next()
+
+    assert answered == ProducerSnapshotAnswered(1_000, LEADER, 11, ProducerSnapshotAnswer(TP, Offset(5)))
+    assert isinstance(failed, ProducerSnapshotFailed)
+    assert failed.correlation_id == 11
+
+
+async def test_a_leader_without_the_method_is_an_answer() -> None:
+    """C43: one of an earlier release; asking again would not help."""
+
+    async def unknown(request: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+    async with linked(FetchProducerSnapshot=unknown) as (links, core, _):
+        links.send_producer_snapshot(SNAPSHOT)
+        answered = await core.next()
+
+    assert isinstance(answered, ProducerSnapshotAnswered)
+    assert answered.answer.refusal is not None
+    assert answered.answer.refusal.code is ErrorCode.UNSUPPORTED_VERSION

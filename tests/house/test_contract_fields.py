@@ -49,12 +49,13 @@ ABSENCE_HAS_A_MEANING = """
     ProducePartitionResponse.base_offset FetchPartitionResponse.high_watermark
     DeleteRecordsRequest.timeout_ms DeleteRecordsPartitionResult.low_watermark
     HeartbeatResponse.is_fenced WatchMetadataRequest.node_epoch WatchMetadataResponse.node_epoch
+    FetchProducerSnapshotRequest.current_leader_epoch FetchProducerSnapshotResponse.log_start_offset
     RegisterNodeRequest.cluster_id PartitionMetadata.last_unclean_leader_epoch
 """.split()
 
 # A replica or a node sends these, so one of another cluster must be recognised (`cluster_id` is a field, not metadata).
 INTERNAL_REQUESTS = """
-    FetchRequest FetchStreamRequest OffsetForLeaderEpochRequest ListOffsetsRequest
+    FetchRequest FetchStreamRequest OffsetForLeaderEpochRequest ListOffsetsRequest FetchProducerSnapshotRequest
     RegisterNodeRequest HeartbeatRequest WatchMetadataRequest AlterPartitionRequest
 """.split()
 

@@ -16,6 +16,7 @@ from strandline.core.messages import (
     NodeImage,
     NodeRegistered,
     PartitionImage,
+    PositionProof,
     RegisterNode,
     TopicImage,
 )
@@ -56,6 +57,8 @@ class ControllerStub:
         self.heartbeats: list[pb.HeartbeatRequest] = []
         self.stale: set[int] = set()
         self.refuse_registration: Any = None
+        self.position: PositionProof | None = None
+        """Of the registrations."""
         self.endpoint = Endpoint("127.0.0.1", 0)
         self._changed = asyncio.Event()
         self._heard = asyncio.Event()
@@ -95,7 +98,9 @@ class ControllerStub:
         self._changed.set()
         self._changed = asyncio.Event()
         epoch = NodeEpoch(100 + request.node_id)
-        answer = NodeRegistered(node_epoch=epoch, controller_epoch=1, cluster_id=CLUSTER_ID, feature_level=1)
+        answer = NodeRegistered(
+            node_epoch=epoch, controller_epoch=1, cluster_id=CLUSTER_ID, feature_level=1, position=self.position
+        )
         return convert.write_registered(answer)
 
     async def Heartbeat(self, message: pb.HeartbeatRequest, _: object) -> pb.HeartbeatResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -187,3 +188,23 @@ def _fetched(tp: TopicPartition, offset: Offset, epoch: int) -> FetchedPartition
 
 def _raise(code: object, line: str) -> Any:
     raise AssertionError(f"the process ended with {code}: {line}")
+
+
+def main() -> None:
+    """Print what a change of leader of 1,000 partitions costs the loop: syncs, and ms with 15 ms for each of them."""
+    syncs = Syncs()
+    vars(os).update(fsync=syncs, fdatasync=syncs)
+    with tempfile.TemporaryDirectory() as path:
+        node = Node(Path(path), 1_000, syncs)
+        node.lead(OTHER, 1)
+        for epoch, leader in enumerate((ME, OTHER), 2):
+            syncs.taken()
+            node.longest_hold_ms = 0.0
+            node.lead(leader, epoch)
+            role = "leader" if leader == ME else "follower"
+            print(f"1,000 partitions become {role}: {len(syncs.taken())} sync, loop held {node.longest_hold_ms:.0f} ms")
+        node.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -25,9 +25,13 @@ from nodes_in_process import (
 )
 
 from strandline.core.errors import ErrorCode
+from strandline.core.messages import PositionProof
+from strandline.core.types import NodeEpoch
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import open_channel
+from strandline.rpc.metadata_bytes import image_from_bytes
 from strandline.rpc.status import refusal_of
+from strandline.storage.directory import DataDirectory
 from strandline.v1 import follower_service_pb2, record_pb2
 from strandline.v1 import leader_service_pb2 as pb
 
@@ -383,3 +387,27 @@ async def test_both_views_of_a_partition_agree(tmp_path: Path) -> None:
     assert (own.log_end_offset, own.high_watermark) == (2, 2)
     assert lead.log_size_bytes == own.log_size_bytes == len(batch("a", "b"))
     assert own.fetch_state == follower_service_pb2.FETCH_STATE_LEADING
+
+
+async def test_a_mark_is_cleared_once_the_position_of_the_registration_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C34: a process that dies in between registers as unclean again, or can prove that the controller forgot it."""
+    controller = _controller()
+    controller.position = PositionProof(NodeEpoch(101), 1, 7, b"mac")
+    await controller.start()
+    async with running_nodes(controller, tmp_path) as (node,):
+        node.directory.mark_unclean("the test says so")
+    kept: list[PositionProof | None] = []
+
+    def clear(directory: DataDirectory) -> None:
+        content = directory.checkpoints.metadata()
+        image = image_from_bytes(content) if content is not None else None
+        kept.append(image.registered if image is not None else None)
+
+    monkeypatch.setattr(DataDirectory, "clear_unclean", clear)
+    async with running_nodes(controller, tmp_path):
+        pass
+    await controller.stop()
+
+    assert kept == [controller.position]

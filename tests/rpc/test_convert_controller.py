@@ -195,7 +195,10 @@ def test_answers_round_trip() -> None:
     """Answers keep their errors, and an empty heartbeat answer means fenced."""
     refusal = Refusal(ErrorCode.STALE_BROKER_EPOCH, "stop")
     beat = HeartbeatAnswer(refusal=refusal, controller_epoch=3, is_fenced=False, session_timeout_ms=7)
-    registered = NodeRegistered(node_epoch=NodeEpoch(0), controller_epoch=2, cluster_id="c", feature_level=1)
+    position = PositionProof(NodeEpoch(0), 2, 77, b"mac", "r" * 32)
+    registered = NodeRegistered(
+        node_epoch=NodeEpoch(0), controller_epoch=2, cluster_id="c", feature_level=1, position=position
+    )
 
     assert convert.read_heartbeat_answer(convert.write_heartbeat_answer(beat)) == beat
     assert convert.read_heartbeat_answer(pb.HeartbeatResponse()).is_fenced

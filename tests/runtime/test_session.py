@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -243,6 +244,21 @@ async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
 
     assert host.topics.metadata_offset == 9
     assert controller.heartbeats[0].metadata_offset == 9
+
+
+async def test_the_position_of_the_registration_is_sent_from_then_on() -> None:
+    """C34: the core keeps it, and the watch and every heartbeat carry it until something newer comes."""
+    controller = FakeController()
+    position = PositionProof(NodeEpoch(7), 2, 3, b"mac")
+    session, core, _ = _session(controller)
+    session.begin(replace(REGISTERED, position=position))
+    for forever in (session.beat_forever, session.watch_forever):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(forever(), 0.1)
+
+    assert core.seen[0] == Registered(1_000, "cluster", NodeEpoch(7), 2, position)
+    assert controller.heartbeats[0].position == position
+    assert controller.positions[0] == position
 
 
 async def test_a_refresh_opens_the_watch_anew() -> None:

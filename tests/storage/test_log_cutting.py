@@ -7,6 +7,7 @@ import pytest
 from strandline.core.types import Offset, ProducerBatch
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.layout import remove_tree, retire_directories
+from strandline.storage.producer_snapshot import begin_with_snapshot
 
 NAME = ("t", 0)
 
@@ -88,6 +89,30 @@ def test_restart_at_a_higher_log_start(build, fill) -> None:
     assert (log.log_start_offset, log.leo, log.size_bytes) == (500, 500, 0)
     assert (again.log_start_offset, again.leo) == (500, 500)
     assert fill(again, 1) == 502
+
+
+ROW = ProducerBatch(5, 0, 0, 1, Offset(498), Offset(499), 1)
+
+
+def test_a_restart_keeps_the_producer_state_below_it(build, fill) -> None:
+    """C43: also after a crash, and nothing of what was remembered of the records that are gone."""
+    log = build.log()
+    fill(log, 30)
+    log.save_producers(Offset(60), [ROW._replace(producer_id=6, first_offset=Offset(0), last_offset=Offset(1))])
+    log.truncate_fully_and_start_at(Offset(500), [ROW])
+
+    assert log.producer_rows() == (ROW,)
+    assert build.log().producer_rows() == (ROW,)
+
+
+def test_producer_state_of_a_start_that_was_not_kept_is_not_believed(build, fill) -> None:
+    """C43: the process died between the two: the log is as it was, and the state says nothing of it."""
+    log = build.log()
+    fill(log, 30)
+    begin_with_snapshot(build.path, Offset(500), [ROW], durable=True)
+    again = build.log()
+
+    assert (again.leo, again.producer_rows()) == (60, ())
 
 
 def test_cut_below_the_log_start_begins_anew(build, fill) -> None:

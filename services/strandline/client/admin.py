@@ -25,7 +25,7 @@ from strandline.client.admin_answers import (
 from strandline.client.deletion import DeletedRecords, RecordDeleter
 from strandline.client.describing import DescribedReplica, read_partition_views, read_replica_views
 from strandline.client.errors import ClusterUnreachable, ControllersAway
-from strandline.client.metadata import DEFAULT_TIMEOUT_MS, Cluster
+from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint, MetadataImage, PartitionView, TopicConfig, TopicImage
@@ -54,16 +54,25 @@ class Admin:
         bootstrap: str | Sequence[str],
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        metadata_stale_ms: int = METADATA_STALE_MS,
         tls_cert: str | Path = "",
         tls_key: str | Path = "",
         tls_ca: str | Path = "",
     ) -> None:
-        """``timeout_ms`` is the deadline of every question; the paths of TLS are all given or none.
+        """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
+        another process. The paths of TLS are all given or none.
 
         Raises:
             ValueError: the bootstrap names no address, or the files of TLS cannot be used.
         """
-        self._cluster = Cluster(bootstrap, timeout_ms=timeout_ms, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
+        self._cluster = Cluster(
+            bootstrap,
+            timeout_ms=timeout_ms,
+            stale_ms=metadata_stale_ms,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+        )
         self._timeout_ms = timeout_ms
         self._finder = OffsetFinder(self._cluster)
         self._deleter = RecordDeleter(self._cluster)

@@ -22,7 +22,7 @@ from strandline.client.cursor import Cursor
 from strandline.client.errors import ClientClosed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
 from strandline.client.fetching import Fetching, FetchPolicy
-from strandline.client.metadata import Cluster
+from strandline.client.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.offsets import EARLIEST, LATEST
 from strandline.client.positions import PositionFinder
 from strandline.core.errors import ErrorCode, Refused
@@ -52,6 +52,7 @@ class Consumer:
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
         buffer_bytes: int = 32 << 20,
+        metadata_stale_ms: int = METADATA_STALE_MS,
         tls_cert: str | Path = "",
         tls_key: str | Path = "",
         tls_ca: str | Path = "",
@@ -60,7 +61,8 @@ class Consumer:
 
         ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
         below it: "error" raises `OffsetOutOfRange` or `LogTruncated`, the others go on elsewhere (after a
-        truncation at the first offset that differs). ``max_bytes`` bounds one answer.
+        truncation at the first offset that differs). ``max_bytes`` bounds one answer. Metadata older
+        than ``metadata_stale_ms`` is looked for at another process.
 
         Raises:
             ValueError: a setting has no such value, or the files of TLS, all given or none, cannot be used.
@@ -79,7 +81,14 @@ class Consumer:
             _ISOLATION[isolation],
         )
         self._stop_at_end = stop_at_end
-        self._cluster = Cluster(bootstrap, on_failure=self._defect, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
+        self._cluster = Cluster(
+            bootstrap,
+            stale_ms=metadata_stale_ms,
+            on_failure=self._defect,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+        )
         self._background = Background(self._defect)
         self._fetching: Fetching | None = None
         self._assignment: Assignment | None = None

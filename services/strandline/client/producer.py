@@ -22,7 +22,7 @@ from strandline.client.background import Background
 from strandline.client.delivery import BatchOutcome, Delivery, OutgoingBatch, RecordMetadata
 from strandline.client.dispatcher import Dispatcher
 from strandline.client.errors import BufferFull, ClientClosed
-from strandline.client.metadata import Cluster
+from strandline.client.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.producer_settings import ProducerSettings, parse_acks, parse_compression
 from strandline.client.topic_routes import Route, TopicRoutes
 from strandline.core.errors import ErrorCode, Outcome, Refused
@@ -54,6 +54,7 @@ class Producer:
         max_block_ms: int = 60_000,
         buffer_bytes: int = 32 << 20,
         connect_timeout_ms: int = 2_000,
+        metadata_stale_ms: int = METADATA_STALE_MS,
         on_delivery: Callable[[BatchOutcome], None] | None = None,
         tls_cert: str | Path = "",
         tls_key: str | Path = "",
@@ -64,7 +65,8 @@ class Producer:
         An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
         idempotence only what was definitely not written is sent again.
 
-        The paths of TLS are all given or none.
+        Metadata older than ``metadata_stale_ms`` is looked for at another process. The paths of TLS are all given or
+        none.
 
         Raises:
             ValueError: a setting breaks its rule, the bootstrap names no address, or the files of TLS cannot be used.
@@ -82,7 +84,14 @@ class Producer:
             buffer_bytes=buffer_bytes,
             connect_timeout_ms=connect_timeout_ms,
         )
-        self._cluster = Cluster(bootstrap, on_failure=self._fail_all, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
+        self._cluster = Cluster(
+            bootstrap,
+            stale_ms=metadata_stale_ms,
+            on_failure=self._fail_all,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+        )
         self._background = Background(self._fail_all)
         self._memory = BufferMemory(buffer_bytes)
         self._routes = TopicRoutes(self.settings, self._memory, self._open_batch, self._batch_closed)

@@ -103,6 +103,7 @@ class Watching:
         return Cluster(
             settings.bootstrap,
             timeout_ms=CONNECT_MS,
+            stale_ms=settings.metadata_stale_ms,
             on_failure=self._broken,
             all_topics=True,
             tls_cert=settings.tls_cert,

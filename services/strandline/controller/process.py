@@ -124,7 +124,12 @@ class ControllerProcess:
         )
         self.driver.on_stop_serving = lambda _reason: self._store_in_doubt.set()
         self.driver.on_refusal = self._seen.refused
-        self.feed = MetadataFeed(age_ms=self._metadata_age_ms, controllers=self._known_controllers, clock=monotonic_ms)
+        self.feed = MetadataFeed(
+            age_ms=self._metadata_age_ms,
+            controllers=self._known_controllers,
+            clock=monotonic_ms,
+            merge_ms=settings.watch_merge_ms,
+        )
         self.driver.on_publish = self.feed.take
         self.prober = Prober(self.driver, settings.probe_deadline_ms)
         alone = Alone(

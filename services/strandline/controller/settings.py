@@ -92,6 +92,9 @@ class ControllerSettings(ServiceSettings):
     )
 
     watch_backlog: int = Field(1_000, ge=1, description="changes a slow watcher may be behind before it is cut off")
+    watch_merge_ms: int = Field(
+        20, ge=0, le=1_000, description="window in which changes of metadata become one message to a subscriber"
+    )
     probe_deadline_ms: int = Field(1_000, ge=10, description="time-out of a probe of a suspected node")
     ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
     ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a connection is closed")

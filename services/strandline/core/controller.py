@@ -72,6 +72,7 @@ from strandline.core.messages import (
     Heartbeat,
     HeartbeatAnswer,
     NodeRegistered,
+    PositionProof,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
@@ -96,7 +97,7 @@ from strandline.core.topics import (
     describe_configs,
     describe_topics,
 )
-from strandline.core.types import NodeId, Rules
+from strandline.core.types import NodeEpoch, NodeId, Rules
 
 NODE_EPOCHS_SKIPPED = 1_000
 PRODUCER_IDS_SKIPPED = 1_000_000
@@ -295,6 +296,8 @@ class ControllerCore:
         effects = self._commit(draft)
         if isinstance(answer, AlterPartitionAnswer) and isinstance(event.request, AlterPartitionRequest):
             answer = self._with_position(answer, event.request)
+        elif isinstance(answer, NodeRegistered) and isinstance(event.request, RegisterNode):
+            answer = self._with_registered_position(answer, event.request)
         return [*effects, Answer(event.request_id, answer)]
 
     def _object(self, request_id: int, request: ControllerRequest | WatchMetadata) -> list[ControllerEffect]:
@@ -335,17 +338,26 @@ class ControllerCore:
         """
         if all(decision.refusal is not None for decision in answer.partitions):
             return answer
+        return replace(answer, position=self._position_for(request.node_id, request.node_epoch))
+
+    def _with_registered_position(self, answer: NodeRegistered, request: RegisterNode) -> NodeRegistered:
+        """A process drops its directory's unclean mark at this answer, so it must show a store that forgot it (C34)."""
+        if answer.node_epoch is None:
+            return answer
+        return replace(answer, position=self._position_for(request.node_id, answer.node_epoch))
+
+    def _position_for(self, node_id: NodeId, node_epoch: NodeEpoch) -> PositionProof:
+        """The present position, and the proof that this process was sent it."""
         header, reign = self.state.header, latest(self.state.reigns)
         assert reign is not None, "a reign begins before anything is answered"
-        position = prove(
+        return prove(
             header.secret,
-            node_id=request.node_id,
-            node_epoch=request.node_epoch,
+            node_id=node_id,
+            node_epoch=node_epoch,
             controller_epoch=header.controller_epoch,
             metadata_offset=header.metadata_offset,
             reign_id=reign.reign_id,
         )
-        return replace(answer, position=position)
 
     def _other_cluster(self, request: ControllerRequest | WatchMetadata) -> Refusal | None:
         ours = self.state.header.cluster_id

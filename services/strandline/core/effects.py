@@ -23,6 +23,7 @@ from strandline.core.messages import (
     OffsetQuestion,
     PartitionAnswer,
     ProduceResult,
+    ProducerSnapshotQuestion,
     ReportReplicaLogs,
 )
 from strandline.core.state_events import StateEvent
@@ -85,10 +86,12 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class RestartLog:
-    """Delete the log and start an empty one at ``offset``, the leader's higher log start (M30)."""
+    """Delete the log and start an empty one at ``offset``, the leader's higher log start (M30), with the producer state
+    below it: durable together with the log's new start (C43)."""
 
     tp: TopicPartition
     offset: Offset
+    producers: tuple[ProducerBatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,15 @@ class SendListOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class SendProducerSnapshot:
+    """FetchProducerSnapshot to ``leader``. Ends in `ProducerSnapshotAnswered` or `ProducerSnapshotFailed`."""
+
+    leader: NodeId
+    correlation_id: int
+    question: ProducerSnapshotQuestion
+
+
+@dataclass(frozen=True, slots=True)
 class SendAlterPartition:
     """Propose ISRs to the controller. Ends in `AlterPartitionAnswered` or `AlterPartitionFailed`."""
 
@@ -321,6 +333,7 @@ Effect = (
     | SendForget
     | SendEpochEnds
     | SendListOffsets
+    | SendProducerSnapshot
     | SendAlterPartition
     | SendReplicaLogs
     | RefreshMetadata

@@ -16,6 +16,14 @@ SKIP = 1_024
 """More changes of one partition than a store can lose at once. 2**31 / 1,024 reigns fit into an epoch."""
 
 
+def first_epoch_in(controller_epoch: int) -> int:
+    """The first leader and partition epoch of a partition that is added to a topic in this reign.
+
+    A reign whose end was lost may have added a partition of the same index, and changed it since.
+    """
+    return SKIP * (controller_epoch - 1)
+
+
 class EpochSkips:
     """Which partitions changed, and which held an election, in this reign. A new reign begins with a new one."""
 

@@ -19,7 +19,10 @@ from strandline.core.messages import (
     MetadataImage,
     OffsetAnswer,
     OffsetQuestion,
+    PositionProof,
     ProducePartition,
+    ProducerSnapshotAnswer,
+    ProducerSnapshotQuestion,
     ReplicaState,
 )
 from strandline.core.types import (
@@ -50,6 +53,7 @@ class Registered:
     cluster_id: str
     node_epoch: NodeEpoch
     controller_epoch: int
+    position: PositionProof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,16 @@ class OffsetsAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerSnapshotAsked:
+    """FetchProducerSnapshot arrived."""
+
+    now_ms: int
+    request_id: int
+    question: ProducerSnapshotQuestion
+    replica: ReplicaState | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteRecordsAsked:
     """DeleteRecords arrived; each partition is named once."""
 
@@ -260,6 +274,26 @@ class OffsetsFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerSnapshotAnswered:
+    """The leader answered FetchProducerSnapshot."""
+
+    now_ms: int
+    leader: NodeId
+    correlation_id: int
+    answer: ProducerSnapshotAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSnapshotFailed:
+    """FetchProducerSnapshot had no answer."""
+
+    now_ms: int
+    leader: NodeId
+    correlation_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AlterPartitionAnswered:
     """The controller answered the attempt ``request_sequence``."""
 
@@ -309,6 +343,7 @@ Event = (
     | CallGone
     | EpochEndsAsked
     | OffsetsAsked
+    | ProducerSnapshotAsked
     | DeleteRecordsAsked
     | FetchAnswered
     | FetchFailed
@@ -316,6 +351,8 @@ Event = (
     | EpochEndsFailed
     | OffsetsAnswered
     | OffsetsFailed
+    | ProducerSnapshotAnswered
+    | ProducerSnapshotFailed
     | AlterPartitionAnswered
     | AlterPartitionFailed
     | ReplicaLogsAnswered

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from strandline.core.effects import Effect, SendEpochEnds, SendFetch, SendForget, SendListOffsets
+from strandline.core.effects import Effect, SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
 from strandline.core.events import (
     EpochEndsAnswered,
     EpochEndsFailed,
@@ -18,6 +18,8 @@ from strandline.core.events import (
     FetchFailed,
     OffsetsAnswered,
     OffsetsFailed,
+    ProducerSnapshotAnswered,
+    ProducerSnapshotFailed,
 )
 from strandline.core.follower import FetchState, FollowerReplica
 from strandline.core.messages import (
@@ -27,6 +29,7 @@ from strandline.core.messages import (
     FetchPartition,
     FetchRequest,
     OffsetQuestion,
+    ProducerSnapshotQuestion,
 )
 from strandline.core.node_state import NodeState
 from strandline.core.types import NodeId, TopicPartition
@@ -86,11 +89,20 @@ class Fetcher:
         elif kind is FetchState.TRUNCATING:
             questions = tuple(EpochEndQuestion(f.log.tp, f.log.epochs.latest_epoch, f.leader_epoch) for f in followers)
             out.append(SendEpochEnds(leader, correlation_id, questions))
+        elif kind is FetchState.RESTARTING:
+            for follower in followers:
+                self._ask_producers(leader, follower, out)
         else:
             both = tuple(
                 OffsetQuestion(f.log.tp, which, f.leader_epoch) for f in followers for which in (LATEST, EARLIEST)
             )
             out.append(SendListOffsets(leader, correlation_id, both))
+
+    def _ask_producers(self, leader: NodeId, follower: FollowerReplica, out: list[Effect]) -> None:
+        """One question for each partition: an answer may be large, and few replicas begin again at a time."""
+        correlation_id = follower.outstanding = self._state.next_correlation_id()
+        question = ProducerSnapshotQuestion(follower.log.tp, follower.leader_epoch)
+        out.append(SendProducerSnapshot(leader, correlation_id, question))
 
     def _fetch_request(self, followers: list[FollowerReplica]) -> FetchRequest:
         timings = self._state.timings
@@ -163,13 +175,20 @@ class Fetcher:
                 follower.on_offsets(latest, earliest, event.now_ms, out)
                 self._answered(follower)
 
+    def producers(self, event: ProducerSnapshotAnswered, out: list[Effect]) -> None:
+        """Hand out an answer to FetchProducerSnapshot."""
+        follower = self._asker(event.answer.tp, event.correlation_id, FetchState.RESTARTING)
+        if follower is not None:
+            follower.on_producer_snapshot(event.answer, event.now_ms, out)
+            self._answered(follower)
+
     def _answered(self, follower: FollowerReplica) -> None:
         self.consider(follower.log.tp)
         if follower.refused_cut_to is not None:
             self._state.unreported[follower.log.tp] = None
 
-    def question_failed(self, event: EpochEndsFailed | OffsetsFailed) -> None:
-        """OffsetForLeaderEpoch or ListOffsets had no answer: ask again later, cut nothing."""
+    def question_failed(self, event: EpochEndsFailed | OffsetsFailed | ProducerSnapshotFailed) -> None:
+        """A question other than a fetch had no answer: ask again later, cut nothing."""
         for tp, follower in self._state.followers.items():
             if follower.outstanding == event.correlation_id:
                 follower.on_no_answer(event.now_ms)

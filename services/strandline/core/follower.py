@@ -7,17 +7,36 @@ everything below its offset is durable (M54).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from strandline.core.effects import Effect, Emit
 from strandline.core.epochs import cut_for
 from strandline.core.errors import ErrorCode
-from strandline.core.messages import EpochEndAnswer, FetchedPartition, OffsetAnswer, PartitionImage
+from strandline.core.messages import (
+    EpochEndAnswer,
+    FetchedPartition,
+    OffsetAnswer,
+    PartitionImage,
+    ProducerSnapshotAnswer,
+)
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.state_events import PartitionFailed, Truncation
 from strandline.core.timings import NodeTimings
 from strandline.core.truncation import FirstMove, rule_for
-from strandline.core.types import BatchHeader, Durability, EpochEnd, LeaderEpoch, NodeId, Offset, Rules
+from strandline.core.types import (
+    BatchHeader,
+    Durability,
+    EpochEnd,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    ProducerBatch,
+    Rules,
+)
+
+_RESTART = "restart_at_log_start"
+"""Why a log begins again that ended below its leader's log start; it cuts nothing that the leader has."""
 
 
 class FetchState(StrEnum):
@@ -30,6 +49,8 @@ class FetchState(StrEnum):
     FETCHING = "fetching"
     OUT_OF_RANGE = "out_of_range"
     """The leader is asked for its log's ends."""
+    RESTARTING = "restarting"
+    """The leader is asked for the producer state below its log start, where this log begins again (C43)."""
     FAILED = "failed"
     """Stopped until a new leader epoch; the reason says why."""
 
@@ -39,6 +60,7 @@ class FollowerReplica:
 
     __slots__ = (
         "_forgiving",
+        "_restart_reason",
         "_rule",
         "_timings",
         "asked_at_ms",
@@ -46,6 +68,7 @@ class FollowerReplica:
         "damaged_count",
         "image",
         "log",
+        "log_start_found",
         "outstanding",
         "reason",
         "refused_cut_to",
@@ -68,6 +91,9 @@ class FollowerReplica:
         self.retry_at_ms = now_ms
         self.backoff_ms = timings.replica_fetch_backoff_ms
         self.damaged_count = 0
+        # Where a leader that knows no FetchProducerSnapshot lets this log begin again.
+        self.log_start_found: Offset | None = None
+        self._restart_reason = _RESTART
         self.state = FetchState.WAITING
 
     @property
@@ -167,7 +193,7 @@ class FollowerReplica:
         log = self.log
         is_empty = log.epochs.latest_epoch is None and log.log_start_offset == log.leo
         if is_empty and 0 <= batch.base_offset < log.leo < batch.next_offset:
-            log.restart_at(batch.base_offset, out)
+            log.restart_at(batch.base_offset, out, log.producers.rows())
 
     def _misfit(self, answer: FetchedPartition) -> str:
         expected, epoch = self.log.leo, self.log.epochs.latest_epoch
@@ -204,12 +230,45 @@ class FollowerReplica:
                 return
         elif earliest.offset >= self.log.leo:
             # Nothing in this log is of use; at the very log start, the leader cannot know whether it agrees below.
-            self._emit_truncation(earliest.offset, "restart_at_log_start", out)
-            self.log.restart_at(earliest.offset, out)
+            self._restart_from(earliest.offset, _RESTART)
+            if earliest.offset > 0:
+                return
+            # Nothing is below, so there is nothing to ask for.
+            self._restart_at(Offset(0), (), out)
         else:
             # Nothing explains the refusal; asking again at once would only spin.
             self.retry_at_ms = now_ms + self.backoff_ms
         self.state = FetchState.FETCHING
+
+    def on_producer_snapshot(self, answer: ProducerSnapshotAnswer, now_ms: int, out: list[Effect]) -> None:
+        """The leader said what it remembers of producers below its log start: this log begins exactly there (C43)."""
+        assert self.state is FetchState.RESTARTING, self.state
+        start, producers = answer.log_start_offset, answer.producers
+        if answer.refusal is not None and answer.refusal.code is ErrorCode.UNSUPPORTED_VERSION:
+            # A leader of an earlier release: begin as those did, with a producer that may be unknown.
+            start, producers = self.log_start_found, ()
+        elif answer.refusal is not None:
+            self._refused(answer.refusal.code, str(answer.refusal), now_ms, out)
+            return
+        if start is None:
+            self.on_no_answer(now_ms)
+            return
+        lowest = self.log_start_found if self._restart_reason == _RESTART else None
+        if wrong := _unfit(start, producers, lowest):
+            self._damaged(wrong, now_ms, out)
+            return
+        self._heard()
+        self._restart_at(start, producers, out)
+        self.state = FetchState.FETCHING
+
+    def _restart_from(self, offset: Offset, reason: str) -> None:
+        """Begin again, as soon as it is known what is below the leader's log start."""
+        self.log_start_found, self._restart_reason = offset, reason
+        self.state = FetchState.RESTARTING
+
+    def _restart_at(self, offset: Offset, producers: tuple[ProducerBatch, ...], out: list[Effect]) -> None:
+        self._emit_truncation(offset, self._restart_reason, out)
+        self.log.restart_at(offset, out, producers)
 
     def on_no_answer(self, now_ms: int) -> None:
         """The question went unanswered: nothing is known, so nothing is done but ask again (M39, T28)."""
@@ -254,7 +313,7 @@ class FollowerReplica:
         # An unsettled cut needs no question here: the next fetch carries the epoch that is left (T30).
         before = (self.log.leo, self.log.epochs.latest_epoch)
         self._cut(cut_for(self.log.epochs, self.log.leo, diverging).offset, "diverging_epoch", out)
-        if (self.log.leo, self.log.epochs.latest_epoch) == before:
+        if self.state is FetchState.FETCHING and (self.log.leo, self.log.epochs.latest_epoch) == before:
             # The cut changed nothing, so the next fetch would say the same again.
             self.on_no_answer(now_ms)
 
@@ -265,11 +324,12 @@ class FollowerReplica:
             reason = f"truncating to {offset} would cut committed records below the HW {log.committed}"
             self.fail(reason, out, refused_to_leo=offset)
             return False
+        if offset < log.log_start_offset:
+            # Nothing of this log is left, so it begins where the leader's does, and needs what is below (C43).
+            self._restart_from(offset, reason)
+            return False
         if offset < log.leo:
             self._emit_truncation(offset, reason, out)
-        if offset < log.log_start_offset:
-            log.restart_at(offset, out)
-            return True
         hw_before, explained = log.hw, offset >= log.committed or self._may_cut_committed(offset)
         log.truncate(offset, out)
         assert log.hw == hw_before or explained, f"I11: cut to {offset} below HW {hw_before}"
@@ -288,7 +348,7 @@ class FollowerReplica:
             from_leo=log.leo,
             to_leo=offset,
             hw_before=log.hw,
-            committed_cut=0 if reason == "restart_at_log_start" else _committed_cut(log, offset),
+            committed_cut=0 if reason == _RESTART else _committed_cut(log, offset),
             reason=reason,
             leader_epoch=self.leader_epoch,
         )
@@ -304,6 +364,15 @@ class FollowerReplica:
 def _is_impossible(end: EpochEnd) -> bool:
     """Whether no log can have ended an epoch there. Followed, it would cut a log that trusts its leader to nothing."""
     return end.epoch < 0 or end.end_offset < 0
+
+
+def _unfit(start: Offset, producers: Sequence[ProducerBatch], lowest: Offset | None) -> str:
+    """Why this cannot be the producer state below a log start; empty if it can. A log start never goes back."""
+    if start < (lowest or 0):
+        return f"log start {start}, and {lowest or 0} before"
+    if any(not 0 <= row.first_offset <= row.last_offset < start for row in producers):
+        return f"producer batches at or above the log start {start}"
+    return ""
 
 
 def _deletes_too_much(answer: FetchedPartition) -> bool:

@@ -24,6 +24,7 @@ from strandline.core.types import (
     Offset,
     PartitionEpoch,
     Payload,
+    ProducerBatch,
     Role,
     Rules,
     TopicPartition,
@@ -217,6 +218,22 @@ class OffsetAnswer(NamedTuple):
     leader_epoch: LeaderEpoch | None = None
     refusal: Refusal | None = None
     lookup: OffsetLookup | None = None
+
+
+class ProducerSnapshotQuestion(NamedTuple):
+    """Asks a leader for the producer state below its log start (C43)."""
+
+    tp: TopicPartition
+    current_leader_epoch: LeaderEpoch
+
+
+class ProducerSnapshotAnswer(NamedTuple):
+    """What a leader remembers of producers below ``log_start_offset``, of each the oldest batch first."""
+
+    tp: TopicPartition
+    log_start_offset: Offset | None = None
+    producers: tuple[ProducerBatch, ...] = ()
+    refusal: Refusal | None = None
 
 
 class DeletePartition(NamedTuple):
@@ -452,6 +469,8 @@ class MetadataImage:
     """The proof that this position was sent to that process; None to a client (M72)."""
     reigns: tuple[Reign, ...] = ()
     """The reigns that led to this state, the one that made it last: a change names that one alone (C34)."""
+    registered: PositionProof | None = None
+    """Only of a stored image: the position that its node's registration was answered with, if nothing came since."""
 
     @property
     def reign(self) -> Reign | None:
@@ -550,6 +569,8 @@ class NodeRegistered:
     controller_epoch: int = 0
     cluster_id: str = ""
     feature_level: int = 0
+    position: PositionProof | None = None
+    """The position that the registration has, or a later one: a store that lost it would not notice otherwise (C34)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,8 @@ class MetadataFollower:
         self._reigns: tuple[Reign, ...] = ()
         # Of that image; -1 before the first.
         self._metadata_offset = -1
+        # What an earlier process of this node stored; what this one is sent takes its place.
+        self._seen = seen
         # The last image that was believed, as saved: what an answer of the controller adds to it is saved with it.
         self._last: MetadataImage | None = None
         if seen is not None:
@@ -66,6 +68,16 @@ class MetadataFollower:
             state.controller_epoch = seen.controller_epoch
             for topic in seen.topics:
                 self._newest.update({image.tp: image for image in topic.partitions})
+
+    def registered(self, position: PositionProof | None, out: list[Effect]) -> None:
+        """The controller answered the registration. Kept, so that a store that lost it is noticed (C34).
+
+        A directory without metadata keeps nothing: it had no places that the registration could take from it. Apart
+        from the image's own position, because the image shows nothing of what came between the two.
+        """
+        if self._seen is not None and position is not None:
+            self._seen = replace(self._seen, registered=position)
+            out.append(SaveMetadata(self._seen))
 
     def take(self, image: MetadataImage, out: list[Effect]) -> MetadataChange | None:
         """Believe ``image`` or ignore it (None)."""

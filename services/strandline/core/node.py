@@ -42,6 +42,9 @@ from strandline.core.events import (
     OffsetsAsked,
     OffsetsFailed,
     ProduceArrived,
+    ProducerSnapshotAnswered,
+    ProducerSnapshotAsked,
+    ProducerSnapshotFailed,
     Registered,
     ReplicaLogsAnswered,
     RetentionFound,
@@ -59,6 +62,7 @@ from strandline.core.node_state import NodeState
 from strandline.core.observer import NobodyObserves, Observe
 from strandline.core.offset_serving import OffsetServing
 from strandline.core.produce_serving import ProduceServing
+from strandline.core.producer_snapshot_serving import ProducerSnapshotServing
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.saving_order import saves_first
 from strandline.core.timings import NodeTimings
@@ -89,6 +93,7 @@ class NodeCore:
         self._fetches = FetchServing(self.state)
         self._offsets = OffsetServing(self.state)
         self._deletions = DeleteServing(self.state)
+        self._producer_snapshots = ProducerSnapshotServing(self.state)
         self._fetcher = Fetcher(self.state)
         self._isr = IsrChannel(self.state)
         self._reporter = LogReporter(self.state)
@@ -117,6 +122,7 @@ class NodeCore:
             CallGone: self._call_gone,
             EpochEndsAsked: self._offsets.epoch_ends,
             OffsetsAsked: self._offsets.offsets,
+            ProducerSnapshotAsked: self._producer_snapshots.asked,
             DeleteRecordsAsked: self._deletions.asked,
             FetchAnswered: self._fetch_answered,
             FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
@@ -124,6 +130,8 @@ class NodeCore:
             EpochEndsFailed: lambda event, _: self._fetcher.question_failed(event),
             OffsetsAnswered: self._fetcher.offsets,
             OffsetsFailed: lambda event, _: self._fetcher.question_failed(event),
+            ProducerSnapshotAnswered: self._fetcher.producers,
+            ProducerSnapshotFailed: lambda event, _: self._fetcher.question_failed(event),
             AlterPartitionAnswered: self._alter_partition_answered,
             AlterPartitionFailed: self._isr.failed,
             ReplicaLogsAnswered: self._reporter.answered,
@@ -286,10 +294,11 @@ class NodeCore:
         if leader.is_under_min_isr:
             self._checkpoint_now = True
 
-    def _registered(self, event: Registered, _: list[Effect]) -> None:
+    def _registered(self, event: Registered, out: list[Effect]) -> None:
         state = self.state
         state.cluster_id, state.node_epoch = event.cluster_id, event.node_epoch
         state.controller_epoch = max(state.controller_epoch, event.controller_epoch)
+        self._metadata.registered(event.position, out)
 
     def _metadata_arrived(self, event: MetadataArrived, out: list[Effect]) -> None:
         self._may_expand = True

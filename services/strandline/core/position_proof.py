@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 
-from strandline.core.messages import PositionProof
+from strandline.core.messages import MetadataImage, PositionProof
 from strandline.core.types import NodeEpoch, NodeId
 
 
@@ -38,6 +38,11 @@ def later_of(one: PositionProof | None, other: PositionProof | None) -> Position
     if one is None or other is None:
         return one or other
     return max(one, other, key=lambda proof: (proof.controller_epoch, proof.metadata_offset))
+
+
+def newest_in(image: MetadataImage) -> PositionProof | None:
+    """The latest position that a stored image proves: its own, one that an answer named, or that of a registration."""
+    return later_of(image.position, image.registered)
 
 
 def _mac(

@@ -116,6 +116,14 @@ class ProducerLedger:
         """Everything remembered, per producer oldest first."""
         return tuple(row for rows in self._batches.values() for row in rows)
 
+    def rows_below(self, offset: Offset, most: int) -> tuple[ProducerBatch, ...]:
+        """The remembered batches that end below ``offset``, per producer oldest first; the newest ``most`` of them."""
+        found = [row for row in self.rows() if row.last_offset < offset]
+        if len(found) > most:
+            newest = sorted(row.last_offset for row in found)[-most]
+            found = [row for row in found if row.last_offset >= newest]
+        return tuple(found)
+
     def _remember(self, row: ProducerBatch) -> None:
         rows = self._batches.setdefault(row.producer_id, [])
         if rows and rows[-1].producer_epoch != row.producer_epoch:

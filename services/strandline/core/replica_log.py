@@ -217,7 +217,8 @@ class ReplicaLog:
         assert leo <= self.leo, f"the log was cut to {leo}, the core expected {self.leo}"
         self.cutting = False
         if leo < self.log_start_offset:
-            self.restart_at(self.log_start_offset, out)
+            # What is remembered of producers is of batches below the cut, which both logs have.
+            self.restart_at(self.log_start_offset, out, rows)
             return
         self.producers = ProducerLedger(rows)
         if leo < self.leo:
@@ -235,13 +236,17 @@ class ReplicaLog:
             self._save_high_watermark(out)
         self.assert_sane()
 
-    def restart_at(self, offset: Offset, out: list[Effect]) -> None:
-        """Restart empty at the leader's higher log start (M30); this does not truncate committed records."""
-        out.append(RestartLog(self.tp, offset))
+    def restart_at(self, offset: Offset, out: list[Effect], producers: tuple[ProducerBatch, ...] = ()) -> None:
+        """Restart empty at the leader's higher log start (M30); this does not truncate committed records.
+
+        ``producers``: the state below ``offset``, without which the first batch of a producer, deleted before its
+        sender received the response, would be appended again by this replica as leader (C43).
+        """
+        out.append(RestartLog(self.tp, offset, producers))
         self.leo = self.log_start_offset = self.hw = self.committed = offset
         self.durable.restarted(offset)
         self.epochs.clear()
-        self.producers = ProducerLedger()
+        self.producers = ProducerLedger(producers)
         self.sizes = SizeLedger(offset)
         self._save_epochs(out)
         self._save_high_watermark(out)

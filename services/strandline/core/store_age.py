@@ -49,6 +49,9 @@ def objection(
     place = standing(state.reigns, state.header.metadata_offset, _place(proof)) if proof.reign_id else None
     is_complete = isinstance(request, RegisterNode | Heartbeat)
     if place is Standing.BEYOND_RECOVERY and topics is not None and _is_known(state, topics):
+        if isinstance(request, RegisterNode):
+            # It starts again, as the sentence asks for; what was decided without its directory counts it nowhere (C38).
+            return None
         return Objection(_of_a_lost_end(node_id, proof), stops_serving=False)
     why = _by_numbers(state, node_id, proof) if place is None else _by_history(state, node_id, proof, place)
     if why is None:

@@ -15,7 +15,7 @@ from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRe
 from strandline.core.elr import in_assignment_order
 from strandline.core.epoch_skips import SKIP
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, Position, TopicImage
 from strandline.core.reign_history import ReignRecord, Reigns
 from strandline.core.removed_nodes import recovered_tombstones, still_removed
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
@@ -235,7 +235,10 @@ def _known_ends(images: Sequence[MetadataImage]) -> dict[str, int]:
         for reign in image.reigns:
             if reign.previous_reign_id:
                 ends[reign.previous_reign_id] = max(ends.get(reign.previous_reign_id, 0), reign.first_offset - 1)
-        place = told(image)
-        if place is not None:
-            ends[place.reign_id] = max(ends.get(place.reign_id, 0), place.metadata_offset)
+        known = [told(image)]
+        if image.registered is not None:
+            known.append(Position(image.registered.reign_id, image.registered.metadata_offset))
+        for place in known:
+            if place is not None:
+                ends[place.reign_id] = max(ends.get(place.reign_id, 0), place.metadata_offset)
     return ends

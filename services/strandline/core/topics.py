@@ -34,6 +34,7 @@ from strandline.core.controller_state import ControllerTimings, TopicRecord
 from strandline.core.draft import Draft
 from strandline.core.election import elect
 from strandline.core.elr import elr_with_min_isr
+from strandline.core.epoch_skips import first_epoch_in
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.leadership import elect_if_possible
 from strandline.core.messages import PartitionImage, TopicImage
@@ -198,8 +199,11 @@ def _grow(
     if isinstance(replicas, Refusal):
         return TopicResult(growing.topic, replicas)
     if not validate_only:
+        first = first_epoch_in(draft.header.controller_epoch)
         for index, nodes in enumerate(replicas, len(topic.partitions)):
-            draft.add_partition(_new_partition(draft, TopicPartition(topic.topic_id, index), nodes, topic.configs))
+            partition = _new_partition(draft, TopicPartition(topic.topic_id, index), nodes, topic.configs)
+            partition = replace(partition, leader_epoch=LeaderEpoch(first), partition_epoch=PartitionEpoch(first))
+            draft.add_partition(partition)
     return TopicResult(TopicRef(topic.name, topic.topic_id))
 
 

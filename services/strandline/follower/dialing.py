@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import grpc
 
-from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets
+from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import Endpoint, EpochEndAnswer, OffsetAnswer, ReplicaState
+from strandline.core.messages import Endpoint, EpochEndAnswer, OffsetAnswer, ProducerSnapshotAnswer, ReplicaState
 from strandline.core.types import NodeId
 from strandline.rpc.channels import Backoff, Channels, call
 from strandline.rpc.convert_errors import read_error
@@ -21,6 +21,7 @@ from strandline.rpc.convert_offsets import (
     read_epoch_ends,
     read_offsets,
 )
+from strandline.rpc.convert_producers import producer_snapshot_request, read_producer_snapshot
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
@@ -126,6 +127,17 @@ class DialledLeaders:
         """
         request = list_offsets_request(effect.questions, cluster_id=self._cluster_id, replica=self._identity)
         return read_offsets(await self._call(effect.leader, "ListOffsets", request))
+
+    async def producer_snapshot(self, effect: SendProducerSnapshot) -> ProducerSnapshotAnswer:
+        """Ask for the producer state below the leader's log start.
+
+        Raises:
+            Refused: as `epoch_ends`; UNSUPPORTED_VERSION, the leader's release has no such method.
+        """
+        request = producer_snapshot_request(effect.question, cluster_id=self._cluster_id, replica=self._identity)
+        return read_producer_snapshot(
+            await self._call(effect.leader, "FetchProducerSnapshot", request), effect.question.tp
+        )
 
     async def _call(self, leader: NodeId, method: str, request: Any) -> Any:
         stub_method: Callable[..., Any] = getattr(self._stub(self._endpoint_of(leader)), method)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets
+from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.events import (
     EpochEndsAnswered,
@@ -21,7 +21,10 @@ from strandline.core.events import (
     FetchFailed,
     OffsetsAnswered,
     OffsetsFailed,
+    ProducerSnapshotAnswered,
+    ProducerSnapshotFailed,
 )
+from strandline.core.messages import ProducerSnapshotAnswer
 from strandline.core.types import NodeId, TopicPartition
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
@@ -145,6 +148,10 @@ class LeaderLinks:
         """Ask for the leader's first and last offset."""
         self._ask(self._list_offsets(effect))
 
+    def send_producer_snapshot(self, effect: SendProducerSnapshot) -> None:
+        """Ask for the producer state below the leader's log start."""
+        self._ask(self._producer_snapshot(effect))
+
     def _ask(self, question: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(question)
         self._questions.add(task)
@@ -173,6 +180,19 @@ class LeaderLinks:
         # The question names the epoch: a node that knows that epoch and leads in none is not the leader of it.
         if any(each.refusal is not None and each.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER for each in answers):
             self._dial_again(effect.leader)
+
+    async def _producer_snapshot(self, effect: SendProducerSnapshot) -> None:
+        driver = self._driver
+        try:
+            answer = await self.leaders.producer_snapshot(effect)
+        except Refused as error:
+            if error.refusal.code is not ErrorCode.UNSUPPORTED_VERSION:
+                reason = str(error.refusal)
+                driver.step(ProducerSnapshotFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
+                return
+            # An earlier release, which has no such method: that is an answer.
+            answer = ProducerSnapshotAnswer(effect.question.tp, refusal=error.refusal)
+        driver.step(ProducerSnapshotAnswered(driver.clock(), effect.leader, effect.correlation_id, answer))
 
     async def _list_offsets(self, effect: SendListOffsets) -> None:
         driver = self._driver

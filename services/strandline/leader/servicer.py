@@ -13,7 +13,7 @@ from typing import Any, cast
 import grpc
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.events import DeleteRecordsAsked, EpochEndsAsked, FetchArrived, OffsetsAsked
+from strandline.core.events import DeleteRecordsAsked, EpochEndsAsked, FetchArrived, OffsetsAsked, ProducerSnapshotAsked
 from strandline.core.messages import DeletedPartition, LeaderHint, ProduceResult, Served, ServedPartition
 from strandline.core.types import TopicPartition
 from strandline.leader.fetching import FetchPump
@@ -30,6 +30,7 @@ from strandline.rpc.convert_offsets import (
     read_offset_questions,
 )
 from strandline.rpc.convert_produce import produce_topics
+from strandline.rpc.convert_producers import read_producer_question, write_producer_snapshot
 from strandline.runtime.aside import giving_way
 from strandline.runtime.host import Host
 from strandline.v1 import leader_service_pb2 as pb
@@ -96,6 +97,14 @@ class LeaderServicer:
         asked = read_offset_questions(request, self._host.topics)
         answers = await self._driver.ask(lambda now, call: OffsetsAsked(now, call, asked.parts, replica), tuple)
         return offsets_response(answers, asked.unresolved, self._host.topics)
+
+    async def FetchProducerSnapshot(
+        self, request: pb.FetchProducerSnapshotRequest, context: Context
+    ) -> pb.FetchProducerSnapshotResponse:
+        """Returns the producer state below the log start."""
+        question = read_producer_question(request, self._host.topics)
+        (answer,) = await self._driver.ask(lambda now, call: ProducerSnapshotAsked(now, call, question), tuple)
+        return write_producer_snapshot(answer)
 
     async def DeleteRecords(self, request: pb.DeleteRecordsRequest, context: Context) -> pb.DeleteRecordsResponse:
         """Deletes the records below an offset."""

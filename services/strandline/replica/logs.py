@@ -185,10 +185,10 @@ class DirectoryLogs:
         leo = log.truncate_to(offset, durable=durable)
         return leo, log.producer_rows()
 
-    def restart(self, tp: TopicPartition, offset: Offset) -> None:
-        """Throw a log's records away and begin at ``offset``."""
+    def restart(self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch]) -> None:
+        """Throw a log's records away and begin at ``offset``, with the producer state below it."""
         self._last_read = None
-        self._logs[tp].truncate_fully_and_start_at(offset)
+        self._logs[tp].truncate_fully_and_start_at(offset, producers)
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
         """Move a log's start up."""

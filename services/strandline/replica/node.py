@@ -23,6 +23,7 @@ from strandline.core.errors import Refused
 from strandline.core.events import StopRequested
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.node import NodeCore
+from strandline.core.position_proof import newest_in
 from strandline.core.state_events import ConfigChange
 from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId
@@ -149,6 +150,9 @@ class ReplicaNode:
         self.sink.take(None, ConfigChange(lag_time_max_ms=self.settings.replica_lag_time_max_ms))
         self._write_endpoint(answer.node_epoch)
         self.session.begin(answer)
+        # What the registration made of the mark is in the controller's store, whose loss would show from here on.
+        if self.directory.is_unclean:
+            self.directory.clear_unclean()
         self._own(self.driver.tick_forever(self.settings.tick_ms))
         self._own(self.session.beat_forever())
         self._own(self.session.watch_forever())
@@ -257,7 +261,11 @@ class ReplicaNode:
             return max(0, mono_us() - heard_us) // 1_000
 
         feed = MetadataFeed(
-            age_ms=age_ms, controllers=self._known_controllers, clock=monotonic_ms, node_id=self.host.node_id
+            age_ms=age_ms,
+            controllers=self._known_controllers,
+            clock=monotonic_ms,
+            merge_ms=self.settings.watch_merge_ms,
+            node_id=self.host.node_id,
         )
         if seen is not None:
             feed.take(seen)
@@ -319,19 +327,17 @@ class ReplicaNode:
             controller_epoch_seen=seen.controller_epoch if seen else None,
             epochs_seen=_epochs_seen(seen),
             known_incarnations=self.directory.begin_incarnation(incarnation_id),
-            position=seen.position if seen else None,
+            position=newest_in(seen) if seen else None,
             topics_position=seen.place if seen else None,
         )
 
     def _adopt(self, answer: NodeRegistered) -> None:
-        """The controller has registered this directory: bind it to the cluster, drop the unclean mark."""
+        """The controller has registered this directory: bind it to the cluster."""
         try:
             self.directory.adopt_cluster(answer.cluster_id)
         except Refused as error:
             self._stop(ExitCode.REFUSED, str(error))
         self.directory.confirm_incarnation(self._incarnation_id)
-        if self.directory.is_unclean:
-            self.directory.clear_unclean()
 
     def _write_endpoint(self, node_epoch: NodeEpoch) -> None:
         # Which process this is, for commands on the same machine: in a container every one of them is process 1.

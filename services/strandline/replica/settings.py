@@ -87,6 +87,9 @@ class ReplicaSettings(ServiceSettings):
 
     segment_bytes: int = Field(1 << 30, ge=1, le=(1 << 31) - 1, description="size at which a segment is full")
     low_space_bytes: int = Field(256 << 20, ge=0, description="free space below which produce is refused")
+    watch_merge_ms: int = Field(
+        20, ge=0, le=1_000, description="window in which changes of metadata become one message to a subscriber"
+    )
     tick_ms: int = Field(50, ge=1, le=1_000, description="how often deadlines are checked")
     fsync_threads: int = Field(4, ge=1, le=64, description="logs that may be synced at the same time")
     shutdown_deadline_ms: int = Field(10_000, ge=0, description="longest wait for a controlled shutdown")

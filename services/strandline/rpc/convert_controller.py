@@ -166,6 +166,7 @@ def write_registered(answer: NodeRegistered) -> pb.RegisterNodeResponse:
         controller_epoch=answer.controller_epoch,
         cluster_id=answer.cluster_id,
         feature_level=answer.feature_level,
+        position=write_position(answer.position),
     )
     write_error(message, answer.refusal)
     return message
@@ -179,6 +180,7 @@ def read_registered(message: pb.RegisterNodeResponse) -> NodeRegistered:
         controller_epoch=message.controller_epoch,
         cluster_id=message.cluster_id,
         feature_level=message.feature_level,
+        position=read_position(message.position) if message.HasField("position") else None,
     )
 
 

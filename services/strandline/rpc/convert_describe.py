@@ -17,6 +17,7 @@ from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb
 
 _STATES = {
     "truncating": follower_service_pb2.FETCH_STATE_TRUNCATING,
+    "restarting": follower_service_pb2.FETCH_STATE_TRUNCATING,
     "fetching": follower_service_pb2.FETCH_STATE_FETCHING,
     "failed": follower_service_pb2.FETCH_STATE_FAILED,
     "leading": follower_service_pb2.FETCH_STATE_LEADING,

@@ -38,6 +38,9 @@ def image_to_bytes(image: MetadataImage) -> bytes:
         later = write_position(image.position)
         assert later is not None
         message.later_position.CopyFrom(later)
+    registered = write_position(image.registered)
+    if registered is not None:
+        message.registered_position.CopyFrom(registered)
     body = message.SerializeToString()
     return _HEAD.pack(_MAGIC, crc32c.crc32c(body)) + body
 
@@ -55,9 +58,11 @@ def image_from_bytes(content: bytes) -> MetadataImage | None:
             return read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
         message = controller_service_pb2.WatchMetadataResponse.FromString(body)
         image = read_watch_answer(message)
-        if image is None or not message.HasField("later_position"):
-            return image
-        return replace(image, position=read_position(message.later_position))
+        if image is not None and message.HasField("later_position"):
+            image = replace(image, position=read_position(message.later_position))
+        if image is not None and message.HasField("registered_position"):
+            image = replace(image, registered=read_position(message.registered_position))
+        return image
     except (DecodeError, Refused):
         # The second: rules of a later release. Their snapshot says nothing to this one, but stops no node.
         return None

@@ -81,6 +81,7 @@ TABLE: Mapping[str, Grants] = {
     _LEADER + "FetchStream": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA_OR_NOTHING},
     _LEADER + "OffsetForLeaderEpoch": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA},
     _LEADER + "ListOffsets": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA},
+    _LEADER + "FetchProducerSnapshot": {_REPLICA: OWN_REPLICA},
     _LEADER + "DeleteRecords": _ADMINS,
     _LEADER + "DescribePartitions": _clients(),
     _FOLLOWER + "Fetch": _clients(),

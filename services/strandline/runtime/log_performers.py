@@ -39,7 +39,7 @@ class LogPerformers:
             want.Append: self._append,
             want.AppendReplicated: self._append_replicated,
             want.Truncate: self._truncate,
-            want.RestartLog: lambda effect: logs.restart(effect.tp, effect.offset),
+            want.RestartLog: lambda effect: logs.restart(effect.tp, effect.offset, effect.producers),
             want.AdvanceLogStart: logs.advance_log_start,
             want.ApplyRetention: self._apply_retention,
             want.SaveEpochs: lambda effect: logs.save_epochs(effect.tp, effect.entries),

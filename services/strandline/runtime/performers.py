@@ -59,6 +59,7 @@ class Performers:
             want.SendForget: peers.send_forget,
             want.SendEpochEnds: peers.send_epoch_ends,
             want.SendListOffsets: peers.send_list_offsets,
+            want.SendProducerSnapshot: peers.send_producer_snapshot,
             want.SendAlterPartition: alter_partition,
             want.SendReplicaLogs: report_logs,
             want.RefreshMetadata: lambda _: refresh(),

@@ -19,6 +19,7 @@ from strandline.core.effects import (
     SendFetch,
     SendForget,
     SendListOffsets,
+    SendProducerSnapshot,
 )
 from strandline.core.errors import Refusal
 from strandline.core.events import Event
@@ -34,6 +35,7 @@ from strandline.core.messages import (
     OffsetAnswer,
     PartitionView,
     PositionProof,
+    ProducerSnapshotAnswer,
     RegisterNode,
     ReplicaLogsReported,
     ReplicaStateView,
@@ -150,8 +152,8 @@ class Logs(Protocol):
         """Cut a log; returns its LEO and the producer state of what is left."""
         ...
 
-    def restart(self, tp: TopicPartition, offset: Offset) -> None:
-        """Throw a log's records away and begin at ``offset``."""
+    def restart(self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch]) -> None:
+        """Throw a log's records away and begin at ``offset``, with the producer state below it; durable together."""
         ...
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
@@ -221,6 +223,10 @@ class Peers(Protocol):
         """Ask for the leader's first or last offset."""
         ...
 
+    def send_producer_snapshot(self, effect: SendProducerSnapshot) -> None:
+        """Ask for the producer state below the leader's log start."""
+        ...
+
 
 class FetchReply(NamedTuple):
     """One answer on a FetchStream: partitions, or why the whole message was refused."""
@@ -273,6 +279,14 @@ class Leaders(Protocol):
 
     async def list_offsets(self, effect: SendListOffsets) -> tuple[OffsetAnswer, ...]:
         """Ask for the leader's first and last offset.
+
+        Raises:
+            Refused: as `epoch_ends`.
+        """
+        ...
+
+    async def producer_snapshot(self, effect: SendProducerSnapshot) -> ProducerSnapshotAnswer:
+        """Ask for the producer state below the leader's log start.
 
         Raises:
             Refused: as `epoch_ends`.

@@ -146,13 +146,15 @@ class Session:
             return NodeRegistered(refusal=error.refusal)
 
     def begin(self, answer: NodeRegistered) -> None:
-        """Give the core its new identity."""
+        """Give the core its new identity. The position of the registration is durable when this returns."""
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
         self._cluster_id = answer.cluster_id
         self._host.node_epoch = answer.node_epoch
         self._host.topics.cluster_id = answer.cluster_id
         driver = self._host.driver
-        driver.step(Registered(driver.clock(), answer.cluster_id, answer.node_epoch, answer.controller_epoch))
+        self._position = later_of(self._position, answer.position)
+        epochs = (answer.node_epoch, answer.controller_epoch)
+        driver.step(Registered(driver.clock(), answer.cluster_id, *epochs, answer.position))
 
     @property
     def position(self) -> PositionProof | None:

@@ -44,6 +44,7 @@ _ANSWERS: dict[type[Any], str] = {
     events.FetchAnswered: "fetched",
     events.EpochEndsAnswered: "end-of-epoch",
     events.OffsetsAnswered: "offsets",
+    events.ProducerSnapshotAnswered: "producers",
 }
 
 
@@ -74,9 +75,18 @@ class Deeds(Digest):
             case events.OffsetsAsked() if event.replica is not None:
                 if any(question.tp == self._tp for question in event.questions):
                     self._did("deliver", node, peer=int(event.replica.node_id), kind="offsets")
+            case events.ProducerSnapshotAsked() if event.replica is not None and event.question.tp == self._tp:
+                self._did("deliver", node, peer=int(event.replica.node_id), kind="producers")
             case events.FetchAnswered() | events.EpochEndsAnswered() | events.OffsetsAnswered():
                 self._answered(node, event)
-            case events.FetchFailed() | events.EpochEndsFailed() | events.OffsetsFailed():
+            case events.ProducerSnapshotAnswered() if event.answer.tp == self._tp:
+                self._did("deliver", node, peer=int(event.leader), kind="producers")
+            case (
+                events.FetchFailed()
+                | events.EpochEndsFailed()
+                | events.OffsetsFailed()
+                | events.ProducerSnapshotFailed()
+            ):
                 self._did("lose", node, peer=int(event.leader))
             case events.MetadataArrived():
                 versions = [p.partition_epoch for t in event.image.topics for p in t.partitions if p.tp == self._tp]

@@ -34,8 +34,8 @@ class LogFile:
     """
 
     __slots__ = (
-        "ends", "epochs", "flushing", "hashes", "headers", "hw_cached", "hw_durable", "log_start", "reconciled",
-        "recovery_point", "recovery_point_durable", "root", "root_hash", "starts", "synced", "values",
+        "ends", "epochs", "flushing", "hashes", "headers", "hw_cached", "hw_durable", "log_start", "producers_below",
+        "reconciled", "recovery_point", "recovery_point_durable", "root", "root_hash", "starts", "synced", "values",
     )  # fmt: skip
 
     def __init__(self, root: int = 0, root_hash: int = 0) -> None:
@@ -49,6 +49,8 @@ class LogFile:
         self.root = root
         self.root_hash = root_hash
         self.log_start = root
+        # What was remembered of producers below the root when the log began there.
+        self.producers_below: tuple[ProducerBatch, ...] = ()
         self.synced = root
         # What the commit under way will cover; None if none is.
         self.flushing: int | None = None
@@ -107,8 +109,9 @@ class LogFile:
         if self.flushing is not None:
             self.flushing = min(self.flushing, self.leo)
 
-    def restart(self, offset: int, root_hash: int) -> None:
-        """Throw everything away and begin at ``offset``, durably."""
+    def restart(self, offset: int, root_hash: int, producers: tuple[ProducerBatch, ...] = ()) -> None:
+        """Throw everything away and begin at ``offset``, durably, with the producer state below it."""
+        self.producers_below = producers
         del self.starts[:], self.ends[:], self.headers[:], self.values[:], self.hashes[:]
         self.root = self.log_start = self.synced = offset
         self.root_hash, self.epochs = root_hash, ()
@@ -128,7 +131,7 @@ class LogFile:
 
     def producers(self) -> tuple[ProducerBatch, ...]:
         """The last batches of every idempotent producer, folded from the log (M61)."""
-        ledger = ProducerLedger()
+        ledger = ProducerLedger(self.producers_below)
         for header in self.headers:
             ledger.observe(header, header.base_offset)
         return ledger.rows()
@@ -148,7 +151,7 @@ class LogFile:
         twin = LogFile(self.root, self.root_hash)
         for name in ("starts", "ends", "headers", "values", "hashes"):
             setattr(twin, name, list(getattr(self, name)))
-        for name in ("log_start", "epochs", "hw_cached", "recovery_point", "reconciled"):
+        for name in ("log_start", "epochs", "hw_cached", "recovery_point", "reconciled", "producers_below"):
             setattr(twin, name, getattr(self, name))
         twin.synced, twin.hw_durable, twin.recovery_point_durable = twin.leo, twin.hw_cached, twin.recovery_point
         return twin
@@ -173,7 +176,7 @@ class LogFile:
         missed = leo < self.recovery_point or leo < self.hw_cached
         if leo < self.log_start:
             # What is left was deleted; the log starts again, empty, where it said that it begins.
-            self.restart(self.log_start, hash_below(self.log_start))
+            self.restart(self.log_start, hash_below(self.log_start), self.producers_below)
         self.epochs = self._believed_epochs()
         self.synced = self.leo
         # Lowered once the loss is marked: the next start must not report it again.

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strandline.core import events
-from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets
+from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import EpochEndAnswer, OffsetAnswer, Served
+from strandline.core.messages import EpochEndAnswer, OffsetAnswer, ProducerSnapshotAnswer, Served
 from strandline.core.types import NodeId
 from strandline.runtime.outbox import Outbox
 from strandline.runtime.ports import FetchReply
@@ -106,6 +106,20 @@ class ReachedLeaders:
             effect.leader, lambda now_ms, request: events.OffsetsAsked(now_ms, request, effect.questions, identity)
         )
         return answers
+
+    async def producer_snapshot(self, effect: SendProducerSnapshot) -> ProducerSnapshotAnswer:
+        """Ask for the producer state below the leader's log start.
+
+        Raises:
+            Refused: no answer came.
+        """
+        self._process.world.coverage.saw("producer snapshot asked")
+        identity = self._process.core.state.identity
+        answers: tuple[ProducerSnapshotAnswer, ...] = await self._ask(
+            effect.leader,
+            lambda now_ms, request: events.ProducerSnapshotAsked(now_ms, request, effect.question, identity),
+        )
+        return answers[0]
 
     async def _ask(self, leader: NodeId, build: Any) -> Any:
         world = self._process.world

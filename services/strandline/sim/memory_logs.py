@@ -179,10 +179,10 @@ class MemoryLogs:
         log.cut(offset)
         return Offset(log.leo), log.producers()
 
-    def restart(self, tp: TopicPartition, offset: Offset) -> None:
-        """Throw a log's records away and begin at ``offset``."""
+    def restart(self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch]) -> None:
+        """Throw a log's records away and begin at ``offset``, with the producer state below it."""
         self.sync_saves()
-        self.disk.logs[tp].restart(offset, self._looks.restarting(tp, offset))
+        self.disk.logs[tp].restart(offset, self._looks.restarting(tp, offset), tuple(producers))
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
         """Move a log's start up."""

@@ -27,6 +27,7 @@ from strandline.core.messages import (
     ReplicaStateView,
     Served,
 )
+from strandline.core.position_proof import newest_in
 from strandline.core.types import Acks, NodeId, Offset, TopicPartition
 from strandline.follower.tasks import LeaderLinks
 from strandline.runtime.clock import Clocks
@@ -231,6 +232,7 @@ class Process:
         answer = await self.session.register(self._registration(incarnation_id))
         self._adopt(answer, incarnation_id)
         self.session.begin(answer)
+        self.disk.is_unclean = False
         self._tasks += [
             self.own(self.driver.tick_forever(TICK_MS)),
             self.own(self.session.beat_forever()),
@@ -254,7 +256,7 @@ class Process:
             controller_epoch_seen=seen.controller_epoch if seen else None,
             epochs_seen=tuple(EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for p in seen_partitions),
             known_incarnations=self.disk.begin_incarnation(incarnation_id),
-            position=seen.position if seen else None,
+            position=newest_in(seen) if seen else None,
             topics_position=seen.place if seen else None,
         )
 
@@ -262,7 +264,7 @@ class Process:
         assert answer.node_epoch is not None
         self.is_registered = True
         self.world.checks.registered(self, answer.node_epoch)
-        self.disk.cluster_id, self.disk.is_unclean = answer.cluster_id, False
+        self.disk.cluster_id = answer.cluster_id
         self.disk.confirm_incarnation(incarnation_id)
 
     def stop(self) -> None:

@@ -22,7 +22,13 @@ from strandline.storage.layout import (
     log_name,
     make_directory,
 )
-from strandline.storage.producer_snapshot import drop_snapshots_above, newest_snapshot, save_snapshot
+from strandline.storage.producer_snapshot import (
+    begin_with_snapshot,
+    drop_snapshots_above,
+    drop_snapshots_except,
+    newest_snapshot,
+    save_snapshot,
+)
 from strandline.storage.recovery import Recovery, SegmentLoader, believed_epochs
 from strandline.storage.retention import expired_upto
 from strandline.storage.saves import LogName
@@ -111,8 +117,9 @@ class Log:
             loader.sync()
         epochs = believed_epochs(_saved_epochs(checkpoints, name), tuple(segments), loader.tail, log.leo)
         high_watermark = checkpoints.high_watermarks.get(name) or Offset(0)
-        # A snapshot above the trusted part may describe batches that were cut and rewritten since.
-        drop_snapshots_above(directory, min(log.leo, trusted_below))
+        # A snapshot above the trusted part may describe batches that were cut and rewritten since. One at the log
+        # start describes none that this log has: it began there with it (C43).
+        drop_snapshots_above(directory, max(log.log_start_offset, min(log.leo, trusted_below)))
         return log, Recovery(
             was_clean=clean and not check_all,
             log_start_offset=log.log_start_offset,
@@ -327,17 +334,23 @@ class Log:
             sync_directory(self.directory)
         return leo
 
-    def truncate_fully_and_start_at(self, offset: Offset, *, durable: bool | None = None) -> Offset:
-        """Throw every record away and begin, empty, at ``offset`` (M30). Returns the LEO.
+    def truncate_fully_and_start_at(
+        self, offset: Offset, producers: Sequence[ProducerBatch] = (), *, durable: bool | None = None
+    ) -> Offset:
+        """Throw every record away and begin, empty, at ``offset`` (M30), with the producer state below it (C43).
+
+        Returns the LEO. The state is durable before the new start is: a log that begins there has it.
 
         Raises:
             StorageFailed: the disk failed.
         """
         durable = self.settings.durable if durable is None else durable
+        if producers:
+            begin_with_snapshot(self.directory, offset, producers, durable=durable)
         self.checkpoints.lower(self.name, offset, durable=durable)
         self._save_log_start(offset, durable=durable)
         self.checkpoints.settle()
-        drop_snapshots_above(self.directory, Offset(-1))
+        drop_snapshots_except(self.directory, offset if producers else None)
         self._segments.restart(offset)
         if durable:
             self._segments.unsynced.sync_now()

@@ -29,12 +29,21 @@ def save_snapshot(directory: Path, offset: Offset, rows: Iterable[ProducerBatch]
     Raises:
         StorageFailed: the disk failed.
     """
+    begin_with_snapshot(directory, offset, rows, durable=durable)
+    for path in snapshot_paths(directory)[:-_KEPT]:
+        remove(path)
+
+
+def begin_with_snapshot(directory: Path, offset: Offset, rows: Iterable[ProducerBatch], *, durable: bool) -> None:
+    """Write the state as of ``offset`` and keep all others, until the log begins there.
+
+    Raises:
+        StorageFailed: the disk failed.
+    """
     body = b"".join(_ROW.pack(*row) for row in rows)
     count = len(body) // _ROW.size
     head = _HEAD.pack(_MAGIC, crc32c.crc32c(body + struct.pack(">qI", offset, count)), offset, count)
     replace_file(directory / f"{offset:020}{_SUFFIX}", head + body, durable=durable)
-    for path in snapshot_paths(directory)[:-_KEPT]:
-        remove(path)
 
 
 def newest_snapshot(directory: Path, upto: Offset) -> tuple[Offset, list[ProducerBatch]]:
@@ -54,6 +63,17 @@ def drop_snapshots_above(directory: Path, offset: Offset) -> None:
     """
     for path in snapshot_paths(directory):
         if int(path.stem) > offset:
+            remove(path)
+
+
+def drop_snapshots_except(directory: Path, offset: Offset | None) -> None:
+    """Remove the snapshots of a log that began again, but for the one that it began with.
+
+    Raises:
+        StorageFailed: the disk failed.
+    """
+    for path in snapshot_paths(directory):
+        if offset is None or int(path.stem) != offset:
             remove(path)
 
 

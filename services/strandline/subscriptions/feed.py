@@ -1,6 +1,6 @@
-"""The metadata of one process as its subscribers follow it: images in, changes out, at most one in 20 ms.
+"""The metadata of one process as its subscribers follow it: images in, changes out, at most one in a window.
 
-Invariant: what is served moves forward only, and in windows: images that arrive within `MERGE_MS` of the last change
+Invariant: what is served moves forward only, and in windows: images that arrive within ``merge_ms`` of the last change
 are one change, so that a burst costs each subscriber one message (C67). The first one after a pause is served at once.
 """
 
@@ -17,6 +17,7 @@ from strandline.runtime.clock import Clock
 from strandline.subscriptions.encoded import EncodedMetadata
 
 MERGE_MS = 20
+"""The usual window."""
 
 
 class MetadataFeed:
@@ -28,6 +29,7 @@ class MetadataFeed:
         age_ms: Callable[[], int],
         controllers: Callable[[], tuple[KnownController, ...]],
         clock: Clock,
+        merge_ms: int = MERGE_MS,
         node_id: NodeId | None = None,
         history: MetadataHistory | None = None,
     ) -> None:
@@ -37,6 +39,7 @@ class MetadataFeed:
         self.controllers = controllers
         self._age_ms = age_ms
         self._clock = clock
+        self._merge_ms = merge_ms
         self._node_id = node_id
         self._waiting: list[MetadataImage] = []
         self._served_ms: int | None = None
@@ -70,7 +73,7 @@ class MetadataFeed:
         self._waiting.append(image)
         if self._timer is not None:
             return
-        left_ms = 0 if self._served_ms is None else self._served_ms + MERGE_MS - self._clock()
+        left_ms = 0 if self._served_ms is None else self._served_ms + self._merge_ms - self._clock()
         if left_ms <= 0:
             self.catch_up()
         else:

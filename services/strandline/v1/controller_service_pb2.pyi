@@ -344,6 +344,7 @@ class RegisterNodeResponse(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     error_code: _error_pb2.ErrorCode.ValueType
     """Why it was refused; unspecified (Kafka's NONE) if it was not."""
     error_message: _builtins.str
@@ -356,6 +357,10 @@ class RegisterNodeResponse(_message.Message):
     """Id of the cluster (ours)."""
     feature_level: _builtins.int
     """The feature level that all nodes speak now (ours)."""
+    @_builtins.property
+    def position(self) -> Global___PositionProof:
+        """Position of the registration, or a later one; absent with an error (ours)."""
+
     def __init__(
         self,
         *,
@@ -365,10 +370,11 @@ class RegisterNodeResponse(_message.Message):
         controller_epoch: _builtins.int = ...,
         cluster_id: _builtins.str = ...,
         feature_level: _builtins.int = ...,
+        position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "node_epoch", b"node_epoch", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "error_code", b"error_code", "error_message", b"error_message", "feature_level", b"feature_level", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "error_code", b"error_code", "error_message", b"error_message", "feature_level", b"feature_level", "node_epoch", b"node_epoch", "position", b"position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
     _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015
@@ -586,6 +592,7 @@ class WatchMetadataResponse(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     POSITION_MAC_FIELD_NUMBER: _builtins.int
     LATER_POSITION_FIELD_NUMBER: _builtins.int
+    REGISTERED_POSITION_FIELD_NUMBER: _builtins.int
     node_epoch: _builtins.int
     """The node epoch this message is addressed to; a node ignores any other than its own. Absent for a
     client (ours).
@@ -602,6 +609,10 @@ class WatchMetadataResponse(_message.Message):
     def later_position(self) -> Global___PositionProof:
         """Only in a node's own file: a later position than that of the metadata, which an answer named (ours)."""
 
+    @_builtins.property
+    def registered_position(self) -> Global___PositionProof:
+        """Only in a node's own file: the position that its registration was answered with, if no metadata has come since."""
+
     def __init__(
         self,
         *,
@@ -610,10 +621,11 @@ class WatchMetadataResponse(_message.Message):
         metadata: _metadata_pb2.ClusterMetadata | None = ...,
         position_mac: _builtins.bytes | None = ...,
         later_position: Global___PositionProof | None = ...,
+        registered_position: Global___PositionProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "later_position", b"later_position", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "later_position", b"later_position", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac", "registered_position", b"registered_position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "is_snapshot", b"is_snapshot", "later_position", b"later_position", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch", "_position_mac", b"_position_mac", "is_snapshot", b"is_snapshot", "later_position", b"later_position", "metadata", b"metadata", "node_epoch", b"node_epoch", "position_mac", b"position_mac", "registered_position", b"registered_position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__node_epoch: _TypeAlias = _typing.Literal["node_epoch"]  # noqa: Y015
     _WhichOneofArgType__node_epoch: _TypeAlias = _typing.Literal["_node_epoch", b"_node_epoch"]  # noqa: Y015

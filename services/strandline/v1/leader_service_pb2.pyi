@@ -850,6 +850,139 @@ class OffsetForLeaderPartitionResult(_message.Message):
 Global___OffsetForLeaderPartitionResult: _TypeAlias = OffsetForLeaderPartitionResult  # noqa: Y015
 
 @_typing.final
+class FetchProducerSnapshotRequest(_message.Message):
+    """A replica's question for what the leader remembers of producers whose records it has deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    REPLICA_STATE_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant."""
+    topic_id: _builtins.str
+    """Id of the topic."""
+    partition: _builtins.int
+    """Index of the partition."""
+    current_leader_epoch: _builtins.int
+    """The leader epoch that the replica follows: larger than the leader's answers UNKNOWN_LEADER_EPOCH, smaller
+    FENCED_LEADER_EPOCH; absence is refused.
+    """
+    @_builtins.property
+    def replica_state(self) -> _partition_pb2.ReplicaState:
+        """The replica that asks; absent: refused."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        replica_state: _partition_pb2.ReplicaState | None = ...,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        current_leader_epoch: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_current_leader_epoch", b"_current_leader_epoch", "cluster_id", b"cluster_id", "current_leader_epoch", b"current_leader_epoch", "replica_state", b"replica_state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_current_leader_epoch", b"_current_leader_epoch", "cluster_id", b"cluster_id", "current_leader_epoch", b"current_leader_epoch", "partition", b"partition", "replica_state", b"replica_state", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current_leader_epoch) -> _WhichOneofReturnType__current_leader_epoch | None: ...
+
+Global___FetchProducerSnapshotRequest: _TypeAlias = FetchProducerSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class FetchProducerSnapshotResponse(_message.Message):
+    """The producer state below a log start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why there is no answer; unspecified (Kafka's NONE) if there is."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    log_start_offset: _builtins.int
+    """The log start that the batches lie below, where the replica begins; absent with an error."""
+    @_builtins.property
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerBatchEntry]:
+        """The remembered batches that end below it, of each producer oldest first; at most 100,000, the newest."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        log_start_offset: _builtins.int | None = ...,
+        batches: _abc.Iterable[Global___ProducerBatchEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset", "log_start_offset", b"log_start_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset", "batches", b"batches", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__log_start_offset: _TypeAlias = _typing.Literal["log_start_offset"]  # noqa: Y015
+    _WhichOneofArgType__log_start_offset: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log_start_offset) -> _WhichOneofReturnType__log_start_offset | None: ...
+
+Global___FetchProducerSnapshotResponse: _TypeAlias = FetchProducerSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class ProducerBatchEntry(_message.Message):
+    """One batch of an idempotent producer, as a log remembers it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_OFFSET_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Id of the producer."""
+    producer_epoch: _builtins.int
+    """Epoch of the producer."""
+    first_sequence: _builtins.int
+    """Sequence of the batch's first record."""
+    last_sequence: _builtins.int
+    """Sequence of its last record."""
+    first_offset: _builtins.int
+    """Offset of its first record."""
+    last_offset: _builtins.int
+    """Offset of its last record."""
+    timestamp_ms: _builtins.int
+    """Latest time of its records, in ms since 1970, UTC."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        first_sequence: _builtins.int = ...,
+        last_sequence: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+        last_offset: _builtins.int = ...,
+        timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "first_sequence", b"first_sequence", "last_offset", b"last_offset", "last_sequence", b"last_sequence", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProducerBatchEntry: _TypeAlias = ProducerBatchEntry  # noqa: Y015
+
+@_typing.final
 class ListOffsetsRequest(_message.Message):
     """A question for offsets by time, for many partitions."""
 

@@ -66,6 +66,11 @@ class LeaderServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_leader__service__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_leader__service__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.FetchProducerSnapshot = channel.unary_unary(
+                '/strandline.v1.LeaderService/FetchProducerSnapshot',
+                request_serializer=strandline_dot_v1_dot_leader__service__pb2.FetchProducerSnapshotRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_leader__service__pb2.FetchProducerSnapshotResponse.FromString,
+                _registered_method=True)
         self.DeleteRecords = channel.unary_unary(
                 '/strandline.v1.LeaderService/DeleteRecords',
                 request_serializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsRequest.SerializeToString,
@@ -126,6 +131,13 @@ class LeaderServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchProducerSnapshot(self, request, context):
+        """Returns the producer state below the start of this log, for a replica that begins there (ours).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteRecords(self, request, context):
         """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them.
         """
@@ -172,6 +184,11 @@ def add_LeaderServiceServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=strandline_dot_v1_dot_leader__service__pb2.ListOffsetsRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_leader__service__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'FetchProducerSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchProducerSnapshot,
+                    request_deserializer=strandline_dot_v1_dot_leader__service__pb2.FetchProducerSnapshotRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_leader__service__pb2.FetchProducerSnapshotResponse.SerializeToString,
             ),
             'DeleteRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRecords,
@@ -348,6 +365,33 @@ class LeaderService(object):
             '/strandline.v1.LeaderService/ListOffsets',
             strandline_dot_v1_dot_leader__service__pb2.ListOffsetsRequest.SerializeToString,
             strandline_dot_v1_dot_leader__service__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchProducerSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.LeaderService/FetchProducerSnapshot',
+            strandline_dot_v1_dot_leader__service__pb2.FetchProducerSnapshotRequest.SerializeToString,
+            strandline_dot_v1_dot_leader__service__pb2.FetchProducerSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,8 @@ class LeaderServiceStub:
     """Answers where a leader epoch ended in this log (KIP-101, KIP-279, KIP-320)."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.ListOffsetsRequest, _leader_service_pb2.ListOffsetsResponse]
     """Answers the offset for a time, or the log's ends."""
+    FetchProducerSnapshot: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.FetchProducerSnapshotRequest, _leader_service_pb2.FetchProducerSnapshotResponse]
+    """Returns the producer state below the start of this log, for a replica that begins there (ours)."""
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DeleteRecordsRequest, _leader_service_pb2.DeleteRecordsResponse]
     """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
     DescribePartitions: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DescribePartitionsRequest, _leader_service_pb2.DescribePartitionsResponse]
@@ -79,6 +81,8 @@ class LeaderServiceAsyncStub(LeaderServiceStub):
     """Answers where a leader epoch ended in this log (KIP-101, KIP-279, KIP-320)."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.ListOffsetsRequest, _leader_service_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Answers the offset for a time, or the log's ends."""
+    FetchProducerSnapshot: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.FetchProducerSnapshotRequest, _leader_service_pb2.FetchProducerSnapshotResponse]  # type: ignore[assignment]
+    """Returns the producer state below the start of this log, for a replica that begins there (ours)."""
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DeleteRecordsRequest, _leader_service_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
     DescribePartitions: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DescribePartitionsRequest, _leader_service_pb2.DescribePartitionsResponse]  # type: ignore[assignment]
@@ -138,6 +142,14 @@ class LeaderServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_leader_service_pb2.ListOffsetsResponse, _abc.Awaitable[_leader_service_pb2.ListOffsetsResponse]]:
         """Answers the offset for a time, or the log's ends."""
+
+    @_abc_1.abstractmethod
+    def FetchProducerSnapshot(
+        self,
+        request: _leader_service_pb2.FetchProducerSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_leader_service_pb2.FetchProducerSnapshotResponse, _abc.Awaitable[_leader_service_pb2.FetchProducerSnapshotResponse]]:
+        """Returns the producer state below the start of this log, for a replica that begins there (ours)."""
 
     @_abc_1.abstractmethod
     def DeleteRecords(

@@ -29,10 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry", action="store_true", help="print the block and leave the page as it is")
     parser.add_argument("--topics", type=int, default=usual.topics)
     parser.add_argument("--partitions", type=int, default=usual.partitions, help="of each topic")
+    parser.add_argument("--replicas", type=int, default=usual.replicas, help="of each partition")
     parser.add_argument("--subscribers", type=int, default=usual.subscribers)
     parser.add_argument("--busy", default="", help="a sentence on what else the machine did, for the page")
     asked = parser.parse_args(arguments)
-    size = Size(topics=asked.topics, partitions=asked.partitions, subscribers=asked.subscribers)
+    size = Size(
+        topics=asked.topics, partitions=asked.partitions, replicas=asked.replicas, subscribers=asked.subscribers
+    )
     commit = measured_commit()
     directory = Path(tempfile.mkdtemp(prefix="strandline-metadata-"))
     try:

@@ -39,6 +39,8 @@ class Size:
 
     topics: int = 100
     partitions: int = 100
+    replicas: int = 3
+    """Of each partition."""
     subscribers: int = 1_000
     processes: int = 2
     """That hold the subscribers."""
@@ -103,9 +105,14 @@ async def measure(directory: Path, size: Size) -> Gate:
 @asynccontextmanager
 async def _cluster(directory: Path) -> AsyncIterator[LocalCluster]:
     watched = str(HERE / "stalls.py")
+    # A killed process is known by its closed connections. On a slow machine making the partitions must fence nobody.
+    patient = {"session_timeout_ms": "120000", "auto_leader_rebalance_enable": "false"}
+    lag = {"replica_lag_time_max_ms": "120000"}
     plan = Plan(
         directory=directory / "cluster",
         nodes=NODES,
+        controller_settings=patient,
+        node_settings=lag,
         controller_module=(watched, "strandline.controller"),
         replica_module=(watched, "strandline.replica"),
     )
@@ -121,7 +128,7 @@ async def _build(running: LocalCluster, size: Size) -> int:
     """Make the topics; returns how many partitions the node leads that is killed."""
     async with Admin(running.bootstrap, timeout_ms=60_000) as admin:
         for number in range(size.topics):
-            await admin.create_topic(f"{TOPIC}{number}", partitions=size.partitions, replication_factor=NODES)
+            await admin.create_topic(f"{TOPIC}{number}", partitions=size.partitions, replication_factor=size.replicas)
             _say(f"topic {number + 1} of {size.topics}")
         await _until_whole(admin)
         topics = await admin.describe_topics()

@@ -28,19 +28,19 @@ def gate_block(gate: Gate, commit: str, busy: str = "") -> str:
             f"Measured at commit {commit} on {datetime.now(UTC).date().isoformat()}; {where}; load average "
             f"{gate.load_before:.1f} before.",
             *([busy] if busy else []),
-            f"{size.topics} topics of {size.partitions} partitions with {NODES} replicas on {NODES} nodes, durability="
-            f"fsync; `kill -9` of the node that leads {gate.led:,} of them, without subscribers and with "
+            f"{size.topics} topics of {size.partitions} partitions with {size.replicas} replica{'s' * (size.replicas > 1)} on {NODES} nodes, "
+            f"durability=fsync; `kill -9` of the node that leads {gate.led:,} of them, without subscribers and with "
             f"{size.subscribers:,}, each of one topic and with a connection of its own.",
             f"The subscribers are {size.processes} processes on the same machine, which count bytes and read positions "
-            "only. All servers hold the dead node's roles in one step; what the loop is held up by without subscribers "
-            "is that step.",
+            "only. Every server takes the change of all these partitions in one step; what holds a loop up without "
+            "subscribers is that step.",
             "",
             "| figure | wanted | without subscribers | with them | |",
             "|---|---|---|---|---|",
             _stall_row("longest stall of the controller's loop", CONTROLLER_STALL_MS, alone, watched, "controller"),
             _stall_row("longest stall of a surviving node's loop", NODE_STALL_MS, alone, watched, "node"),
-            f"| first subscriber knows the new leaders, after the kill | | | {followed.first_s:.2f} s | |",
-            f"| last subscriber knows them | below {CURRENT_S:.0f} s | | {last} | {_verdict(is_current)} |",
+            f"| first subscriber knows what became of the partitions, after the kill | | | {followed.first_s:.2f} s | |",
+            f"| last subscriber knows it | below {CURRENT_S:.0f} s | | {last} | {_verdict(is_current)} |",
             f"| memory of a node beyond that without subscribers | below {MORE_MIB} MiB | | {more_mib:.0f} MiB "
             f"| {_verdict(more_mib < MORE_MIB)} |",
             f"| bytes to all subscribers, their first state included | | | {followed.bytes_in / 1e6:.1f} MB | |",

@@ -17,6 +17,7 @@ from strandline.core.messages import (
     EpochEndQuestion,
     OffsetAnswer,
     OffsetQuestion,
+    ProducerSnapshotAnswer,
 )
 from strandline.core.types import TopicPartition
 from strandline.sim.disk import LogFile
@@ -104,8 +105,17 @@ def _send_offsets(stage: Stage, actor: Actor, effect: want.SendListOffsets) -> l
     return _send(stage, request_id, "offsets", text, arrived)
 
 
-_Question = want.SendFetch | want.SendEpochEnds | want.SendListOffsets
-_Failure = events.FetchFailed | events.EpochEndsFailed | events.OffsetsFailed
+def _send_producers(stage: Stage, actor: Actor, effect: want.SendProducerSnapshot) -> list[events.Event]:
+    failed = events.ProducerSnapshotFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
+    request_id = _ask(stage, actor, effect, failed)
+    replica = actor.core.state.identity if actor.core else None
+    arrived = events.ProducerSnapshotAsked(stage.now_ms, request_id, effect.question, replica)
+    text = f"producers? epoch={effect.question.current_leader_epoch}"
+    return _send(stage, request_id, "producers", text, arrived)
+
+
+_Question = want.SendFetch | want.SendEpochEnds | want.SendListOffsets | want.SendProducerSnapshot
+_Failure = events.FetchFailed | events.EpochEndsFailed | events.OffsetsFailed | events.ProducerSnapshotFailed
 
 
 def _ask(stage: Stage, actor: Actor, effect: _Question, failed: _Failure) -> int:
@@ -188,9 +198,20 @@ def _reply(stage: Stage, actor: Actor, request_id: int, kind: str, text: str, ar
 
 def _answer_call(stage: Stage, actor: Actor, effect: want.AnswerCall) -> list[events.Event]:
     (answer,) = effect.answers
+    if isinstance(answer, ProducerSnapshotAnswer):
+        asked = stage.asked[effect.request_id]
+        arrived = events.ProducerSnapshotAnswered(stage.now_ms, actor.node_id, asked.correlation_id, answer)
+        _reply(stage, actor, effect.request_id, "producers", _producers_text(answer), arrived)
+        return []
     assert isinstance(answer, DeletedPartition)
     stage.clients.deleted(effect.request_id, answer)
     return []
+
+
+def _producers_text(answer: ProducerSnapshotAnswer) -> str:
+    if answer.refusal is not None:
+        return f"producers {answer.refusal.code.name}"
+    return f"producers below {answer.log_start_offset}: {len(answer.producers)} batches"
 
 
 def _send_alter(stage: Stage, actor: Actor, effect: want.SendAlterPartition) -> list[events.Event]:
@@ -232,6 +253,7 @@ _PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
     want.SendForget: _nothing,
     want.SendEpochEnds: _send_epoch_ends,
     want.SendListOffsets: _send_offsets,
+    want.SendProducerSnapshot: _send_producers,
     want.SendAlterPartition: _send_alter,
     want.SendReplicaLogs: _send_logs,
     want.RefreshMetadata: _refresh,

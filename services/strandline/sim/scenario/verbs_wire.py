@@ -8,7 +8,7 @@ from strandline.sim.scenario.nodes import Actor
 from strandline.sim.scenario.verb import Verb
 from strandline.sim.scenario.wire import Envelope, Link
 
-KINDS = ("fetch", "fetched", "end-of-epoch", "offsets", "alter", "altered", "metadata")
+KINDS = ("fetch", "fetched", "end-of-epoch", "offsets", "producers", "alter", "altered", "metadata")
 _DISK = ".disk"
 _ALL = "all"
 

@@ -1,0 +1,160 @@
+"""Producer ids at a data node: when it asks the controller for blocks, and what producers get meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from strandline.core.controller_messages import AllocateProducerIds, InitProducerId, ProducerIdsAllocated
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.types import NodeEpoch, NodeId
+from strandline.replica import producer_ids
+from strandline.replica.producer_ids import ProducerIds
+from strandline.runtime.topics import TopicDirectory
+
+CLUSTER = "cluster-of-the-test"
+LENGTH = 4
+
+
+class Blocks:
+    """A controller that reserves blocks of four ids, one after the other, when ``open`` is set."""
+
+    def __init__(self) -> None:
+        self.asked: list[AllocateProducerIds] = []
+        self.refusals: list[Refused] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.came = asyncio.Event()
+
+    async def allocate_producer_ids(self, request: AllocateProducerIds) -> ProducerIdsAllocated:
+        """The next block, or a refusal that the test put there."""
+        self.asked.append(request)
+        self.came.set()
+        await self.open.wait()
+        if self.refusals:
+            raise self.refusals.pop(0)
+        return ProducerIdsAllocated(start=100 * len(self.asked), length=LENGTH)
+
+    async def until_asked(self, times: int) -> None:
+        """Wait for that many requests."""
+        async with asyncio.timeout(5):
+            while len(self.asked) < times:
+                self.came.clear()
+                await self.came.wait()
+
+
+class NoWait:
+    """A back-off of nothing, counted."""
+
+    resets = 0
+
+    def next_s(self) -> float:
+        """Try again at once."""
+        return 0.0
+
+    def reset(self) -> None:
+        """Something worked."""
+        type(self).resets += 1
+
+
+@asynccontextmanager
+async def node(blocks: Blocks) -> AsyncIterator[ProducerIds]:
+    """The producer ids of a registered node, which asks for blocks."""
+    topics = TopicDirectory()
+    topics.cluster_id = CLUSTER
+    host: Any = SimpleNamespace(node_id=NodeId(3), node_epoch=NodeEpoch(17), topics=topics)
+    ids = ProducerIds(blocks, host, backoff=NoWait)
+    keeping = asyncio.create_task(ids.keep_forever())
+    try:
+        yield ids
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def given(ids: ProducerIds, count: int) -> list[int | None]:
+    """So many new ids."""
+    return [(await ids.give(InitProducerId(cluster_id=CLUSTER))).producer_id for _ in range(count)]
+
+
+async def test_the_first_block_is_asked_for_before_any_producer_comes() -> None:
+    """Every controller may be away by then; the request names the node's present process."""
+    blocks = Blocks()
+    async with node(blocks):
+        await blocks.until_asked(1)
+
+    assert blocks.asked[0] == AllocateProducerIds(node_id=NodeId(3), node_epoch=NodeEpoch(17), cluster_id=CLUSTER)
+
+
+async def test_each_producer_gets_an_id_of_its_own() -> None:
+    """Over the border of a block as within one."""
+    async with node(Blocks()) as ids:
+        found = await given(ids, 3 * LENGTH)
+
+    assert len(set(found)) == 3 * LENGTH
+    assert None not in found
+
+
+async def test_the_next_block_is_asked_for_at_half() -> None:
+    """Half of a block is left when the next one is asked for, and it is asked for once."""
+    blocks = Blocks()
+    async with node(blocks) as ids:
+        await given(ids, LENGTH // 2 - 1)
+        before = len(blocks.asked)
+        await given(ids, 1)
+        await blocks.until_asked(2)
+
+    assert (before, len(blocks.asked)) == (1, 2)
+
+
+async def test_waiting_producers_share_one_request() -> None:
+    """Five producers that wait for the first block make one request, and each gets an id."""
+    blocks = Blocks()
+    blocks.open.clear()
+    async with node(blocks) as ids:
+        waiting = [asyncio.create_task(given(ids, 1)) for _ in range(LENGTH)]
+        await blocks.until_asked(1)
+        asked = len(blocks.asked)
+        blocks.open.set()
+        found = [one for each in await asyncio.gather(*waiting) for one in each]
+
+    assert asked == 1
+    assert len(set(found)) == LENGTH
+
+
+async def test_a_refused_request_is_made_again() -> None:
+    """A controller that is about to decide refuses for a moment."""
+    blocks = Blocks()
+    blocks.refusals = [Refused(ErrorCode.NOT_CONTROLLER, "about to decide") for _ in range(2)]
+    async with node(blocks) as ids:
+        found = await given(ids, 1)
+
+    assert found == [300]
+
+
+async def test_without_a_controller_a_producer_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can ask another node, which may have ids left."""
+    monkeypatch.setattr(producer_ids, "WAIT_MS", 10)
+    blocks = Blocks()
+    blocks.open.clear()
+    async with node(blocks) as ids:
+        answer = await ids.give(InitProducerId(cluster_id=CLUSTER))
+
+    assert answer.producer_id is None
+    assert answer.refusal is not None
+    assert answer.refusal.code is ErrorCode.REQUEST_TIMED_OUT
+    assert answer.refusal.retriable
+
+
+async def test_a_producer_of_another_cluster_gets_no_id() -> None:
+    """Its ids would be of no use there."""
+    async with node(Blocks()) as ids:
+        with pytest.raises(Refused) as refused:
+            await ids.give(InitProducerId(cluster_id="another"))
+
+    assert refused.value.refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID
