@@ -33,6 +33,19 @@ def test_no_id_is_in_two_blocks_nor_given_by_the_controller() -> None:
     assert len(set(ids)) == len(ids)
 
 
+def test_a_block_that_the_store_forgot_is_not_given_again() -> None:
+    """C33, TR36: the next reign begins above all that its store's lost end may have reserved."""
+    controller = Controller()
+    controller.start(1)
+    before = controller.stored
+    lost = controller.ask(allocate(controller, 1))
+    again = Controller(state=before)
+    again.epochs = controller.epochs
+    given = again.ask(allocate(again, 1))
+
+    assert given.start >= lost.start + lost.length
+
+
 def test_a_block_is_for_the_process_that_is_registered() -> None:
     """A node epoch that is not the current one, and a node that is not known, get no block."""
     controller = Controller()

@@ -9,14 +9,13 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any, NoReturn
 
-import grpc
 import structlog
 
 from strandline.controller.directory_lock import DirectoryLock
 from strandline.controller.driver import ControllerDriver
+from strandline.controller.etcd_access import EtcdAccess
 from strandline.controller.process import ControllerProcess
 from strandline.controller.reigning import Reigning
 from strandline.controller.seen import CountedSink, Place, TimedCommits
@@ -31,7 +30,7 @@ from strandline.core.controller_state import ClusterState
 from strandline.core.lease import ReignTimings
 from strandline.core.reign import ReignCore
 from strandline.core.state_events import StateEvent
-from strandline.etcd.client import Etcd, User
+from strandline.etcd.client import Etcd
 from strandline.etcd.errors import EtcdError
 from strandline.metadata.etcd import EtcdStore, too_old
 from strandline.metadata.etcd_layout import Presence
@@ -248,8 +247,8 @@ class SeveralProcess(ControllerProcess):
         )
 
     async def copy_store(self) -> None:
-        """See `ControllerProcess.copy_store`; etcd has its own way to copy what it holds."""
-        _log.warning("store not copied", reason="it is in etcd; use `etcdctl snapshot save`")
+        """See `ControllerProcess.copy_store`; any process can read what is in etcd."""
+        _log.warning("store not copied", reason="it is in etcd; use `controller backup --etcd-endpoints`")
 
     def _topic_name(self, topic_id: str) -> str | None:
         return super()._topic_name(topic_id) if self._current is not None else None
@@ -274,26 +273,12 @@ async def _refuse_taken_id(store: EtcdStore, controller_id: str, directory_id: s
 
 
 def _etcd(settings: ControllerSettings) -> Etcd:
-    user = None
-    if settings.etcd_user:
-        try:
-            password = Path(settings.etcd_password_file).read_text(encoding="utf-8").rstrip("\n")
-        except OSError as error:
-            raise ValueError(f"etcd_password_file cannot be read: {error}") from error
-        user = User(settings.etcd_user, password)
-    if not settings.etcd_ca:
-        return Etcd(settings.members(), user=user)
-    # Read now, so that files that cannot be used are refused at the start.
-    _credentials(settings)
-    return Etcd(settings.members(), credentials=lambda: _credentials(settings), user=user)
-
-
-def _credentials(settings: ControllerSettings) -> grpc.ChannelCredentials:
-    """What etcd is shown, read now: files that changed are taken by the next connection that is opened."""
-    try:
-        ca = Path(settings.etcd_ca).read_bytes()
-        key = Path(settings.etcd_key).read_bytes() if settings.etcd_key else None
-        cert = Path(settings.etcd_cert).read_bytes() if settings.etcd_cert else None
-    except OSError as error:
-        raise ValueError(f"etcd_ca, etcd_cert or etcd_key cannot be read: {error}") from error
-    return grpc.ssl_channel_credentials(ca, key, cert)
+    access = EtcdAccess(
+        members=settings.members(),
+        ca=settings.etcd_ca,
+        cert=settings.etcd_cert,
+        key=settings.etcd_key,
+        user=settings.etcd_user,
+        password_file=settings.etcd_password_file,
+    )
+    return access.client()

@@ -20,6 +20,12 @@ from mutants import (
     m31_controller_epoch_not_raised,
     m32_answer_before_append,
     m33_sessions_of_a_reign,
+    m35_positions_as_numbers,
+    m36_elects_while_in_doubt,
+    m37_no_epoch_skip,
+    m43_block_given_again,
+    m44_older_metadata_believed,
+    m45_union_of_isrs,
     m47_deletion_answered_too_early,
     m50_refusal_without_a_break,
     m101_unproven_is_elected,
@@ -84,6 +90,12 @@ MUTANTS: tuple[Mutant, ...] = (
     *m31_controller_epoch_not_raised.MUTANTS,
     *m32_answer_before_append.MUTANTS,
     *m33_sessions_of_a_reign.MUTANTS,
+    *m35_positions_as_numbers.MUTANTS,
+    *m36_elects_while_in_doubt.MUTANTS,
+    *m37_no_epoch_skip.MUTANTS,
+    *m43_block_given_again.MUTANTS,
+    *m44_older_metadata_believed.MUTANTS,
+    *m45_union_of_isrs.MUTANTS,
     *m47_deletion_answered_too_early.MUTANTS,
     *m50_refusal_without_a_break.MUTANTS,
     *m101_unproven_is_elected.MUTANTS,
@@ -104,8 +116,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *m121_proposal_of_an_old_epoch.MUTANTS,
     *m122_woken_consumer.MUTANTS,
 )
-"""``R1`` to ``R12``, then 13 to 26 and 47; 27 to 34, 48 and 50 of several controllers; from 101 on those of elections
-by reports and of wrong peers, and from 120 on those that others invented.
+"""``R1`` to ``R12``, then 13 to 26 and 47; 27 to 37, 48 and 50 of several controllers and of stores that forget, and 43
+to 45 of what is given twice, or believed; from 101 on those of elections by reports and of wrong peers, and from 120 on
+those that others invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 
