@@ -5,6 +5,7 @@ In the short form its successor is killed at once, so that the third one has to 
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Mapping
@@ -28,12 +29,14 @@ def plan(draw: random.Random, form: Form) -> list[Step]:
 
 
 async def play(run: Run) -> None:
-    """The killed one is started again as soon as another one decides."""
+    """The killed one is started again as soon as another one decides; in the short form, both at the end."""
+    faults = []
     for step in run.plan:
         active = await run.several.active()
         killed_s = time.monotonic()
         run.expect_acks(f"controller {active} is killed", since_s=killed_s)
         fault = Kill(active)
+        faults.append(fault)
         await run.begin(fault)
         first = await run.several.taken_over("kill -9", killed_s, from_=active)
         took_s = first.at_s - killed_s
@@ -42,7 +45,7 @@ async def play(run: Run) -> None:
         if not run.form.is_short:
             await run.end(fault)
         await run.sleep_until(killed_s + step.args["after_s"])
-    await run.heal()
+    await asyncio.gather(*map(run.end, faults))
     await run.in_sync()
 
 
