@@ -7,7 +7,7 @@ watch, which is opened again with a snapshot as soon as the controller can be re
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from strandline.core import controller_effects as want
 from strandline.core import events
@@ -38,10 +38,12 @@ from strandline.core.messages import (
     MetadataImage,
     NodeRegistered,
     PartitionImage,
+    Position,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
 )
+from strandline.core.reign_history import latest
 from strandline.core.types import NodeEpoch
 from strandline.sim.scenario import telling
 from strandline.sim.scenario.controlling import StagedController
@@ -65,6 +67,20 @@ class CallRefused(Exception):
         self.refusal = refusal
 
 
+class _Forgotten(NamedTuple):
+    """What a store lost when it went back in time."""
+
+    decided: PartitionImage | None
+    """The partition as it was known outside."""
+    kept: PartitionImage | None
+    """As the store has it now."""
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """The leader epoch that the store has now; None if it has no such partition."""
+        return self.kept.leader_epoch if self.kept else None
+
+
 class Control:
     """The controller's process and its ways to the nodes."""
 
@@ -73,6 +89,7 @@ class Control:
         self.core: StagedController | None = None
         # What the store holds, after each transaction of its life.
         self._store: list[ClusterState] = []
+        self._forgotten: _Forgotten | None = None
         self._reigns = 0
         self._answers: dict[int, object] = {}
         self._opening: Actor | None = None
@@ -102,7 +119,9 @@ class Control:
 
     def lose_transactions(self, count: int) -> None:
         """The store goes back in time, as one restored from a backup."""
+        before = self.decided()
         del self._store[len(self._store) - count :]
+        self._forgotten = _Forgotten(before, self.partition())
 
     def start(self) -> None:
         """Begin a reign on what the store holds."""
@@ -124,6 +143,24 @@ class Control:
     def partition(self) -> PartitionImage | None:
         """The partition as it is committed."""
         return self._stored.partition(TP) if self._stored else None
+
+    def decided(self) -> PartitionImage | None:
+        """The partition as it was last decided for all to see.
+
+        A store that forgot its end says something else, which binds nobody until a leader is elected from it.
+        """
+        found, forgotten = self.partition(), self._forgotten
+        if forgotten is None:
+            return found
+        if found is not None and found.leader is not None and found.leader_epoch != forgotten.leader_epoch:
+            return found
+        return forgotten.decided
+
+    def position(self) -> Position | None:
+        """Where the store ends; None if it is empty."""
+        stored = self._stored
+        reign = latest(stored.reigns) if stored else None
+        return Position(reign.reign_id, stored.header.metadata_offset) if stored and reign else None
 
     @property
     def serving(self) -> StagedController:
