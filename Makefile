@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -57,7 +57,7 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
 	@echo "==> pytest $(TESTS)";   $(BIN)/python -m pytest $(TESTS)
 
-chaos: .venv/.installed ## faults against real processes, as root [SCENARIO=n FORM=--short]; without a number lists them
+chaos: .venv/.installed ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
 mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
@@ -89,6 +89,9 @@ bench-anatomy: .venv/.bench ## count what one acknowledged batch costs beside a 
 bench-growth: .venv/.installed ## fit what load, partitions, clients and nodes cost, say what larger clusters need; writes into docs/BENCHMARKS.md
 	@PYTHONPATH=tests/bench $(BIN)/python -m growth
 
+bench-metadata: .venv/.installed ## kill a node under a thousand subscribers to metadata; writes into docs/BENCHMARKS.md [FLAGS="--topics 10"]
+	@PYTHONPATH=tests/bench $(BIN)/python -m metadata_gate $(FLAGS)
+
 bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
 	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
@@ -108,8 +111,8 @@ bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; write
 bench-analytics-cold: .venv/.installed ## measure questions over an export of minutes; writes into docs/BENCHMARKS.md [ROUNDS=3]
 	@$(BIN)/python tests/bench/analytics_cold.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
-images: .venv/.installed ## build the container images [BASE=image JAVA=image]; deploy/README.md says more
-	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) PYTHON=$(BIN)/python deploy/images/build
+images: .venv/.installed ## build the container images [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]; deploy/README.md says more
+	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)
 
 grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
 	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py

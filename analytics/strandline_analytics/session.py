@@ -144,6 +144,11 @@ _JVM = (
     "-XX:Tier4BackEdgeThreshold=800000",
     # Spark's classes need so much from the start; by default all of the heap is collected four times on the way there.
     "-XX:MetaspaceSize=256m",
+    # The classes are those of the installed PySpark, whose checksums the installer compared. To verify the bytecode of
+    # thousands of them takes a tenth of the processor time of a command over little input.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:-BytecodeVerificationRemote",
 )
 _JVM_FOR_LITTLE = (
     # Over little input nothing runs often enough to be compiled a second time, for speed.

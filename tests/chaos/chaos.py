@@ -1,4 +1,7 @@
-"""Plays one scenario of the fault tests with real processes: `make chaos SCENARIO=n`; without a number it lists them.
+"""Plays scenarios of the fault tests with real processes: `make chaos SCENARIO=n`; without a number it lists them.
+
+Several numbers, `make chaos SCENARIO="17 18 19"`, are played one after the other, each by a driver of its own; the
+exit code is the worst of theirs.
 
 Ends with 0 when the run is green, 1 when it is red, 3 when it is void (the faults had no effect), 77 when this machine
 lacks what the scenario needs; the last line says which, and why.
@@ -23,7 +26,7 @@ _ROOT = _HERE.parents[1]
 sys.path.append(str(_HERE.parent / "cluster"))
 
 from harness.facilities import missing  # noqa: E402
-from harness.namespaces import Namespaces  # noqa: E402
+from harness.namespaces import WITH_ONE_CONTROLLER, WITH_SEVERAL, Namespaces  # noqa: E402
 from harness.playing import Verdict, Wanted, play  # noqa: E402
 from harness.run import Run  # noqa: E402
 from harness.scenario import Form, Scenario, scenarios  # noqa: E402
@@ -36,25 +39,47 @@ INTERRUPTED = 130
 def main() -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make chaos SCENARIO=", description=__doc__)
-    parser.add_argument("number", nargs="?", type=int, help="the scenario; without it, all are listed")
+    parser.add_argument("numbers", nargs="*", type=int, metavar="number", help="scenarios; without one, all are listed")
     parser.add_argument("--short", action="store_true", help="the short form that `make test` plays")
     parser.add_argument("--seed", type=int, default=1, help="draws the fault plan")
     parser.add_argument("--minutes", type=float, default=30.0, help="length of the soak")
     parser.add_argument("--dir", type=Path, default=None, help="where the result goes")
     chosen = parser.parse_args()
     known = scenarios()
-    if chosen.number is None:
+    if not chosen.numbers:
         for scenario in known.values():
             print(f"  make chaos SCENARIO={scenario.number:<3} {scenario.title}")
         return 0
-    if chosen.number not in known:
-        parser.error(f"there is no scenario {chosen.number}")
-    scenario = known[chosen.number]
+    for number in chosen.numbers:
+        if number not in known:
+            parser.error(f"there is no scenario {number}")
+    if len(chosen.numbers) > 1:
+        if chosen.dir is not None:
+            parser.error("--dir is for one scenario")
+        return _one_after_the_other(chosen)
+    scenario = known[chosen.numbers[0]]
     lacking = missing(scenario.needs)
     if lacking:
         print(f"skipped: {scenario.name}: {'; '.join(lacking)}")
         return SKIPPED
     return _play(scenario, chosen)
+
+
+def _one_after_the_other(chosen: argparse.Namespace) -> int:
+    """A driver enters the namespaces of its run and stays there, so each run has its own."""
+    options = ["--seed", str(chosen.seed), "--minutes", str(chosen.minutes), *(["--short"] if chosen.short else [])]
+    codes = {}
+    for number in chosen.numbers:
+        codes[number] = subprocess.run([sys.executable, __file__, str(number), *options], check=False).returncode
+        if codes[number] == INTERRUPTED:
+            break
+    print(", ".join(f"{number}: {_words(code)}" for number, code in codes.items()))
+    return max(code for code in codes.values() if code != SKIPPED) if set(codes.values()) != {SKIPPED} else SKIPPED
+
+
+def _words(code: int) -> str:
+    names = {value: verdict.value for verdict, value in EXIT.items()}
+    return {**names, SKIPPED: "skipped", INTERRUPTED: "interrupted"}.get(code, f"exit code {code}")
 
 
 def _play(scenario: Scenario, chosen: argparse.Namespace) -> int:
@@ -66,7 +91,7 @@ def _play(scenario: Scenario, chosen: argparse.Namespace) -> int:
     plan = scenario.plan(draw, form)
     (directory / "plan.json").write_text(json.dumps([asdict(step) for step in plan], indent=1) + "\n")
     wanted = Wanted(scenario=scenario, form=form, seed=chosen.seed, plan=plan, directory=directory)
-    with Namespaces() as namespaces:
+    with Namespaces(WITH_SEVERAL if scenario.has_several else WITH_ONE_CONTROLLER) as namespaces:
         namespaces.enter_hub()
         try:
             run, verdict = asyncio.run(_interruptible(wanted, namespaces))

@@ -12,11 +12,9 @@ import pytest
 from client_load import Load
 from running_cluster import CALL_S, Probe, until
 from settled_logs import assert_settled
+from stored_reigns import stored_reigns
 
-from strandline.etcd.client import Etcd
 from strandline.etcd.members import HOW_TO_INSTALL, is_installed
-from strandline.etcd.operations import behind
-from strandline.metadata.etcd_layout import Keys, read_log_value
 from strandline.sim.history import SendOutcome
 from strandline.v1 import controller_service_pb2 as pb
 
@@ -40,18 +38,8 @@ def _longest_gap_s(load: Load, begin_s: float, end_s: float) -> float:
 
 async def _reigns(probe: Probe) -> list[str]:
     """The reign of each transaction of the store, in order, each run of one reign once."""
-    members = probe.local.etcd
-    assert members is not None
-    keys = Keys("/strandline/default")
-    client = Etcd(members.endpoints)
-    try:
-        kvs = await client.page(keys.logs, behind(keys.logs), 0, 10_000)
-    finally:
-        await client.close()
-    heads = [read_log_value(kv.value, offset=keys.offset_of(kv.key), revision=0).head for kv in kvs]
-
-    assert [head.offset for head in heads] == list(range(heads[0].offset, heads[0].offset + len(heads)))
-    return [reign for reign, _ in itertools.groupby(head.reign_id for head in heads)]
+    assert probe.local.etcd is not None
+    return await stored_reigns(probe.local.etcd.endpoints)
 
 
 async def _back(probe: Probe, place: int) -> None:

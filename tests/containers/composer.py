@@ -11,10 +11,13 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from engine import ROOT, NoEngine
 
 FILE = ROOT / "deploy" / "compose" / "compose.yaml"
+SEVERAL = ROOT / "deploy" / "compose" / "controllers.yaml"
+"""What makes three controllers of its one."""
 _COMMAND_S = 180
 _APT_S = 600
 
@@ -42,15 +45,14 @@ class Composed:
 
 
 @contextmanager
-def composed(project: str, variables: Mapping[str, str]) -> Iterator[Composed]:
-    """A project for the length of a block; nothing is started.
+def composed(project: str, variables: Mapping[str, str], *over: Path) -> Iterator[Composed]:
+    """A project for the length of a block, of the file and of what is laid over it; nothing is started.
 
     Raises:
         NoEngine: there is no compose.
     """
-    made = Composed(
-        name=project, words=(*composer(), "--project-name", project, "--file", str(FILE)), variables=variables
-    )
+    files = [word for file in (FILE, *over) for word in ("--file", str(file))]
+    made = Composed(name=project, words=(*composer(), "--project-name", project, *files), variables=variables)
     try:
         yield made
     finally:

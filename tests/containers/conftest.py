@@ -38,6 +38,7 @@ class Prepared:
         self.engine = self._thread.submit(self._running.__enter__)
         self.image = self._thread.submit(self._built, "data-plane")
         self.analytics_image = self._thread.submit(self._built, "analytics")
+        self.etcd_image = self._thread.submit(self._built, "etcd")
 
     def _built(self, target: str) -> str:
         self.engine.result()
@@ -95,6 +96,12 @@ def image(prepared: Prepared) -> str:
 def analytics_image(prepared: Prepared) -> str:
     """The analytics' image."""
     return prepared.analytics_image.result()
+
+
+@pytest.fixture(scope="session")
+def etcd_image(prepared: Prepared) -> str:
+    """The image of etcd's members."""
+    return prepared.etcd_image.result()
 
 
 @pytest.fixture(scope="session")

@@ -16,10 +16,11 @@ from strandline import __version__
 
 BUILD_S = 1_200
 _BASE, _JAVA = "strandline-base:bookworm", "strandline-java:bookworm"
+_BESIDE = {"analytics": ["java"], "etcd": ["etcd"]}
 
 
 def built(target: str) -> str:
-    """The name of the image of a target, ``data-plane`` or ``analytics``, built from the sources as they are."""
+    """The name of the image of a target, ``data-plane``, ``analytics`` or ``etcd``, built from what is there now."""
     environment = {**os.environ, "PYTHON": sys.executable, **_origins(target)}
     done = subprocess.run(
         [str(ROOT / "deploy" / "images" / "build"), target],
@@ -31,14 +32,14 @@ def built(target: str) -> str:
     )
     assert done.returncode == 0, f"deploy/images/build {target}: {done.stdout[-500:]} {done.stderr[-2000:]}"
     print(done.stdout.strip())
-    return f"strandline{'-analytics' if target == 'analytics' else ''}:{__version__}"
+    return f"strandline{'' if target == 'data-plane' else f'-{target}'}:{__version__}"
 
 
 def _origins(target: str) -> dict[str, str]:
     """The base images: what the machine can make from its own package mirror, else what can be pulled."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return {}
-    script = [str(ROOT / "deploy" / "images" / "base"), *(["java"] if target == "analytics" else [])]
+    script = [str(ROOT / "deploy" / "images" / "base"), *_BESIDE.get(target, [])]
     done = subprocess.run(script, check=False, capture_output=True, text=True, timeout=BUILD_S)
     if done.returncode:
         print(f"deploy/images/base made no base: {done.stderr.strip()[-500:]}")

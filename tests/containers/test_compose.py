@@ -6,12 +6,14 @@ import asyncio
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import docker
 import grpc
 import pytest
 import yaml
-from composer import FILE, Composed, composed
+from composer import FILE, SEVERAL, Composed, composed
 from container_cluster import free_ports
 from engine import NoEngine
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
@@ -25,6 +27,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.timeout(1_500)]
 
 _NAMES = ("CONTROLLER", "REPLICA_1", "REPLICA_2", "REPLICA_3", "CONSOLE", "ANALYTICS")
 _SERVICES = ("analytics", "console", "controller", "replica-1", "replica-2", "replica-3")
+_CONTROLLERS = ("controller", "controller-2", "controller-3")
 _RECORDS = 20
 
 
@@ -40,24 +43,89 @@ def project(image: str, analytics_image: str) -> Iterator[Composed]:
         pytest.skip(str(trouble))
 
 
-def test_the_file_names_this_version() -> None:
-    """Without a variable the images are those that `make images` builds from this tree."""
-    services = yaml.safe_load(FILE.read_text())["services"]
+@pytest.fixture
+def several(image: str, etcd_image: str) -> Iterator[Composed]:
+    """A project of several controllers, likewise."""
+    names = (*_NAMES, "CONTROLLER_2", "CONTROLLER_3")
+    ports = dict(zip(names, map(str, free_ports(len(names))), strict=True))
+    variables = {f"STRANDLINE_{name}_PORT": port for name, port in ports.items()}
+    try:
+        with composed(f"strandline{uuid.uuid4().hex[:8]}", variables, SEVERAL) as made:
+            yield made
+    except NoEngine as trouble:
+        pytest.skip(str(trouble))
 
-    assert {service["image"] for service in services.values()} == {
-        f"strandline:${{STRANDLINE_VERSION:-{__version__}}}",
-        f"strandline-analytics:${{STRANDLINE_VERSION:-{__version__}}}",
+
+def _services_of(path: Path) -> dict[str, dict[str, Any]]:
+    services: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text())["services"]
+    return services
+
+
+def test_the_files_name_this_version() -> None:
+    """Without a variable the images are those that `make images` builds from this tree."""
+    services = [*_services_of(FILE).values(), *_services_of(SEVERAL).values()]
+
+    assert {service["image"] for service in services if "image" in service} == {
+        f"{image}:${{STRANDLINE_VERSION:-{__version__}}}"
+        for image in ("strandline", "strandline-analytics", "strandline-etcd")
     }
 
 
 def test_nothing_is_published_beyond_loopback() -> None:
-    """Without TLS it is reachable only from loopback and the project's own network."""
-    services = yaml.safe_load(FILE.read_text())["services"]
-    published = [port for service in services.values() for port in service.get("ports", [])]
+    """Without TLS it is reachable only from loopback and the project's own network; etcd is not reachable at all."""
+    services = _services_of(FILE)
+    over = _services_of(SEVERAL)
+    published = [port for service in (*services.values(), *over.values()) for port in service.get("ports", [])]
 
     assert published
+    assert [name for name, service in over.items() if name.startswith("etcd") and "ports" in service] == []
     assert [port for port in published if not port.startswith("127.0.0.1:")] == []
     assert services["console"]["environment"]["STRANDLINE_BIND"].startswith("127.0.0.1:")
+
+
+def test_several_controllers_are_what_everybody_is_told() -> None:
+    """Nodes dial every controller, controllers every member, and each says its own name and its published port."""
+    over = _services_of(SEVERAL)
+    members = [name for name in over if name.startswith("etcd")]
+    settings = [over[name]["environment"] for name in _CONTROLLERS]
+
+    assert {name for name in over if name.startswith("controller")} == set(_CONTROLLERS)
+    for node in ("replica-1", "replica-2", "replica-3"):
+        assert over[node]["environment"]["STRANDLINE_CONTROLLERS"].split(",") == [
+            f"{name}:9093" for name in _CONTROLLERS
+        ]
+    assert [each["STRANDLINE_INTERNAL_ADVERTISE"] for each in settings] == list(_CONTROLLERS)
+    assert len({each["STRANDLINE_CONTROLLER_ID"] for each in settings}) == 3
+    assert all(
+        each["STRANDLINE_ETCD_ENDPOINTS"].split(",") == [f"{name}:2379" for name in members] for each in settings
+    )
+    assert all(over[name]["environment"]["ETCD_NAME"] == name for name in members)
+
+
+async def test_the_controller_that_decides_is_killed(several: Composed) -> None:
+    """Three controllers and etcd start; with the active one killed another one creates a topic; all of it ends."""
+    ports = [several.variables[f"STRANDLINE_{name}_PORT"] for name in ("CONTROLLER", "CONTROLLER_2", "CONTROLLER_3")]
+    bootstrap = [f"127.0.0.1:{port}" for port in ports]
+    several.run("up", "--detach", *_CONTROLLERS, "replica-1", "replica-2", "replica-3")
+    await until(lambda: _serving(",".join(bootstrap)), "three data nodes serve", timeout_s=120)
+    async with Admin(",".join(bootstrap)) as admin:
+        await admin.create_topic("tides", partitions=3, replication_factor=3)
+        (active,) = [one.controller_id for one in await admin.describe_controllers() if one.is_active]
+    several.run("kill", _CONTROLLERS[int(active[-1]) - 1])
+    others = [address for number, address in enumerate(bootstrap, 1) if number != int(active[-1])]
+
+    async def created() -> bool:
+        async with Admin(",".join(others), timeout_ms=5_000) as admin:
+            if "waves" not in {topic.name for topic in (await admin.metadata()).topics}:
+                await admin.create_topic("waves", partitions=1, replication_factor=3)
+            (now,) = [one.controller_id for one in await admin.describe_controllers() if one.is_active]
+        return bool(now != active)
+
+    await until(created, "another controller decides", timeout_s=60)
+    async with Producer(",".join(others)) as producer:
+        await producer.send_and_wait("waves", b"0")
+    async with Admin(",".join(others)) as admin:
+        assert {topic.name for topic in (await admin.metadata()).topics} == {"tides", "waves"}
 
 
 async def test_up_produce_read_down(project: Composed) -> None:

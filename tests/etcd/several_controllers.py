@@ -108,12 +108,12 @@ def _decides(process: SeveralProcess) -> bool:
 
 
 @asynccontextmanager
-async def several(members: Members, directory: Path, *names: str) -> AsyncIterator[Several]:
-    """Started controllers, stopped at the end; the first one decides."""
+async def several(members: Members, directory: Path, *names: str, **given: Any) -> AsyncIterator[Several]:
+    """Started controllers, with settings of ``given``, stopped at the end; the first one decides."""
     cluster = Several(members, directory)
     try:
         for name in names:
-            await cluster.start(name)
+            await cluster.start(name, **given)
             await cluster.active()
         yield cluster
     finally:

@@ -82,7 +82,7 @@ async def test_a_watch_that_begins_before_what_is_kept_is_compacted(etcd: Etcd, 
         # CompactionRequest {revision = 1, physical = 2}
         compact = channel.unary_unary("/etcdserverpb.KV/Compact")
         request = pb.LeaseRevokeRequest(id=now).SerializeToString()
-        await compact(request, timeout=READY_S)
+        await compact(request, timeout=READY_S, wait_for_ready=True)
 
     with pytest.raises(Compacted):
         await _first(etcd, b"c/", since=now - 1)

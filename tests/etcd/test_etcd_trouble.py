@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,10 +15,14 @@ from etcd_members import READY_S, etcdctl, started
 from several_controllers import WITHIN_S, Several, several, stub_of
 
 from strandline.controller.several import SeveralProcess
+from strandline.controller.store_space import remedy
+from strandline.core.messages import Endpoint
 from strandline.core.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import NoSpace
 from strandline.etcd.members import Members
+from strandline.etcd.operations import behind
+from strandline.metadata.etcd import EtcdStore
 from strandline.rpc.status import refusal_of
 from strandline.v1 import controller_service_pb2 as pb
 
@@ -24,6 +31,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 _QUOTA = 8 << 20
+ETCDCTL = {**os.environ, "ETCDCTL_API": "3"}
 
 
 @pytest.fixture
@@ -73,9 +81,8 @@ async def test_without_space_nothing_is_decided_until_there_is_some(
         refusal = refusal_of(refused.value)
         alarm = await standby.store.has_alarm()
         await client.delete(b"filling/", b"filling0")
-        etcdctl(small, "compact", str(client.revision))
-        etcdctl(small, "defrag")
-        etcdctl(small, "alarm", "disarm")
+        for command in remedy(await _defragmented_in_order(active), client.revision):
+            await asyncio.to_thread(_run, command)
         again = await cluster.active()
         await _ask(again)
 
@@ -86,18 +93,65 @@ async def test_without_space_nothing_is_decided_until_there_is_some(
         assert standby.core.state is State.STANDBY
 
 
+def _run(command: str) -> None:
+    """One line of the remedy, as it is printed."""
+    subprocess.run(command.split(), check=True, capture_output=True, timeout=60, env=ETCDCTL)
+
+
+async def _snapshot(client: Etcd, key: bytes) -> None:
+    while True:
+        if await client.get(key) is not None:
+            return
+
+
+def _registration(node_id: int) -> pb.RegisterNodeRequest:
+    """A change of the state that is stored in one transaction."""
+    request = pb.RegisterNodeRequest(
+        node_id=node_id, incarnation_id=f"i{node_id}", directory_id=f"d{node_id}",
+        feature_levels={"min_level": 1, "max_level": 1}, roles=[1, 2],
+    )  # fmt: skip
+    for endpoint in (request.endpoints.client, request.endpoints.internal):
+        endpoint.host, endpoint.port = "127.0.0.1", 1
+    return request
+
+
+async def _defragmented_in_order(active: SeveralProcess) -> tuple[Endpoint, ...]:
+    """As the controller's own look at the members says."""
+    return (await active.reigning.store.health()).members_leader_last
+
+
+async def test_without_space_the_old_log_goes(small: Members, client: Etcd, tmp_path: Path) -> None:
+    """etcd deletes what the snapshot holds although it has no space, and a standby still has every decision (C29)."""
+    async with several(small, tmp_path, "c1", "c2", log_snapshot_every=10) as cluster:
+        active = await cluster.active()
+        store, keys = active.reigning.store, active.reigning.store.keys
+        async with stub_of(active) as stub:
+            for number in range(12):
+                await stub.RegisterNode(_registration(number), timeout=WITHIN_S)
+        await asyncio.wait_for(_snapshot(client, keys.current_snapshot), WITHIN_S)
+        before = len(await client.page(keys.logs, behind(keys.logs), 0, 1_000))
+        with pytest.raises(NoSpace):
+            await _fill(client)
+        assert active.reigning.core.token is not None
+        deleted = await store.make_room(active.reigning.core.token)
+        after = len(await client.page(keys.logs, behind(keys.logs), 0, 1_000))
+        stranger = await store.make_room(active.reigning.core.token + 1)
+        await client.delete(b"filling/", b"filling0")
+        etcdctl(small, "alarm", "disarm")
+        read = await EtcdStore(client, cluster.prefix).read_state()
+
+        assert deleted == before - after > 0
+        assert stranger == 0
+        assert read is not None
+        assert len(read.nodes) == 12
+
+
 async def _ask_until_full(cluster: Several, active: SeveralProcess) -> None:
     """Change something that is stored, without waiting for it, until the store has refused it."""
     async with stub_of(active) as stub:
         for name in range(3):
-            request = pb.RegisterNodeRequest(
-                node_id=name, incarnation_id=f"i{name}", directory_id=f"d{name}",
-                feature_levels={"min_level": 1, "max_level": 1}, roles=[1, 2],
-            )  # fmt: skip
-            for endpoint in (request.endpoints.client, request.endpoints.internal):
-                endpoint.host, endpoint.port = "127.0.0.1", 1
             with pytest.raises(grpc.aio.AioRpcError):
-                await stub.RegisterNode(request, timeout=0.5)
+                await stub.RegisterNode(_registration(name), timeout=0.5)
             if active.reigning.core.state is State.UNSURE:
                 return
     await cluster.until(lambda: active.reigning.core.state is State.UNSURE)

@@ -23,6 +23,9 @@ COMPONENTS = sorted(path.name for path in (ROOT / "components").iterdir())
 EVERYTHING = "everything"
 """The local overlay with all components, those that no overlay of ours uses included."""
 RENDERED = [*OVERLAYS, EVERYTHING]
+_WITH_TLS = ("tls", "etcd-tls", "etcd-cert-manager")
+SEVERAL = ["production", EVERYTHING]
+"""Those with several controllers."""
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 # Kinds of third-party operators, for which Kubernetes has no schema.
 FOREIGN = frozenset({"Certificate", "Issuer", "PodMonitor", "ServiceMonitor", "ScheduledSparkApplication"})
@@ -36,11 +39,12 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 def objects(name: str) -> tuple[Object, ...]:
     """Every object of an overlay, or of all of them."""
     if name != EVERYTHING:
-        return _render(ROOT / "overlays" / name)
+        return render(ROOT / "overlays" / name)
     with tempfile.TemporaryDirectory() as folder:
         # Bases are named by relative paths only.
         up = Path(os.path.relpath(ROOT, os.path.realpath(folder)))
-        used = [part for part in COMPONENTS if part not in ("analytics", "console", "tls")]
+        # Local has the first two; the others are the production overlay's, and need what local does not have.
+        used = [part for part in COMPONENTS if part not in ("analytics", "console", *_WITH_TLS)]
         content = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
@@ -49,10 +53,16 @@ def objects(name: str) -> tuple[Object, ...]:
             "components": [str(up / "components" / part) for part in used],
         }
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(content))
-        return _render(Path(os.path.realpath(folder)))
+        return render(Path(os.path.realpath(folder)))
 
 
-def _render(folder: Path) -> tuple[Object, ...]:
+def upward(folder: str) -> Path:
+    """The way from a folder to deploy/kubernetes."""
+    return Path(os.path.relpath(ROOT, os.path.realpath(folder)))
+
+
+def render(folder: Path) -> tuple[Object, ...]:
+    """Every object of a kustomization."""
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return tuple(yaml.safe_load_all(done.stdout))
@@ -84,6 +94,12 @@ def containers(name: str) -> Iterator[tuple[str, Object, Object]]:
     for workload, template in workloads(name):
         for container in template["spec"]["containers"]:
             yield workload["metadata"]["name"], template["spec"], container
+
+
+def pods_of(name: str, stateful: str) -> list[str]:
+    """The names that the pods of a StatefulSet have behind its Service, which they are reached by."""
+    spec = one(name, "StatefulSet", stateful)["spec"]
+    return [f"{stateful}-{number}.{spec['serviceName']}" for number in range(spec["replicas"])]
 
 
 def variables(name: str, container: Object) -> dict[str, str]:

@@ -8,7 +8,22 @@ from typing import Any
 
 import pytest
 import yaml
-from kustomized import RENDERED, ROOT, Object, containers, needs_kubectl, objects, of_kind, one, variables, workloads
+from kustomized import (
+    RENDERED,
+    ROOT,
+    SEVERAL,
+    Object,
+    containers,
+    needs_kubectl,
+    objects,
+    of_kind,
+    one,
+    pods_of,
+    render,
+    upward,
+    variables,
+    workloads,
+)
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -16,7 +31,7 @@ from strandline import __version__
 from strandline.cli.app import app
 from strandline.cli.durations import read_duration
 from strandline.console.settings import ConsoleSettings
-from strandline.controller.settings import ControllerSettings
+from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.replica.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.server import LIVENESS, READINESS
@@ -34,7 +49,6 @@ KINDS: dict[str, type[ServiceSettings]] = {
 PORTS = {"clients": 9092, "internal": 9093, "health": 9094, "metrics": 9095, "console": 8080}
 PORT_SETTINGS = {"clients": "bind", "internal": "internal_bind", "health": "health_bind", "metrics": "metrics_bind"}
 _NODE = {
-    "field:metadata.name": "strandline-replica-2",
     "field:metadata.namespace": "strandline",
     "field:metadata.labels['apps.kubernetes.io/pod-index']": "2",
     "field:metadata.labels['topology.kubernetes.io/zone']": "zone-b",
@@ -42,19 +56,26 @@ _NODE = {
 
 
 def _environment(name: str, container: Object) -> dict[str, str]:
-    """The variables as node 2 of a namespace would have them: fields filled in, `$(NAME)` replaced as in kubelet.
+    """The variables as pod 2 of a namespace would have them: fields filled in, `$(NAME)` replaced as in kubelet.
 
     A `$(NAME)` whose name is defined later stays as it is, as with kubelet.
     """
+    fields = {"field:metadata.name": f"strandline-{container['name']}-2", **_NODE}
     known: dict[str, str] = {}
     for key, value in variables(name, container).items():
-        known[key] = re.sub(r"\$\((\w+)\)", lambda found: known.get(found[1], found[0]), _NODE.get(value, value))
+        known[key] = re.sub(r"\$\((\w+)\)", lambda found: known.get(found[1], found[0]), fields.get(value, value))
     return known
 
 
 def _services(name: str) -> list[tuple[str, Object]]:
     """Role and container of every Strandline service."""
-    return [(box["args"][0], box) for _, _, box in containers(name) if box["args"][0] in KINDS]
+    return [(box["args"][0], box) for _, _, box in containers(name) if "args" in box and box["args"][0] in KINDS]
+
+
+def _member(name: str) -> Object:
+    """The container of a member of etcd."""
+    (box,) = [box for _, _, box in containers(name) if box["name"] == "etcd"]
+    return box
 
 
 @pytest.mark.parametrize("name", RENDERED)
@@ -91,13 +112,79 @@ def test_a_node_is_its_pod(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_nodes_dial_the_controllers_port_for_nodes(name: str) -> None:
-    """The nodes' controller address is the controller's pod behind its headless Service, at its internal port."""
+    """The nodes' controllers are all pods of controllers behind their headless Service, at their internal port."""
     (box,) = [box for role, box in _services(name) if role == "replica"]
     settings = load_settings(ReplicaSettings, flags={}, variables=_environment(name, box)).settings
-    governing = one(name, "StatefulSet", "strandline-controller")["spec"]["serviceName"]
+    dialled = [f"{pod}.strandline.svc:{PORTS['internal']}" for pod in pods_of(name, "strandline-controller")]
 
-    assert settings.controllers == (f"strandline-controller-0.{governing}.strandline.svc:{PORTS['internal']}",)
-    assert one(name, "StatefulSet", "strandline-controller")["spec"]["replicas"] == 1
+    assert list(settings.controllers) == dialled
+    assert len(dialled) == (3 if name in SEVERAL else 1)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_controller_is_its_pod(name: str) -> None:
+    """Id and both addresses are the pod's own, never a Service's, which would answer for a controller that is gone."""
+    (box,) = [box for role, box in _services(name) if role == "controller"]
+    settings = load_settings(ControllerSettings, flags={}, variables=_environment(name, box)).settings
+    own = pods_of(name, "strandline-controller")[2]
+
+    assert settings.store is StoreKind.ETCD
+    assert settings.controller_id == "strandline-controller-2"
+    assert settings.advertise == f"{own}.strandline.svc:{PORTS['clients']}"
+    assert settings.internal_advertise == f"{own}.strandline.svc:{PORTS['internal']}"
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_controllers_know_every_member_of_etcd(name: str) -> None:
+    """Endpoints, members and the addresses that a member is given are the pods of one StatefulSet, with one scheme."""
+    (box,) = [box for role, box in _services(name) if role == "controller"]
+    settings = load_settings(ControllerSettings, flags={}, variables=_environment(name, box)).settings
+    pods, member = pods_of(name, "strandline-etcd"), _environment(name, _member(name))
+    scheme = "https" if settings.etcd_ca else "http"
+    ports = {port["name"]: port["containerPort"] for port in _member(name)["ports"]}
+
+    assert list(settings.etcd_endpoints) == [f"{pod}:{ports['etcd']}" for pod in pods]
+    assert member["ETCD_INITIAL_CLUSTER"].split(",") == [
+        f"{pod.partition('.')[0]}={scheme}://{pod}:{ports['etcd-peers']}" for pod in pods
+    ]
+    assert member["ETCD_NAME"] == "strandline-etcd-2"
+    assert member["ETCD_ADVERTISE_CLIENT_URLS"] == f"{scheme}://{pods[2]}:{ports['etcd']}"
+    assert member["ETCD_INITIAL_ADVERTISE_PEER_URLS"] == f"{scheme}://{pods[2]}:{ports['etcd-peers']}"
+    assert member["ETCD_LISTEN_CLIENT_URLS"] == f"{scheme}://0.0.0.0:{ports['etcd']}"
+    assert member["ETCD_LISTEN_PEER_URLS"] == f"{scheme}://0.0.0.0:{ports['etcd-peers']}"
+    assert member["ETCD_LISTEN_METRICS_URLS"] == f"http://0.0.0.0:{ports['metrics']}"
+    assert (scheme == "https") == (name == "production")
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_member_without_a_majority_is_not_restarted(name: str) -> None:
+    """Readiness needs a leader, liveness does not; what controllers free is freed in etcd too."""
+    box = _member(name)
+
+    assert box["readinessProbe"]["httpGet"] == {"path": "/health", "port": "metrics"}
+    assert "httpGet" not in box["livenessProbe"] and box["livenessProbe"]["tcpSocket"] == {"port": "metrics"}
+    assert _environment(name, box)["ETCD_AUTO_COMPACTION_RETENTION"] == "30m"
+    assert _environment(name, box)["ETCD_AUTO_COMPACTION_MODE"] == "periodic"
+
+
+def test_an_etcd_that_is_there_already_is_used(tmp_path: Path) -> None:
+    """Without the component etcd nothing of it is made, and controllers use the endpoints that an overlay gives."""
+    up = upward(str(tmp_path))
+    settings = {"name": "strandline-controller-settings", "behavior": "merge"}
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "strandline",
+        "resources": [str(up / "overlays" / "local")],
+        "components": [str(up / "components" / "controllers")],
+        "configMapGenerator": [{**settings, "literals": ["STRANDLINE_ETCD_ENDPOINTS=etcd.example:2379"]}],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    made = render(tmp_path.resolve())
+    (given,) = [each["data"] for each in made if each["metadata"]["name"].startswith(settings["name"])]
+
+    assert not any("etcd" in each["metadata"]["name"] for each in made)
+    assert (given["STRANDLINE_STORE"], given["STRANDLINE_ETCD_ENDPOINTS"]) == ("etcd", "etcd.example:2379")
 
 
 @pytest.mark.parametrize("name", RENDERED)
@@ -129,7 +216,7 @@ def test_probes_ask_what_the_health_port_answers(name: str) -> None:
 @pytest.mark.parametrize("name", RENDERED)
 def test_commands_exist(name: str) -> None:
     """Every command line that a container or a hook gives to `strandline` is a command with help."""
-    for _, _, box in containers(name):
+    for box in (box for _, _, box in containers(name) if box["name"] != "etcd"):
         _assert_command(box["args"])
         hook = box.get("lifecycle", {}).get("preStop")
         if hook:
@@ -213,10 +300,35 @@ def test_certificates_have_the_names_that_are_dialled() -> None:
     controller = one("production", "Certificate", "strandline-controller")["spec"]
 
     assert parse_endpoint(settings.advertise).host in node["dnsNames"]
-    assert parse_endpoint(settings.controllers[0]).host in controller["dnsNames"]
+    assert {parse_endpoint(each).host for each in settings.controllers} <= set(controller["dnsNames"])
     assert "strandline" in controller["dnsNames"]
     assert node["uris"] == ["strandline://strandline/replica/2"]
     assert node["secretName"] == "strandline-replica-2-tls"
+
+
+def test_certificates_of_etcd_are_of_an_authority_of_their_own() -> None:
+    """Members have the names that controllers and members dial; no certificate of a client or a node opens etcd."""
+    (box,) = [box for role, box in _services("production") if role == "controller"]
+    settings = load_settings(ControllerSettings, flags={}, variables=_environment("production", box)).settings
+    spec = one("production", "StatefulSet", "strandline-controller")["spec"]["template"]["spec"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "etcd-client"]
+    (mount,) = [each for each in box["volumeMounts"] if each["name"] == "etcd-client"]
+    members = one("production", "Certificate", "strandline-etcd")["spec"]
+    controllers = one("production", "Certificate", "strandline-etcd-client")["spec"]
+    issuers = {
+        each["metadata"]["name"]: each["spec"]["issuerRef"]["name"] for each in of_kind("production", "Certificate")
+    }
+    member = _environment("production", _member("production"))
+    held = {f"{mount['mountPath']}/{file}" for file in ("tls.crt", "tls.key", "ca.crt")}
+
+    assert {parse_endpoint(each).host for each in settings.etcd_endpoints} <= set(members["dnsNames"])
+    assert {settings.etcd_cert, settings.etcd_key, settings.etcd_ca} == held
+    assert volume["secret"]["secretName"] == controllers["secretName"]
+    assert (member["ETCD_CLIENT_CERT_AUTH"], member["ETCD_PEER_CLIENT_CERT_AUTH"]) == ("true", "true")
+    assert {name for name, issuer in issuers.items() if issuer == "strandline-etcd"} == {
+        "strandline-etcd",
+        "strandline-etcd-client",
+    }
 
 
 @pytest.mark.parametrize("name", RENDERED)
@@ -225,7 +337,7 @@ def test_images_are_of_this_version(name: str) -> None:
     images = {box["image"] for _, _, box in containers(name)}
 
     assert f"strandline:{__version__}" in images
-    assert images <= {f"strandline:{__version__}", f"strandline-analytics:{__version__}"}
+    assert images <= {f"{image}:{__version__}" for image in ("strandline", "strandline-analytics", "strandline-etcd")}
 
 
 def test_spark_runs_the_command_of_the_batch() -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kustomized import COMPONENT, NAME, RENDERED, Object, containers, matches, needs_kubectl, of_kind, one, workloads
+from kustomized import (
+    COMPONENT,
+    NAME,
+    RENDERED,
+    SEVERAL,
+    Object,
+    containers,
+    matches,
+    needs_kubectl,
+    of_kind,
+    one,
+    workloads,
+)
 
 pytestmark = needs_kubectl
 
@@ -85,23 +97,27 @@ def test_nodes_are_addressed_one_by_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RENDERED)
-def test_one_node_at_a_time_may_be_taken(name: str) -> None:
-    """The budget selects the data nodes and nothing else, and lets one of them go."""
-    (budget,) = of_kind(name, "PodDisruptionBudget")
+def test_one_pod_at_a_time_may_be_taken(name: str) -> None:
+    """Each StatefulSet of several pods has a budget, which selects nothing else and lets one of them go."""
+    guarded = []
+    for budget in of_kind(name, "PodDisruptionBudget"):
+        assert budget["spec"]["maxUnavailable"] == 1
+        (selected,) = [each for each, found in _labels(name).items() if matches(budget["spec"]["selector"], found)]
+        guarded.append(selected)
+    several = [each["metadata"]["name"] for each in of_kind(name, "StatefulSet") if each["spec"]["replicas"] > 1]
 
-    assert budget["spec"]["maxUnavailable"] == 1
-    assert [each for each, found in _labels(name).items() if matches(budget["spec"]["selector"], found)] == [
-        "strandline-replica"
-    ]
+    assert sorted(guarded) == sorted(several)
+    assert "strandline-replica" in several
+    assert ("strandline-controller" in several) == ("strandline-etcd" in several) == (name in SEVERAL)
 
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_nodes_start_together_and_roll_one_by_one(name: str) -> None:
     """Parallel, or a full stop may never start again; RollingUpdate, so that a change waits for each node."""
-    spec = one(name, "StatefulSet", "strandline-replica")["spec"]
-
-    assert spec["podManagementPolicy"] == "Parallel"
-    assert spec["updateStrategy"] == {"type": "RollingUpdate"}
+    for stateful in ("strandline-replica", *(["strandline-etcd"] if name in SEVERAL else [])):
+        spec = one(name, "StatefulSet", stateful)["spec"]
+        assert spec["podManagementPolicy"] == "Parallel"
+        assert spec["updateStrategy"] == {"type": "RollingUpdate"}
 
 
 @pytest.mark.parametrize("name", RENDERED)
@@ -113,7 +129,8 @@ def test_disks_outlive_what_used_them(name: str) -> None:
         (claim,) = spec["volumeClaimTemplates"]
         (box,) = spec["template"]["spec"]["containers"]
         mounts = {mount["name"]: mount["mountPath"] for mount in box["volumeMounts"]}
-        assert mounts[claim["metadata"]["name"]] == "/var/lib/strandline"
+        place = "/var/lib/etcd" if box["name"] == "etcd" else "/var/lib/strandline"
+        assert mounts[claim["metadata"]["name"]] == place
 
 
 @pytest.mark.parametrize("name", RENDERED)
@@ -136,10 +153,18 @@ def _is_claim(volume: Object) -> bool:
     return "persistentVolumeClaim" in volume
 
 
-@pytest.mark.parametrize("name", ["production", "local"])
-def test_nodes_lie_on_machines_of_their_own(name: str) -> None:
-    """The scheduler rejects two data nodes on one machine, and they are spread over zones."""
-    spec = one(name, "StatefulSet", "strandline-replica")["spec"]["template"]
+@pytest.mark.parametrize(
+    ("name", "stateful"),
+    [
+        ("local", "strandline-replica"),
+        ("production", "strandline-replica"),
+        ("production", "strandline-controller"),
+        ("production", "strandline-etcd"),
+    ],
+)
+def test_pods_lie_on_machines_of_their_own(name: str, stateful: str) -> None:
+    """The scheduler rejects two of a kind on one machine, and they are spread over zones."""
+    spec = one(name, "StatefulSet", stateful)["spec"]["template"]
     spread: dict[str, Any] = {each["topologyKey"]: each for each in spec["spec"]["topologySpreadConstraints"]}
 
     assert set(spread) == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
@@ -149,21 +174,37 @@ def test_nodes_lie_on_machines_of_their_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_who_may_dial_which_port(name: str) -> None:
-    """The internal port is for nodes and controller alone; clients and Prometheus have one each; no other is open."""
+    """Nodes and controllers have a port, clients and Prometheus one each, etcd one for controllers; others none."""
     labels = _labels(name)
     opened: dict[str, set[str]] = {}
     for policy in of_kind(name, "NetworkPolicy"):
         assert policy["spec"]["policyTypes"] == ["Ingress"]
         selected = {each for each, found in labels.items() if matches(policy["spec"]["podSelector"], found)}
-        assert {"strandline-replica", "strandline-controller"} <= selected
+        of_etcd = policy["metadata"]["name"] == "strandline-etcd"
+        assert (
+            selected == {"strandline-etcd"} if of_etcd else {"strandline-replica", "strandline-controller"} <= selected
+        )
         for rule in policy["spec"]["ingress"]:
             for port in rule["ports"]:
                 opened[port["port"]] = {each for peer in rule["from"] for each in _admitted(peer, labels)}
 
-    assert set(opened) == {"clients", "internal", "metrics"}
-    assert opened["internal"] == {"strandline-replica", "strandline-controller"}
-    assert opened["metrics"] == set()
-    assert opened["clients"] == set(labels)
+    assert opened.pop("internal") == {"strandline-replica", "strandline-controller"}
+    assert opened.pop("metrics") == set()
+    assert opened.pop("clients") == set(labels)
+    assert opened == ({"etcd": {"strandline-controller"}, "etcd-peers": {"strandline-etcd"}} if name in SEVERAL else {})
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_no_pod_is_without_a_policy(name: str) -> None:
+    """A pod that no policy selects can be dialled by everybody, at every port."""
+    policies = of_kind(name, "NetworkPolicy")
+    open_to_all = [
+        each
+        for each, found in _labels(name).items()
+        if not any(matches(policy["spec"]["podSelector"], found) for policy in policies)
+    ]
+
+    assert open_to_all == []
 
 
 def _admitted(peer: Object, labels: dict[str, dict[str, str]]) -> list[str]:

@@ -23,8 +23,9 @@ from strandline_analytics.explain.cost import (
 )
 from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.fences import fence_before
+from strandline_analytics.timeline.fences import NEAR_US, fence_before
 from strandline_analytics.timeline.sentences import sentence, writer
+from strandline_analytics.timeline.undecided import undecided
 
 
 def candidates(events: Iterable[Event]) -> list[Event]:
@@ -129,6 +130,8 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
             )
     if lost is not None:
         links.append(link_of("leader lost", lost))
+    heard_us = fence.get("last_heartbeat_us") if fence is not None else None
+    links += _nobody_decided(events, heard_us or left.t_us - NEAR_US, change)
     epoch = change.get("new_leader_epoch")
     starts = [e for e in own if e.event_type == "EPOCH_START" and e.leader_epoch == epoch]
     if starts:
@@ -137,6 +140,16 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
         missing.append("the start of the new epoch")
     links += [link_of("cut", cut) for cut in cuts_after(change, own)]
     return links, missing
+
+
+def _nobody_decided(events: Sequence[Event], begin_us: int, change: Event) -> list[Link]:
+    """The spans before an election in which no controller could decide it."""
+    of_cluster = (event for event in events if event.cluster_id == change.cluster_id)
+    return [
+        Link(name="nobody decided", t_us=span.t0, who="controller", reported=span.sentence)
+        for span in undecided(of_cluster)
+        if span.overlaps(begin_us, change.t_us) and span.t0 <= change.t_us
+    ]
 
 
 def _add_hw_move(decided: Event, own: Sequence[Event], links: list[Link], missing: list[str]) -> None:

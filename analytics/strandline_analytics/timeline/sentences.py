@@ -142,6 +142,31 @@ def _snapshot(event: Event) -> str:
     return f"stands: ISR {nodes_text(event.get('new_isr') or ())}, leader {event.get('new_leader')}"
 
 
+def _reign(event: Event) -> str:
+    who, cause = f"controller {event.get('controller_id')}", event.cause
+    if event.get("phase") == "begin":
+        how = ": it took the key from a dead one" if cause == "key_taken" else ""
+        return f"{who} decides from here, token {event.get('token')}{how}"
+    why = {
+        "hand_over": "it handed over",
+        "deposed": "its key ended",
+        "store_went_back": "its store went back in time",
+    }.get(cause, cause)
+    return f"{who} decides no more: {why}"
+
+
+def _store(event: Event) -> str:
+    phase = event.get("phase")
+    if phase == "back":
+        return f"the store is back after {(event.get('closed_ms') or 0) / 1000:,.1f} s; decisions go on"
+    why = {
+        "away": "the store does not answer",
+        "full": "the store has no space",
+        "went_back": "the store went back in time",
+    }.get(str(phase), f"the store: {phase}")
+    return f"{why}: nothing is decided"
+
+
 def _n(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
 
@@ -166,4 +191,6 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "EXPORT_GAP": _export_gap,
     "CONTROLLER_DECISION": _decision,
     "STATE_SNAPSHOT": _snapshot,
+    "CONTROLLER_REIGN": _reign,
+    "STORE": _store,
 }

@@ -8,7 +8,7 @@ does not grow with the cluster.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -113,16 +113,25 @@ class Seen:
 
 async def _look(admin: Admin) -> Seen:
     from strandline.cli.health import is_under_replicated, judge
+    from strandline.core.errors import ErrorCode, Refused
 
     image = await admin.metadata()
     views = await admin.describe_partitions()
     short = sorted({topic.name for topic in image.topics if any(map(is_under_replicated, topic.partitions))})
     # Why a replica is not in sync, only its own node knows.
     held = await admin.describe_replicas(short) if short else []
-    controllers = await admin.describe_controllers()
+    health = judge(image, held)
+    controllers: tuple[ControllerDescribed, ...] = ()
+    try:
+        controllers = await admin.describe_controllers()
+    except Refused as error:
+        # The nodes' metadata is still worth showing when the controllers' store is away.
+        if error.refusal.code is not ErrorCode.NOT_CONTROLLER:
+            raise
+        health = replace(health, problems=(error.refusal.message, *health.problems))
     return Seen(
         image=image,
-        health=judge(image, held),
+        health=health,
         views=views,
         metadata_age_ms=admin.metadata_age_ms,
         controllers=controllers,

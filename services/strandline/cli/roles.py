@@ -21,7 +21,8 @@ def controller(context: typer.Context) -> None:
     """Run the controller: who leads, at which epoch, with which ISR.
 
     `strandline controller [run] [settings]`; `strandline controller backup` copies its store, beside it or while it is
-    stopped; `strandline controller recover` accepts an older store.
+    stopped; `restore` puts a copy in its place; `migrate` moves it between SQLite and etcd; `recover` accepts an older
+    store; `hand-over` leaves deciding to another controller.
     """
     from strandline.controller.__main__ import main
 

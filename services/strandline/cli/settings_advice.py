@@ -91,6 +91,7 @@ CONTROLLER: dict[str, str] = SHARED | {
     "etcd_user": "Where etcd asks for a password.",
     "etcd_password_file": "With `etcd_user`.",
     "reign_lease_s": "Larger on a machine that pauses for seconds; a vanished machine is then replaced later.",
+    "etcd_quota_bytes": "The value of etcd's `--quota-backend-bytes`, if etcd is older than 3.6; for metrics alone.",
     "log_snapshot_every": "Rarely; larger if snapshots of a very large cluster are too frequent.",
     "part_bytes": "Never in service; smaller in tests.",
     "probe_deadline_ms": "Rarely; a node that answers later than this stays suspected.",

@@ -1,26 +1,30 @@
-"""`python -m strandline.controller --data-dir DIR --bind HOST:PORT`, or `... recover`, `backup`, `hand-over`."""
+"""`python -m strandline.controller --data-dir DIR --bind HOST:PORT`, or `... COMMAND`: see `_COMMANDS`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from strandline.controller import backup, hand_over, process, recover
+from strandline.controller import backup, hand_over, migrate, process, recover, restore
 from strandline.controller.settings import ControllerSettings
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
+_COMMANDS: Mapping[str, Callable[[Sequence[str]], ExitCode]] = {
+    "recover": recover.main,
+    "backup": backup.main,
+    "restore": restore.main,
+    "migrate": migrate.main,
+    "hand-over": hand_over.main,
+}
+
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """Read the settings and run, or recover; returns the exit code."""
+    """Read the settings and run, or do what the first word says; returns the exit code."""
     require_assertions()
-    if arguments[:1] == ["recover"]:
-        return recover.main(arguments[1:])
-    if arguments[:1] == ["backup"]:
-        return backup.main(arguments[1:])
-    if arguments[:1] == ["hand-over"]:
-        return hand_over.main(arguments[1:])
+    if arguments and (command := _COMMANDS.get(arguments[0])) is not None:
+        return command(arguments[1:])
     flags, file = parse_flags(ControllerSettings, "strandline controller", arguments)
     try:
         settings = load_settings(ControllerSettings, flags=flags, file=file).settings

@@ -1,7 +1,8 @@
-"""How `strandline controller backup` gets a whole copy of the store, whether a controller runs or not.
+"""How `strandline controller backup` gets a whole copy of the store, whether controllers run or not (C45).
 
-A running controller holds its store for itself, so no other process can read it: it is asked by SIGUSR1 to write a
-copy, and only after it was seen to have the very file open. Invariant: what is called a backup was read back.
+A running controller holds its store in SQLite for itself, so no other process can read it: it is asked by SIGUSR1 to
+write a copy, and only after it was seen to have the very file open. A store in etcd is read as of one revision.
+Invariant: what is called a backup was read back, and is the same kind of file from either store.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import psutil
 
+from strandline.controller.etcd_access import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
 from strandline.controller.process import COPY_NAME, ENDPOINT_NAME
 from strandline.core.controller_state import ClusterState
 from strandline.metadata.sqlite import FILE_NAME, SqliteStore, sync
@@ -49,9 +51,43 @@ async def back_up(data_dir: Path, target: Path) -> ClusterState:
     return await _read_back(target)
 
 
+async def back_up_etcd(access: EtcdAccess, target: Path) -> ClusterState:
+    """Write what etcd holds to ``target``, whether controllers run or not; returns what the copy holds.
+
+    Raises:
+        StoreFailed: etcd is away or holds no cluster, ``target`` exists or cannot be written.
+        ValueError: a file of TLS cannot be read.
+    """
+    _refuse_existing(target)
+    store = access.store()
+    try:
+        state = await store.read_state()
+    finally:
+        await store.close()
+    if state is None:
+        raise StoreFailed(f"{store.place} holds no cluster; check the prefix")
+    fresh = target.with_name(f"{target.name}.fresh")
+    fresh.mkdir()
+    try:
+        copy = SqliteStore(fresh)
+        try:
+            await copy.open()
+            await copy.replace(state)
+            await copy.copy_to(target)
+        finally:
+            await copy.close()
+    finally:
+        shutil.rmtree(fresh)
+    return await _read_back(target)
+
+
 def _refuse(data_dir: Path, target: Path) -> None:
     if not (data_dir / FILE_NAME).exists():
         raise StoreFailed(f"{data_dir} holds no {FILE_NAME}; give the controller's data directory")
+    _refuse_existing(target)
+
+
+def _refuse_existing(target: Path) -> None:
     if target.exists():
         raise StoreFailed(f"{target} exists; name another file")
 
@@ -114,19 +150,34 @@ def _written_ns(path: Path) -> int | None:
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """``backup --data-dir DIR --to FILE``; returns the exit code."""
+    """``backup --data-dir DIR --to FILE``, or with ``--etcd-endpoints``; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="strandline controller backup",
-        description="Copy the controller's store, beside the running controller or while it is stopped.",
+        description="Copy the controllers' store, beside running controllers or while they are stopped.",
     )
-    parser.add_argument("--data-dir", type=Path, required=True, help="the controller's directory")
+    parser.add_argument("--data-dir", type=Path, help="the controller's directory, if its store is SQLite")
+    parser.add_argument("--etcd-endpoints", default="", help="members of etcd, host:port with commas, if it is there")
+    parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="below which keys of etcd it is")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="the copy; must not exist")
+    add_files(parser)
     given = parser.parse_args(arguments)
+    if bool(given.data_dir) == bool(given.etcd_endpoints):
+        parser.error("give either --data-dir or --etcd-endpoints, which say where the store is")
     try:
-        state = asyncio.run(back_up(given.data_dir, given.to))
+        state = asyncio.run(_back_up(given))
+    except ValueError as error:
+        sys.stderr.write(f"strandline: {error}\n")
+        return ExitCode.USAGE
     except (StoreFailed, OSError) as error:
         sys.stderr.write(f"strandline: no backup was made: {error}\n")
         return ExitCode.FAILED
     header = state.header
     sys.stdout.write(f"copied cluster {header.cluster_id} at metadata offset {header.metadata_offset} to {given.to}\n")
     return ExitCode.CLEAN
+
+
+async def _back_up(given: argparse.Namespace) -> ClusterState:
+    if given.data_dir:
+        return await back_up(given.data_dir, given.to)
+    access = access_of(given, read_members(given.etcd_endpoints), given.etcd_prefix)
+    return await back_up_etcd(access, given.to)

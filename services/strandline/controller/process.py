@@ -36,6 +36,7 @@ from strandline.core.truncation import historic_fault
 from strandline.core.types import Rules
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
+from strandline.metadata.marks import StoreMarked
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
 from strandline.observe.clock_samples import ClockSamples
@@ -378,6 +379,8 @@ async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCo
         await process.start()
     except StoreInUse as error:
         stop_process(ExitCode.DIRECTORY_IN_USE, str(error))
+    except StoreMarked as error:
+        stop_process(ExitCode.REFUSED, str(error))
     except StoreFailed as error:
         stop_process(ExitCode.STORAGE_FAILED, str(error))
     except PortTaken as error:

@@ -14,16 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strandline.controller import seen_position
+from strandline.controller.etcd_access import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
 from strandline.core.controller_state import ClusterState
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import Endpoint
 from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import NodeId
-from strandline.etcd.client import Etcd
-from strandline.metadata.etcd import EtcdStore
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
-from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.metadata_bytes import image_from_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.checkpoint import CheckpointDamaged
@@ -80,9 +77,7 @@ async def recover_store(data_dir: Path, node_dirs: Sequence[Path]) -> ClusterSta
     return state
 
 
-async def recover_store_in_etcd(
-    data_dir: Path, node_dirs: Sequence[Path], endpoints: Sequence[Endpoint], prefix: str
-) -> ClusterState:
+async def recover_store_in_etcd(data_dir: Path, node_dirs: Sequence[Path], access: EtcdAccess) -> ClusterState:
     """Replace what etcd holds by what the nodes know; returns it. No controller may run.
 
     What the controller of ``data_dir`` has seen of the store is forgotten, for the store that it saw is gone.
@@ -90,9 +85,10 @@ async def recover_store_in_etcd(
     Raises:
         Refused: nothing usable was given.
         StoreFailed: a controller holds the store, or it cannot be read or written.
+        ValueError: a file of TLS cannot be read.
     """
     given = [read_node_directory(path) for path in node_dirs]
-    store = EtcdStore(Etcd(endpoints), prefix)
+    store = access.store()
     try:
         old = await store.read_state()
         state = recover(given, old)
@@ -119,12 +115,13 @@ def main(arguments: Sequence[str]) -> ExitCode:
     parser.add_argument(
         "--etcd-endpoints", default="", help="members of etcd, if the store is there; all controllers stop"
     )
-    parser.add_argument("--etcd-prefix", default="/strandline/default", help="below which keys of etcd it is")
+    parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="below which keys of etcd it is")
+    add_files(parser)
     given = parser.parse_args(arguments)
     try:
         if given.etcd_endpoints:
-            members = [parse_endpoint(text.strip()) for text in given.etcd_endpoints.split(",")]
-            state = asyncio.run(recover_store_in_etcd(given.data_dir, given.node_dirs, members, given.etcd_prefix))
+            access = access_of(given, read_members(given.etcd_endpoints), given.etcd_prefix)
+            state = asyncio.run(recover_store_in_etcd(given.data_dir, given.node_dirs, access))
         else:
             state = asyncio.run(recover_store(given.data_dir, given.node_dirs))
     except (Refused, StoreFailed, ValueError) as error:

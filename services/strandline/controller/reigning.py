@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.seen_position import SeenPosition
+from strandline.controller.store_space import remedy
 from strandline.core import reign_effects as effects
 from strandline.core import reign_events as events
 from strandline.core.controller_events import ControllerTicked, DoorsOpened
@@ -27,12 +28,14 @@ from strandline.core.messages import Endpoint
 from strandline.core.reign import FOLLOWING, REIGNING, ReignCore, State
 from strandline.core.reign_effects import Settled, Why
 from strandline.core.reign_events import Head, Holder, Look, ReignEvent
+from strandline.core.state_events import StateEvent
 from strandline.etcd import client as etcd_client
 from strandline.etcd.errors import EtcdError, EtcdWentBack, NoSpace, Unanswered
 from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.etcd import EtcdStore, StoreView
+from strandline.metadata.etcd import EtcdHealth, EtcdStore, StoreView
 from strandline.metadata.etcd_layout import Batch, Presence, batches
 from strandline.metadata.store import StoreAway, StoreDamaged, StoreDeposed, StoreFailed, StoreWentBack
+from strandline.observe.reigns import ReignReports
 from strandline.rpc.channels import Channels, target
 from strandline.rpc.convert_controllers import ControllerDescribed
 from strandline.runtime.clock import Clock
@@ -40,6 +43,8 @@ from strandline.runtime.clock import Clock
 _TICK_S = 0.05
 _ANNOUNCE_S = 1.0
 _SEEN_S = 5.0
+_HEALTH_S = 30.0
+_HEALTH_CLOSED_S = 1.0
 _READ_S = etcd_client.READ_S + 0.25
 _WRITE_S = etcd_client.WRITE_S + 0.25
 """A little longer than one member may take: who hangs is passed over before the question ends, not by its end."""
@@ -74,6 +79,10 @@ class Reigns(Protocol):
 
     def core_dropped(self) -> None:
         """The driver is gone."""
+        ...
+
+    def tell(self, event: StateEvent) -> None:
+        """Something of this process's reign leaves it as data."""
         ...
 
 
@@ -132,6 +141,8 @@ class Reigning:
         """Of the store's head, as it was read last."""
         self.is_store_up = True
         """Whether the last reading of the store had an answer."""
+        self.health: EtcdHealth | None = None
+        """How etcd's members were when they were asked last."""
         self._timings = timings
         self._process = process
         self._seen = seen
@@ -145,6 +156,9 @@ class Reigning:
         self._token = 0
         self._batch: tuple[Batch, asyncio.Future[Settled]] | None = None
         self._first_opening = False
+        self._closed_s: float | None = None
+        self._unanswered_s: float | None = None
+        self._reports = ReignReports(presence.controller_id)
         self._tasks: set[asyncio.Task[None]] = set()
         self._following: asyncio.Task[None] | None = None
         self._performing: asyncio.Task[None] | None = None
@@ -182,9 +196,11 @@ class Reigning:
         self._own(self._tick_core_forever())
         self._own(self._announce_forever())
         self._own(self._note_position_forever())
+        self._own(self._look_at_store_forever())
 
     async def hand_over(self, *, to: str | None = None, then_stop: bool = False) -> None:
         """Decide no more, as soon as what is under way is stored; with ``then_stop``, return when that is so."""
+        self._reports.hand_over_asked()
         self.step(events.HandOverAsked(self._clock(), to, then_stop))
         if then_stop:
             await self.stopped.wait()
@@ -195,7 +211,8 @@ class Reigning:
             present = await self.store.controllers()
             view = await self.store.read()
         except (EtcdError, StoreFailed) as error:
-            raise Refused(ErrorCode.NOT_CONTROLLER, f"the controllers' store does not answer: {error}") from error
+            await self._look_at_store()
+            raise Refused(ErrorCode.NOT_CONTROLLER, self._store_unreachable()) from error
         active = view.holder.incarnation_id if view.holder is not None else None
         last = max((one.offset for one in present), default=0)
         return tuple(
@@ -212,6 +229,7 @@ class Reigning:
         if not others or (to is not None and to not in others):
             known = ", ".join(others) or "none; start another controller first"
             raise Refused(ErrorCode.INVALID_REQUEST, f"no standby is called '{to or ''}'; there are: {known}")
+        self._reports.hand_over_asked()
         self.step(events.HandOverAsked(self._clock(), to, False))
         try:
             async with asyncio.timeout(_HAND_OVER_S):
@@ -270,8 +288,8 @@ class Reigning:
         if why is not Why.STANDBY or active is None or active.incarnation_id == self.presence.incarnation_id:
             sentence = {
                 Why.STANDBY: "no controller is known to decide; ask again",
-                Why.STORE_AWAY: "the controllers' store does not answer, so nothing is decided; ask again",
-                Why.STORE_FULL: "etcd has no space, so nothing is decided; compact, defragment, disarm the alarm",
+                Why.STORE_AWAY: self._store_unreachable(),
+                Why.STORE_FULL: f"{self._no_decisions()}: etcd has no space; compact, defragment, disarm the alarm",
             }[why]
             return Refusal(ErrorCode.NOT_CONTROLLER, sentence, hint=_hint(why))
         state = self.store.state
@@ -282,6 +300,16 @@ class Reigning:
             f"controller {active.controller_id} at {client} decides",
             hint=ControllerHint(why, active.controller_id, client, target(active.internal), epoch),
         )
+
+    def _no_decisions(self) -> str:
+        """Since when nothing is decided, as far as this controller knows."""
+        since_s = self._closed_s or self._unanswered_s
+        return "no decisions" if since_s is None else f"no decisions for {self._clock() / 1000 - since_s:.0f} s"
+
+    def _store_unreachable(self) -> str:
+        health = self.health
+        known = f", {health.answering} of {health.members} members answer" if health is not None else ""
+        return f"{self._no_decisions()}: store unreachable{known}; bring back a majority of etcd"
 
     async def append(self, batch: Batch) -> Settled:
         """Append one batch of this reign; returns what became of it, as soon as that is known."""
@@ -336,6 +364,7 @@ class Reigning:
             won = await self.store.campaign(effect.lease_id, self._present())
             if isinstance(won, int):
                 return events.CampaignWon(self._clock(), effect.question, won)
+            self._reports.key_taken(False)
             if won.holder is None:
                 raise Unanswered("the key came and went")
             return events.CampaignLost(self._clock(), effect.question, won.revision, won.holder)
@@ -349,8 +378,9 @@ class Reigning:
             except (EtcdError, asyncio.CancelledError):
                 # Cancelled: its time was over.
                 self.is_store_up = False
+                self._unanswered_s = self._unanswered_s or self._clock() / 1000
                 raise
-            self.is_store_up = True
+            self.is_store_up, self._unanswered_s = True, None
             self.last_offset = view.head.offset if view.head is not None else 0
             return events.StoreRead(self._clock(), effect.question, view.revision, view.holder, view.head)
 
@@ -372,6 +402,7 @@ class Reigning:
     def _take_key(self, effect: effects.TakeKey) -> None:
         async def work() -> ReignEvent:
             revision, was_taken = await self.store.take_key(effect.token)
+            self._reports.key_taken(was_taken)
             return events.KeyTaken(self._clock(), effect.question, revision, was_taken)
 
         self._ask(effect.question, work, _WRITE_S)
@@ -427,6 +458,7 @@ class Reigning:
         self._token = effect.token
         self._reign_id = secrets.token_hex(16)
         self._first_opening = True
+        self._reports.core_started(effect.token, self._reign_id)
         self.reigns_begun += 1
         self.driver = driver = self._process.start_core(self.store.state)
         driver.may_decide = lambda: self.core.serves(self._clock())
@@ -451,6 +483,8 @@ class Reigning:
 
     def _drop_core(self, _: effects.DropCore) -> None:
         driver, self.driver = self.driver, None
+        self._report(self._reports.dropped(is_stopped=self.core.state is State.STOPPED, offset=self._offset()))
+        self._closed_s = None
         # On the loop, which has nothing else to do for this controller now.
         self._seen.note(self.store.etcd.cluster_id, self.core.revision, self.store.applied)
         if driver is not None:
@@ -473,13 +507,57 @@ class Reigning:
         self._why = Why.STANDBY
         driver.step(DoorsOpened(self._clock(), effect.closed_ms))
         first, self._first_opening = self._first_opening, False
+        self._closed_s = None
         self._process.doors_opened(first=first)
+        self._report(self._reports.opened(effect.closed_ms, self._offset()))
         if first:
             self._own(self._note_position())
 
     def _close_doors(self, effect: effects.CloseDoors) -> None:
         self._why = effect.why
         self._process.doors_closed()
+        if effect.why is Why.STANDBY:
+            return
+        self._closed_s = self._clock() / 1000
+        self._report(self._reports.closed(effect.why, self._offset()))
+        if effect.why is Why.STORE_FULL:
+            self._own(self._make_room(self._token))
+        self._own(self._look_at_store())
+
+    def _report(self, event: StateEvent | None) -> None:
+        if event is not None:
+            self._process.tell(event)
+
+    def _offset(self) -> int | None:
+        return self.store.applied.offset if self.store.applied is not None else None
+
+    async def _make_room(self, token: int) -> None:
+        """Let go of what etcd can do without, and print what an operator runs for the rest (C29)."""
+        deleted = 0
+        try:
+            deleted = await self.store.make_room(token)
+        except (EtcdError, DamagedDocument) as error:
+            _log.warning("no log was deleted", reason=str(error))
+        await self._look_at_store()
+        members = self.health.members_leader_last if self.health is not None else self.store.etcd.endpoints
+        _log.error("etcd has no space, so nothing is decided; run these, in this order", deleted_log_values=deleted)
+        for step, command in enumerate(remedy(members, self.store.etcd.revision), start=1):
+            _log.error("remedy", step=step, run=command)
+
+    async def _look_at_store(self) -> None:
+        try:
+            self.health = await self.store.health()
+        except EtcdError as error:
+            _log.debug("etcd was not looked at", reason=str(error))
+
+    async def _look_at_store_forever(self) -> None:
+        """How large etcd's file is, and who answers: often while nothing is decided, else for the metrics alone."""
+        while True:
+            await self._look_at_store()
+            for _ in range(round(_HEALTH_S / _HEALTH_CLOSED_S)):
+                await asyncio.sleep(_HEALTH_CLOSED_S)
+                if self._closed_s is not None:
+                    break
 
     def _tell_hint(self, effect: effects.TellHint) -> None:
         if effect.holder is None or effect.holder.incarnation_id == self.presence.incarnation_id:
@@ -502,6 +580,7 @@ class Reigning:
     def _stop(self, effect: effects.Stop) -> None:
         self.reason = effect.reason
         if effect.reason is not None:
+            self._report(self._reports.went_back(self._offset()))
             _log.error("controller stopped deciding", reason=effect.reason)
         self.stopped.set()
 

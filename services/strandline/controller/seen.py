@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from strandline.controller.driver import ControllerDriver
+from strandline.controller.driver import ControllerDriver, Store
 from strandline.controller.settings import ControllerSettings
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import Refusal
@@ -39,24 +39,35 @@ class Place(NamedTuple):
     lag: int
     reigns: int
     is_store_up: bool
+    store_bytes: int | None = None
+    """Of the largest member's file; None where nobody said it."""
+    quota_bytes: int = 0
 
 
-class TimedStore:
-    """A store whose commits are timed."""
+class TimedCommits:
+    """What takes the commits of one reign, timed."""
 
-    def __init__(self, store: MetadataStore, counts: ControllerCounts) -> None:
-        self._store = store
+    def __init__(self, store: Store, counts: ControllerCounts) -> None:
+        self._commits = store
         self._counts = counts
-
-    async def open(self) -> ClusterState | None:
-        """See `MetadataStore.open`."""
-        return await self._store.open()
 
     async def commit(self, transactions: Sequence[Transaction]) -> None:
         """See `MetadataStore.commit`."""
         began_s = perf_counter()
-        await self._store.commit(transactions)
+        await self._commits.commit(transactions)
         self._counts.commits.observe(perf_counter() - began_s)
+
+
+class TimedStore(TimedCommits):
+    """A store whose commits are timed."""
+
+    def __init__(self, store: MetadataStore, counts: ControllerCounts) -> None:
+        super().__init__(store, counts)
+        self._store = store
+
+    async def open(self) -> ClusterState | None:
+        """See `MetadataStore.open`."""
+        return await self._store.open()
 
     async def replace(self, state: ClusterState) -> None:
         """See `MetadataStore.replace`."""
@@ -122,6 +133,9 @@ class Seen:
             yield Figure(f.CONTROLLER_LAG, here.lag)
             yield Figure(f.REIGNS_BEGUN, here.reigns)
             yield Figure(f.STORE_UP, int(here.is_store_up))
+            if here.store_bytes is not None:
+                yield Figure(f.STORE_DB_BYTES, here.store_bytes)
+                yield Figure(f.STORE_QUOTA_RATIO, here.store_bytes / here.quota_bytes)
             if (now := driver()) is not None:
                 yield from controller_figures(now.core.state)
                 yield Figure(f.UNPROVEN_CLAIMS, now.core.unproven_claims)

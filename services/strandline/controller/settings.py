@@ -111,6 +111,9 @@ class ControllerSettings(ServiceSettings):
     etcd_key: str = Field("", description="its key")
     etcd_user: str = Field("", description="name of this controller at etcd, where etcd asks for a password")
     etcd_password_file: str = Field("", description="file with the password")
+    etcd_quota_bytes: int = Field(
+        2 << 30, ge=1 << 20, description="size at which etcd refuses writes, where its release does not say it"
+    )
     reign_lease_s: int = Field(3, ge=2, le=60, description="silence after which etcd takes a controller for gone")
     log_snapshot_every: int = Field(
         1_000, ge=10, description="transactions after which etcd gets a snapshot and a shorter log"

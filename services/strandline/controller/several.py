@@ -9,17 +9,16 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any, NoReturn
 
-import grpc
 import structlog
 
 from strandline.controller.directory_lock import DirectoryLock
 from strandline.controller.driver import ControllerDriver
+from strandline.controller.etcd_access import EtcdAccess
 from strandline.controller.process import ControllerProcess
 from strandline.controller.reigning import Reigning
-from strandline.controller.seen import CountedSink, Place
+from strandline.controller.seen import CountedSink, Place, TimedCommits
 from strandline.controller.seen_position import SeenPosition
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
@@ -30,7 +29,8 @@ from strandline.core.controller_events import ControllerStarted
 from strandline.core.controller_state import ClusterState
 from strandline.core.lease import ReignTimings
 from strandline.core.reign import ReignCore
-from strandline.etcd.client import Etcd, User
+from strandline.core.state_events import StateEvent
+from strandline.etcd.client import Etcd
 from strandline.etcd.errors import EtcdError
 from strandline.metadata.etcd import EtcdStore, too_old
 from strandline.metadata.etcd_layout import Presence
@@ -164,7 +164,7 @@ class SeveralProcess(ControllerProcess):
         core = ControllerCore(state, rules, settings.timings(), ClockSamples())
         driver = ControllerDriver(
             core,
-            self.reigning.store_of_reign(),
+            TimedCommits(self.reigning.store_of_reign(), self._seen.counts),
             clock=monotonic_ms,
             sink=CountedSink(self.sink, self._seen.counts),
             watches=Watches(settings.watch_backlog, write_image),
@@ -203,6 +203,10 @@ class SeveralProcess(ControllerProcess):
         self._current = None
         self._aside(self.prober.close())
 
+    def tell(self, event: StateEvent) -> None:
+        """See `Reigns.tell`."""
+        CountedSink(self.sink, self._seen.counts).take(None, event)
+
     async def shut_down(self) -> ExitCode:
         """Hand over if this controller decides, then stop serving."""
         try:
@@ -237,11 +241,14 @@ class SeveralProcess(ControllerProcess):
             lag=lag,
             reigns=reigning.reigns_begun,
             is_store_up=reigning.is_store_up,
+            store_bytes=reigning.health.db_bytes if reigning.health is not None else None,
+            # Releases before 3.6 do not say what their quota is.
+            quota_bytes=(reigning.health.quota_bytes if reigning.health else 0) or self.settings.etcd_quota_bytes,
         )
 
     async def copy_store(self) -> None:
-        """See `ControllerProcess.copy_store`; etcd has its own way to copy what it holds."""
-        _log.warning("store not copied", reason="it is in etcd; use `etcdctl snapshot save`")
+        """See `ControllerProcess.copy_store`; any process can read what is in etcd."""
+        _log.warning("store not copied", reason="it is in etcd; use `controller backup --etcd-endpoints`")
 
     def _topic_name(self, topic_id: str) -> str | None:
         return super()._topic_name(topic_id) if self._current is not None else None
@@ -266,26 +273,12 @@ async def _refuse_taken_id(store: EtcdStore, controller_id: str, directory_id: s
 
 
 def _etcd(settings: ControllerSettings) -> Etcd:
-    user = None
-    if settings.etcd_user:
-        try:
-            password = Path(settings.etcd_password_file).read_text(encoding="utf-8").rstrip("\n")
-        except OSError as error:
-            raise ValueError(f"etcd_password_file cannot be read: {error}") from error
-        user = User(settings.etcd_user, password)
-    if not settings.etcd_ca:
-        return Etcd(settings.members(), user=user)
-    # Read now, so that files that cannot be used are refused at the start.
-    _credentials(settings)
-    return Etcd(settings.members(), credentials=lambda: _credentials(settings), user=user)
-
-
-def _credentials(settings: ControllerSettings) -> grpc.ChannelCredentials:
-    """What etcd is shown, read now: files that changed are taken by the next connection that is opened."""
-    try:
-        ca = Path(settings.etcd_ca).read_bytes()
-        key = Path(settings.etcd_key).read_bytes() if settings.etcd_key else None
-        cert = Path(settings.etcd_cert).read_bytes() if settings.etcd_cert else None
-    except OSError as error:
-        raise ValueError(f"etcd_ca, etcd_cert or etcd_key cannot be read: {error}") from error
-    return grpc.ssl_channel_credentials(ca, key, cert)
+    access = EtcdAccess(
+        members=settings.members(),
+        ca=settings.etcd_ca,
+        cert=settings.etcd_cert,
+        key=settings.etcd_key,
+        user=settings.etcd_user,
+        password_file=settings.etcd_password_file,
+    )
+    return access.client()

@@ -299,6 +299,30 @@ class ExportGap(NamedTuple):
     dropped_by_type: Mapping[str, int]
 
 
+@_in(TRANSITIONS)
+class ControllerReign(NamedTuple):
+    """One of several controllers began to decide, or decides no more; one that is killed says no end."""
+
+    phase: str
+    cause: str
+    controller_id: str
+    token: int
+    reign_id: str
+    meta_offset: int | None = None
+
+
+@_in(TRANSITIONS)
+class Store(NamedTuple):
+    """The store of the controller that decides is away, back, full, or went back; only when it is back it decides."""
+
+    phase: str
+    cause: str
+    controller_id: str
+    token: int
+    closed_ms: int | None
+    meta_offset: int | None = None
+
+
 StateEvent = (
     ReplicaSample
     | LocalSample
@@ -317,6 +341,8 @@ StateEvent = (
     | StateSnapshot
     | ExportHeartbeat
     | ExportGap
+    | ControllerReign
+    | Store
 )
 
 Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange

@@ -64,6 +64,8 @@ _CARRIED: dict[str, tuple[str, ...]] = {
     "NODE_SESSION": ("subject_node_id", "phase", "cause", "rack"),
     "CONTROLLER_DECISION": ("decision", "outcome", "live_set", "fenced_set", "old_isr"),
     "CONFIG_CHANGE": ("min_isr", "replicas", "lag_time_max_ms", "topic_created", "topic_deleted"),
+    "CONTROLLER_REIGN": ("controller_id", "phase", "cause", "token", "reign_id"),
+    "STORE": ("controller_id", "phase", "cause", "token", "closed_ms"),
 }
 """Beside the place, what a line of each type carries; a type that is not here has no line."""
 
@@ -103,6 +105,10 @@ def _words(kind: str, row: Row) -> tuple[str, bool] | None:
             return "controller decided", False
         case "CONFIG_CHANGE":
             return _settings_words(row), False
+        case "CONTROLLER_REIGN":
+            return ("controller decides" if row["phase"] == "begin" else "controller decides no more"), False
+        case "STORE":
+            return f"store {str(row['phase']).replace('_', ' ')}", row["phase"] != "back"
     return None
 
 

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
 from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.messages import Endpoint
 from strandline.core.reign_events import Head, Holder
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone, NoSpace, NotPermitted, Unanswered
 from strandline.etcd.operations import DELETE, behind, created_at, delete, found, get, put, written_at
-from strandline.etcd.v1.etcd_pb2 import KeyValue
+from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse
 from strandline.etcd.watching import Changes, watch
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import (
@@ -35,6 +36,7 @@ from strandline.metadata.etcd_layout import (
     read_snapshot,
     snapshot_of,
 )
+from strandline.metadata.marks import Mark, StoreMarked, mark_value, read_mark
 from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreFull, StoreInUse, StoreWentBack
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
@@ -67,6 +69,9 @@ class EtcdHealth(NamedTuple):
     alarms: tuple[str, ...]
     db_bytes: int
     quota_bytes: int
+    """0 where no member says it: releases before 3.6 do not."""
+    members_leader_last: tuple[Endpoint, ...]
+    """In the order in which they may be defragmented."""
 
 
 class EtcdStore:
@@ -93,9 +98,11 @@ class EtcdStore:
         """The id of the cluster that is kept here, which is ``new_cluster_id`` if there was none.
 
         Raises:
+            StoreMarked: the store is half migrated, or was moved.
             StoreFailed: etcd is away, too old, refuses this user, or holds something else.
         """
         value = _format_value(new_cluster_id)
+        await self._refuse_marked()
         try:
             kept = await self.etcd.get(self.keys.format)
             if kept is None:
@@ -125,6 +132,12 @@ class EtcdStore:
             alarms=tuple(sorted({error for answer in good for error in answer.errors})),
             db_bytes=max((answer.db_size for answer in good), default=0),
             quota_bytes=max((answer.db_size_quota for answer in good), default=0),
+            members_leader_last=tuple(
+                member
+                for is_leader in (False, True)
+                for member, answer in zip(self.etcd.endpoints, answers, strict=True)
+                if _leads(answer) is is_leader
+            ),
         )
 
     # The key (C12 to C20).
@@ -148,17 +161,24 @@ class EtcdStore:
         except EtcdError:
             return
 
-    async def campaign(self, lease_id: int, presence: Presence) -> int | StoreView:
-        """Take the key if nobody has it: the token, or who has it. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
-        active = self.keys.active
+    async def campaign(self, lease_id: int, presence: Presence, *, serves: bool = True) -> int | StoreView:
+        """Take the key if nobody has it: the token, or who has it. A migration does not serve, and may take any store.
+
+        Raises:
+            StoreMarked: the store was moved since it was opened.
+            Unanswered, NoSpace, StoreFailed: see `append`.
+        """
+        active, moved = self.keys.active, self.keys.moved
         answer = await self.etcd.txn(
-            [created_at(active, 0)],
+            [created_at(active, 0), *([created_at(moved, 0)] if serves else [])],
             [put(active, presence_value(presence), lease_id)],
-            [get(active), get(self.keys.head)],
+            [get(active), get(self.keys.head), get(moved)],
         )
         if answer.succeeded:
             self.active = presence
             return answer.header.revision
+        if serves and (mark := found(answer, 2)) is not None:
+            raise StoreMarked(read_mark(mark.value).sentence(self.place))
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
     async def read(self) -> StoreView:
@@ -259,8 +279,26 @@ class EtcdStore:
             self._since_snapshot = self._bytes_since_snapshot = 0
         return done.succeeded
 
-    async def replace(self, state: ClusterState, reign_id: str) -> None:
-        """Make ``state`` all that is stored, while no controller holds the key (recovery, TR18).
+    async def make_room(self, token: int) -> int:
+        """Delete the log that the snapshot holds; etcd deletes it without needing space for anything else (C29).
+
+        Returns how many values went. Followers that lag read the snapshot instead. Raises `Unanswered`, `StoreFailed`.
+        """
+        kept = await self.etcd.get(self.keys.current_snapshot)
+        if kept is None:
+            return 0
+        offset = read_snapshot(kept.value).head.offset
+        answer = await self.etcd.txn(
+            [created_at(self.keys.active, token)],
+            [
+                delete(self.keys.logs, self.keys.log(offset + 1)),
+                delete(self.keys.first_snapshot, self.keys.snapshot_parts(offset)),
+            ],
+        )
+        return sum(each.response_delete_range.deleted for each in answer.responses) if answer.succeeded else 0
+
+    async def replace(self, state: ClusterState, reign_id: str, *, token: int = 0) -> None:
+        """Make ``state`` all that is stored, while no controller holds the key (recovery, TR18), or with ``token``.
 
         Raises:
             StoreInUse: a controller holds the key.
@@ -270,19 +308,21 @@ class EtcdStore:
         packed = await asyncio.to_thread(lambda: pack(whole(state)))
         head = Head(reign_id, state.header.metadata_offset, digest(packed))
         current, parts = snapshot_of(head, packed)
-        nobody = created_at(keys.active, 0)
+        own = keys.snapshot_parts(head.offset)
         try:
             for number, part in enumerate(parts):
-                await self.etcd.put(keys.snapshot_parts(head.offset) + b"%06d" % number, part)
+                await self.etcd.put(own + b"%06d" % number, part)
             done = await self.etcd.txn(
-                [nobody],
+                [created_at(keys.active, token)],
                 [
                     put(keys.format, _format_value(state.header.cluster_id)),
                     put(keys.current_snapshot, current),
                     put(keys.head, head_value(head)),
                     delete(keys.logs, behind(keys.logs)),
                     delete(keys.parts, behind(keys.parts)),
-                    delete(keys.first_snapshot, keys.snapshot_parts(head.offset)),
+                    delete(keys.successor),
+                    delete(keys.first_snapshot, own),
+                    delete(behind(own), keys.current_snapshot),
                 ],
             )
         except EtcdError as error:
@@ -294,8 +334,15 @@ class EtcdStore:
         """Everything that is stored, as it is now; None when nothing ever was.
 
         Raises:
+            StoreMarked: it is half migrated, or was moved.
             StoreFailed: etcd is away, or what it holds is damaged.
         """
+        await self._refuse_marked()
+        return await self.read_marked_state()
+
+    async def read_marked_state(self) -> ClusterState | None:
+        """As `read_state`, for a migration, which may go on with a store that must not serve."""
+        self.forget()
         try:
             await self._read_from_snapshot(0)
         except EtcdError as error:
@@ -303,6 +350,49 @@ class EtcdStore:
         except DamagedDocument as error:
             raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
         return self.state
+
+    # Moving to another store, and from one (C44).
+
+    @property
+    def place(self) -> str:
+        """The store in the words of `controller migrate`."""
+        members = ",".join(f"{member.host}:{member.port}" for member in self.etcd.endpoints)
+        return f"etcd:{members}{self.keys.prefix}"
+
+    async def mark(self) -> Mark | None:
+        """Why the store must not serve; None if it may.
+
+        Raises:
+            StoreFailed: etcd is away, or the mark cannot be read.
+        """
+        try:
+            kept = await self.etcd.get(self.keys.moved)
+            return None if kept is None else read_mark(kept.value)
+        except EtcdError as error:
+            raise _failure(error) from error
+        except DamagedDocument as error:
+            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+
+    async def set_mark(self, token: int, mark: Mark | None) -> None:
+        """Make the store one that must not serve, or one that may.
+
+        Raises:
+            StoreInUse: the key is another one's.
+            StoreFailed: when it is not certain that it was done.
+        """
+        moved = self.keys.moved
+        change = delete(moved) if mark is None else put(moved, mark_value(mark).encode())
+        try:
+            done = await self.etcd.txn([created_at(self.keys.active, token)], [change])
+        except EtcdError as error:
+            raise _failure(error) from error
+        if not done.succeeded:
+            raise StoreInUse(f"a controller took the store {self.place}; stop every controller and run it again")
+
+    async def _refuse_marked(self) -> None:
+        mark = await self.mark()
+        if mark is not None:
+            raise StoreMarked(mark.sentence(self.place))
 
     # Following (C17).
 
@@ -504,6 +594,11 @@ class EtcdStore:
 
 def _format_value(cluster_id: str) -> bytes:
     return json.dumps({"format": FORMAT, "cluster_id": cluster_id}).encode()
+
+
+def _leads(answer: StatusResponse | BaseException) -> bool:
+    """Whether a member says of itself that it leads etcd."""
+    return isinstance(answer, StatusResponse) and bool(answer.leader) and answer.leader == answer.header.member_id
 
 
 def too_old(versions: Sequence[str], *, floor: bool) -> str | None:

@@ -28,8 +28,8 @@ class Keys:
     """The keys of one cluster. Everything that a standby follows is in one range, `followed`."""
 
     def __init__(self, prefix: str) -> None:
-        root = prefix.strip("/")
-        self._root = f"/{root}/".encode()
+        self.prefix = f"/{prefix.strip('/')}"
+        self._root = f"{self.prefix}/".encode()
         self.active = self._root + b"active"
         self.head = self._root + b"head"
         self.format = self._root + b"format"

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,12 +28,15 @@ from strandline.core.controller_state import (
 from strandline.core.messages import PartitionImage
 from strandline.core.reign_history import KEPT_REIGNS, ReignRecord
 from strandline.metadata import documents, first_schema
+from strandline.metadata.marks import Mark, StoreMarked, mark_value, read_mark
 from strandline.metadata.store import StoreFailed, StoreInUse
 from strandline.metadata.transactions import whole
 
 FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 2
 _FIRST_SCHEMA = 1
+_MARKED_SCHEMA = 1_000 + SCHEMA_VERSION
+"""Of a store that must not serve: a version that no release reads, so that earlier ones refuse it too."""
 
 _SCHEMA = """
 CREATE TABLE header (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT;
@@ -48,6 +52,8 @@ _LATER_TABLES = (
     "CREATE TABLE IF NOT EXISTS removed_nodes (node_id INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS reigns "
     "(position INTEGER PRIMARY KEY, reign_id TEXT NOT NULL UNIQUE, document TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS mark "
+    "(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT",
 )
 """Came after the first release, which ignores them when it reads such a store: no reason for another schema version."""
 
@@ -69,10 +75,41 @@ class SqliteStore:
         self._path = directory / FILE_NAME
         self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
+        self.mark: Mark | None = None
+        """Why the open store must not serve."""
 
     async def open(self) -> ClusterState | None:
-        """See `MetadataStore.open`."""
+        """See `MetadataStore.open`.
+
+        Raises:
+            StoreMarked: it is half migrated, or was moved.
+        """
+        state = await self.open_marked()
+        if self.mark is not None:
+            await self.close()
+            raise StoreMarked(self.mark.sentence(self.place))
+        return state
+
+    async def open_marked(self) -> ClusterState | None:
+        """Open the store for a migration, which may go on with one that must not serve; raises as `open`."""
         return await self._run(self._open)
+
+    async def read(self) -> ClusterState | None:
+        """What the open store holds, read from its file. Raises `StoreFailed`."""
+        return await self._run(lambda: self._read(None))
+
+    async def set_mark(self, mark: Mark | None) -> None:
+        """Make the open store one that must not serve, or one that may.
+
+        Raises:
+            StoreFailed: when that is not certain.
+        """
+        await self._run(lambda: self._set_mark(mark))
+
+    @property
+    def place(self) -> str:
+        """The store in the words of `controller migrate`."""
+        return f"sqlite:{self._path.parent}"
 
     async def commit(self, transactions: Sequence[Transaction]) -> None:
         """See `MetadataStore.commit`."""
@@ -173,11 +210,12 @@ class SqliteStore:
             for statement in _SCHEMA.split(";"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        elif version not in (_FIRST_SCHEMA, SCHEMA_VERSION):
+        elif version not in (_FIRST_SCHEMA, SCHEMA_VERSION, _MARKED_SCHEMA):
             raise StoreFailed(f"metadata store {self._path} has schema {version}; this release reads {SCHEMA_VERSION}")
         for statement in _LATER_TABLES:
             self._db.execute(statement)
         self._check_integrity()
+        self.mark = self._read_mark()
         state = self._read(first_schema.turned if version == _FIRST_SCHEMA else None)
         if version == _FIRST_SCHEMA:
             if state is not None:
@@ -212,16 +250,33 @@ class SqliteStore:
         empty = ClusterState(header=everything.header, deleted_topic_ids=frozenset(gone))
         return empty.apply(everything)
 
-    def _commit(self, transactions: Sequence[Transaction]) -> None:
+    def _read_mark(self) -> Mark | None:
+        row = self._db.execute("SELECT document FROM mark").fetchone()
+        return None if row is None else read_mark(row[0])
+
+    def _set_mark(self, mark: Mark | None) -> None:
+        with self._whole_transaction():
+            self._db.execute("DELETE FROM mark")
+            if mark is not None:
+                self._db.execute("INSERT INTO mark VALUES (1, ?)", (mark_value(mark),))
+            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION if mark is None else _MARKED_SCHEMA}")
+        self.mark = mark
+
+    @contextmanager
+    def _whole_transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            for transaction in transactions:
-                self._write(transaction)
+            yield
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+
+    def _commit(self, transactions: Sequence[Transaction]) -> None:
+        with self._whole_transaction():
+            for transaction in transactions:
+                self._write(transaction)
 
     def _write(self, transaction: Transaction) -> None:
         db = self._db
@@ -267,14 +322,8 @@ class SqliteStore:
         )
 
     def _replace(self, state: ClusterState) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._whole_transaction():
             self._write_whole(state)
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
     def _write_whole(self, state: ClusterState) -> None:
         for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns"):

@@ -341,6 +341,10 @@ CONTROLLER_LAG = _gauge(
 )
 REIGNS_BEGUN = _counter("controller_reigns_total", "How often this process began to decide.", _CONTROL)
 STORE_UP = _gauge("store_up", "1 while a majority of the store's members answers this controller, else 0.", _CONTROL)
+STORE_DB_BYTES = _gauge("store_db_bytes", "Size of the file of etcd's largest member.", _CONTROL, unit="bytes")
+STORE_QUOTA_RATIO = _gauge(
+    "store_quota_ratio", "That size as a part of etcd's quota, at which etcd refuses every write.", _CONTROL
+)
 
 QUESTIONS_WAITING = _gauge(
     "analytics_questions_waiting", "Queries that wait for the one being computed.", (Role.ANALYTICS,)

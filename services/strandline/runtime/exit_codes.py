@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     DIRECTORY_IN_USE = 15
     """Another process holds the data directory's lock."""
     REFUSED = 16
-    """The controller refuses this node for good: another cluster, other rules, no common feature level."""
+    """The controller refuses this node for good (another cluster, other rules), or its own store was moved."""
     PORT_TAKEN = 17
     """The address to listen on is taken or not local."""
     STOP_TOOK_TOO_LONG = 18

@@ -65,6 +65,10 @@ class _StateEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateE
     """The emitter lives."""
     STATE_EVENT_TYPE_EXPORT_GAP: _StateEventType.ValueType  # 17
     """The emitter dropped events."""
+    STATE_EVENT_TYPE_CONTROLLER_REIGN: _StateEventType.ValueType  # 18
+    """One of several controllers began to decide, or decides no more."""
+    STATE_EVENT_TYPE_STORE: _StateEventType.ValueType  # 19
+    """The store of several controllers does not answer, answers again, is full, or went back in time."""
 
 class StateEventType(_StateEventType, metaclass=_StateEventTypeEnumTypeWrapper):
     """What happened."""
@@ -105,6 +109,10 @@ STATE_EVENT_TYPE_EXPORT_HEARTBEAT: StateEventType.ValueType  # 16
 """The emitter lives."""
 STATE_EVENT_TYPE_EXPORT_GAP: StateEventType.ValueType  # 17
 """The emitter dropped events."""
+STATE_EVENT_TYPE_CONTROLLER_REIGN: StateEventType.ValueType  # 18
+"""One of several controllers began to decide, or decides no more."""
+STATE_EVENT_TYPE_STORE: StateEventType.ValueType  # 19
+"""The store of several controllers does not answer, answers again, is full, or went back in time."""
 Global___StateEventType: _TypeAlias = StateEventType  # noqa: Y015
 
 @_typing.final
@@ -306,6 +314,10 @@ class StateEvent(_message.Message):
     DROPPED_FIRST_SEQ_FIELD_NUMBER: _builtins.int
     DROPPED_LAST_SEQ_FIELD_NUMBER: _builtins.int
     DROPPED_BY_TYPE_FIELD_NUMBER: _builtins.int
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    REIGN_ID_FIELD_NUMBER: _builtins.int
+    CLOSED_MS_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     """Version of this schema, from 1."""
     cluster_id: _builtins.str
@@ -377,7 +389,7 @@ class StateEvent(_message.Message):
     new_hw: _builtins.int
     """HW_ADVANCE: the HW after."""
     cause: _builtins.str
-    """HW_ADVANCE, ISR_CHANGE, NODE_SESSION: why."""
+    """HW_ADVANCE, ISR_CHANGE, NODE_SESSION, CONTROLLER_REIGN, STORE: why."""
     first_us: _builtins.int
     """HW_ADVANCE: time of the first advance that this event joins."""
     last_us: _builtins.int
@@ -389,7 +401,7 @@ class StateEvent(_message.Message):
     request_id: _builtins.int
     """ALTER_PARTITION: the request_sequence."""
     phase: _builtins.str
-    """ALTER_PARTITION, NODE_SESSION: which step of it."""
+    """ALTER_PARTITION, NODE_SESSION, CONTROLLER_REIGN, STORE: which step of it."""
     expected_partition_epoch: _builtins.int
     """ALTER_PARTITION: the partition epoch that had to be current."""
     error_code: _builtins.int
@@ -454,6 +466,14 @@ class StateEvent(_message.Message):
     """EXPORT_GAP: first seq dropped."""
     dropped_last_seq: _builtins.int
     """EXPORT_GAP: last seq dropped."""
+    controller_id: _builtins.str
+    """CONTROLLER_REIGN, STORE: the controller that decided, by its id among several."""
+    token: _builtins.int
+    """CONTROLLER_REIGN, STORE: the token of its reign, which grows with every campaign."""
+    reign_id: _builtins.str
+    """CONTROLLER_REIGN: id of the reign."""
+    closed_ms: _builtins.int
+    """STORE: how long nothing was decided, in milliseconds; only when the store is back."""
     @_builtins.property
     def ext(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Additions that have no column yet."""
@@ -601,10 +621,14 @@ class StateEvent(_message.Message):
         dropped_first_seq: _builtins.int | None = ...,
         dropped_last_seq: _builtins.int | None = ...,
         dropped_by_type: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        controller_id: _builtins.str | None = ...,
+        token: _builtins.int | None = ...,
+        reign_id: _builtins.str | None = ...,
+        closed_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_fetch", b"_n_fetch", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_to_leo", b"_to_leo", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "bytes", b"bytes", "cause", b"cause", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "decision", b"decision", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "err_us", b"err_us", "error_code", b"error_code", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "initiator", b"initiator", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_fetch", b"n_fetch", "new_hw", b"new_hw", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "replica_id", b"replica_id", "request_id", b"request_id", "sample_id", b"sample_id", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "to_leo", b"to_leo", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_fetch", b"_n_fetch", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "decision", b"decision", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "err_us", b"err_us", "error_code", b"error_code", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "initiator", b"initiator", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_fetch", b"n_fetch", "new_hw", b"new_hw", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "replica_id", b"replica_id", "request_id", b"request_id", "sample_id", b"sample_id", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_fetch", b"_n_fetch", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_to_leo", b"_to_leo", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "added", b"added", "blocking_replicas", b"blocking_replicas", "bytes", b"bytes", "cause", b"cause", "cluster_id", b"cluster_id", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "decision", b"decision", "dropped_by_type", b"dropped_by_type", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "eligible_set", b"eligible_set", "elr", b"elr", "err_us", b"err_us", "error_code", b"error_code", "event_type", b"event_type", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "ext", b"ext", "fenced_set", b"fenced_set", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "incarnation", b"incarnation", "initiator", b"initiator", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "live_set", b"live_set", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_error", b"n_error", "n_fetch", b"n_fetch", "new_hw", b"new_hw", "new_isr", b"new_isr", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "node_id", b"node_id", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_isr", b"old_isr", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "proposed_isr", b"proposed_isr", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "removed", b"removed", "replica_id", b"replica_id", "replicas", b"replicas", "request_id", b"request_id", "sample_id", b"sample_id", "schema_version", b"schema_version", "seq", b"seq", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "to_leo", b"to_leo", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "ts_mono_us", b"ts_mono_us", "ts_wall_us", b"ts_wall_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_fetch", b"_n_fetch", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "added", b"added", "blocking_replicas", b"blocking_replicas", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "cluster_id", b"cluster_id", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "decision", b"decision", "dropped_by_type", b"dropped_by_type", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "eligible_set", b"eligible_set", "elr", b"elr", "err_us", b"err_us", "error_code", b"error_code", "event_type", b"event_type", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "ext", b"ext", "fenced_set", b"fenced_set", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "incarnation", b"incarnation", "initiator", b"initiator", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "live_set", b"live_set", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_error", b"n_error", "n_fetch", b"n_fetch", "new_hw", b"new_hw", "new_isr", b"new_isr", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "node_id", b"node_id", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_isr", b"old_isr", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "proposed_isr", b"proposed_isr", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "removed", b"removed", "replica_id", b"replica_id", "replicas", b"replicas", "request_id", b"request_id", "sample_id", b"sample_id", "schema_version", b"schema_version", "seq", b"seq", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "ts_mono_us", b"ts_mono_us", "ts_wall_us", b"ts_wall_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__acked_offset: _TypeAlias = _typing.Literal["acked_offset"]  # noqa: Y015
     _WhichOneofArgType__acked_offset: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset"]  # noqa: Y015
@@ -612,10 +636,14 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
     _WhichOneofReturnType__cause: _TypeAlias = _typing.Literal["cause"]  # noqa: Y015
     _WhichOneofArgType__cause: _TypeAlias = _typing.Literal["_cause", b"_cause"]  # noqa: Y015
+    _WhichOneofReturnType__closed_ms: _TypeAlias = _typing.Literal["closed_ms"]  # noqa: Y015
+    _WhichOneofArgType__closed_ms: _TypeAlias = _typing.Literal["_closed_ms", b"_closed_ms"]  # noqa: Y015
     _WhichOneofReturnType__committed_cut: _TypeAlias = _typing.Literal["committed_cut"]  # noqa: Y015
     _WhichOneofArgType__committed_cut: _TypeAlias = _typing.Literal["_committed_cut", b"_committed_cut"]  # noqa: Y015
     _WhichOneofReturnType__controller_epoch: _TypeAlias = _typing.Literal["controller_epoch"]  # noqa: Y015
     _WhichOneofArgType__controller_epoch: _TypeAlias = _typing.Literal["_controller_epoch", b"_controller_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__controller_id: _TypeAlias = _typing.Literal["controller_id"]  # noqa: Y015
+    _WhichOneofArgType__controller_id: _TypeAlias = _typing.Literal["_controller_id", b"_controller_id"]  # noqa: Y015
     _WhichOneofReturnType__decision: _TypeAlias = _typing.Literal["decision"]  # noqa: Y015
     _WhichOneofArgType__decision: _TypeAlias = _typing.Literal["_decision", b"_decision"]  # noqa: Y015
     _WhichOneofReturnType__dropped_first_seq: _TypeAlias = _typing.Literal["dropped_first_seq"]  # noqa: Y015
@@ -718,6 +746,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
     _WhichOneofReturnType__refused_to_leo: _TypeAlias = _typing.Literal["refused_to_leo"]  # noqa: Y015
     _WhichOneofArgType__refused_to_leo: _TypeAlias = _typing.Literal["_refused_to_leo", b"_refused_to_leo"]  # noqa: Y015
+    _WhichOneofReturnType__reign_id: _TypeAlias = _typing.Literal["reign_id"]  # noqa: Y015
+    _WhichOneofArgType__reign_id: _TypeAlias = _typing.Literal["_reign_id", b"_reign_id"]  # noqa: Y015
     _WhichOneofReturnType__replica_id: _TypeAlias = _typing.Literal["replica_id"]  # noqa: Y015
     _WhichOneofArgType__replica_id: _TypeAlias = _typing.Literal["_replica_id", b"_replica_id"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
@@ -730,6 +760,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__subject_node_id: _TypeAlias = _typing.Literal["_subject_node_id", b"_subject_node_id"]  # noqa: Y015
     _WhichOneofReturnType__to_leo: _TypeAlias = _typing.Literal["to_leo"]  # noqa: Y015
     _WhichOneofArgType__to_leo: _TypeAlias = _typing.Literal["_to_leo", b"_to_leo"]  # noqa: Y015
+    _WhichOneofReturnType__token: _TypeAlias = _typing.Literal["token"]  # noqa: Y015
+    _WhichOneofArgType__token: _TypeAlias = _typing.Literal["_token", b"_token"]  # noqa: Y015
     _WhichOneofReturnType__topic: _TypeAlias = _typing.Literal["topic"]  # noqa: Y015
     _WhichOneofArgType__topic: _TypeAlias = _typing.Literal["_topic", b"_topic"]  # noqa: Y015
     _WhichOneofReturnType__topic_created: _TypeAlias = _typing.Literal["topic_created"]  # noqa: Y015
@@ -745,9 +777,13 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cause) -> _WhichOneofReturnType__cause | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__closed_ms) -> _WhichOneofReturnType__closed_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__committed_cut) -> _WhichOneofReturnType__committed_cut | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__controller_epoch) -> _WhichOneofReturnType__controller_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__controller_id) -> _WhichOneofReturnType__controller_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__decision) -> _WhichOneofReturnType__decision | None: ...
     @_typing.overload
@@ -851,6 +887,8 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__refused_to_leo) -> _WhichOneofReturnType__refused_to_leo | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reign_id) -> _WhichOneofReturnType__reign_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__replica_id) -> _WhichOneofReturnType__replica_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
@@ -862,6 +900,8 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__subject_node_id) -> _WhichOneofReturnType__subject_node_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__to_leo) -> _WhichOneofReturnType__to_leo | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__token) -> _WhichOneofReturnType__token | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__topic) -> _WhichOneofReturnType__topic | None: ...
     @_typing.overload

@@ -1,5 +1,7 @@
 """A controller and three data nodes as real processes, each in its network namespace with its own directory.
 
+Or, with several controllers: three of them, and three members of the etcd that keeps what they decide.
+
 Invariant: it has the same interface as `LocalCluster`, so that `Probe` of tests/cluster works with it; the processes it
 starts die with the driver.
 """
@@ -8,19 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.namespaces import ADDRESSES, Namespaces
+from harness.namespaces import ADDRESSES, CONTROLLERS, MEMBERS, Namespaces
 
 from strandline.cli.local_cluster import flags
 from strandline.cli.processes import Address, Exit, Service, read_address
+from strandline.core.messages import Endpoint
+from strandline.etcd.client import Etcd
+from strandline.etcd.errors import EtcdError
 
 START_TIMEOUT_MS = 60_000
 STOP_GRACE_MS = 20_000
 CONTROLLER = "ctl"
 _CONTROLLER_PORT, _CLIENT_PORT, _INTERNAL_PORT = 9091, 9092, 9093
+ETCD_PORT, ETCD_PEER_PORT = 2379, 2380
+_LOOK_S = 0.05
+
+Place = int | str
+"""Which process: a data node by its id, one of several controllers (c1) or members of etcd (e1) by its namespace; 0 is
+the only controller, or the first."""
 
 SESSION_S = 3.0
 LAG_S = 3.0
@@ -37,9 +48,11 @@ NODE_SETTINGS = {
 """The settings of RELIABILITY.md#the-load."""
 
 
-def namespace(node_id: int) -> str:
-    """The namespace of a node; 0 is the controller."""
-    return f"n{node_id}" if node_id else CONTROLLER
+def namespace(place: Place) -> str:
+    """The namespace of a process; 0 is the only controller."""
+    if isinstance(place, str):
+        return place
+    return f"n{place}" if place else CONTROLLER
 
 
 @dataclass(slots=True)
@@ -64,19 +77,24 @@ class Cluster:
         *,
         controller_settings: Mapping[str, str] | None = None,
         node_settings: Mapping[str, str] | None = None,
+        has_several: bool = False,
+        etcd_arguments: Sequence[str] = (),
     ) -> None:
         self.directory = directory.resolve()
         self.namespaces = namespaces
         self.controller_settings = CONTROLLER_SETTINGS | dict(controller_settings or {})
         self.node_settings = NODE_SETTINGS | dict(node_settings or {})
-        self.wrapping: dict[int, Wrapping] = {node_id: Wrapping() for node_id in range(4)}
-        self.controller = self._service(0, "controller")
-        self.nodes = {node_id: self._service(node_id, f"node-{node_id}") for node_id in (1, 2, 3)}
+        self.etcd_arguments = tuple(etcd_arguments)
+        names = CONTROLLERS if has_several else (CONTROLLER,)
+        self.controllers = {name: self._service(_name_of(name)) for name in names}
+        self.members = {name: self._service(f"etcd-{name[1:]}") for name in (MEMBERS if has_several else ())}
+        self.nodes = {node_id: self._service(f"node-{node_id}") for node_id in (1, 2, 3)}
+        self.wrapping: dict[Place, Wrapping] = {place: Wrapping() for place in (0, *self.places)}
         self.incarnations: dict[str, int] = {}
         self.ends: list[Exit] = []
         """Every end that nobody asked for, in the order in which it was noticed."""
 
-    def _service(self, node_id: int, name: str) -> Service:
+    def _service(self, name: str) -> Service:
         return Service(
             name=name,
             command=(),
@@ -85,82 +103,128 @@ class Cluster:
         )
 
     @property
+    def places(self) -> list[Place]:
+        """Every process, in the order in which they are started; 0 is the only controller."""
+        controllers: list[Place] = [*self.controllers] if self.members else [0]
+        return [*self.members, *controllers, *self.nodes]
+
+    @property
+    def controller(self) -> Service:
+        """The controller, or the first of several."""
+        return next(iter(self.controllers.values()))
+
+    @property
     def bootstrap(self) -> str:
-        """The controller's address."""
-        return f"{ADDRESSES[CONTROLLER]}:{_CONTROLLER_PORT}"
+        """The controllers' addresses."""
+        return ",".join(f"{ADDRESSES[name]}:{_CONTROLLER_PORT}" for name in self.controllers)
+
+    @property
+    def etcd_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where the members of etcd answer, in the order of their names."""
+        return tuple(Endpoint(ADDRESSES[name], ETCD_PORT) for name in self.members)
 
     @property
     def services(self) -> list[Service]:
-        """Every process, the controller first."""
-        return [self.controller, *self.nodes.values()]
+        """Every process of ours, the controllers first."""
+        return [*self.controllers.values(), *self.nodes.values()]
 
-    def service(self, node_id: int) -> Service:
-        """A node's process; 0 is the controller."""
-        return self.nodes[node_id] if node_id else self.controller
+    def service(self, place: Place) -> Service:
+        """The process at a place."""
+        if isinstance(place, str):
+            return self.members[place] if place in self.members else self.controllers[place]
+        return self.nodes[place] if place else self.controller
 
     def address(self, node_id: int) -> Address | None:
         """A node's last reported address."""
         return read_address(self.nodes[node_id].directory)
 
     async def start(self) -> None:
-        """Starts the controller, then all nodes; returns when each serves."""
-        await self.start_controller()
+        """Starts what keeps decisions, then what decides, then all nodes; returns when each serves."""
+        await self.start_members(*self.members)
+        await asyncio.gather(*(self.start_node(place) for place in self.places if self._is_controller(place)))
         await asyncio.gather(*(self.start_node(node_id) for node_id in self.nodes))
 
+    def _is_controller(self, place: Place) -> bool:
+        return place == 0 or place in self.controllers
+
     async def start_controller(self, timeout_ms: int = START_TIMEOUT_MS) -> Address:
-        """Starts the controller and waits until it serves."""
+        """Starts the only controller and waits until it serves."""
         return await self.start_node(0, timeout_ms)
 
-    async def start_node(self, node_id: int, timeout_ms: int = START_TIMEOUT_MS) -> Address:
-        """Starts one process (0: the controller) and waits until it serves."""
-        self.launch(node_id)
-        return await self.service(node_id).serving(timeout_ms)
+    async def start_node(self, place: Place, timeout_ms: int = START_TIMEOUT_MS) -> Address:
+        """Starts one process of ours and waits until it serves."""
+        self.launch(place)
+        return await self.service(place).serving(timeout_ms)
 
-    def launch(self, node_id: int) -> None:
+    async def start_members(self, *names: str) -> None:
+        """Starts members of etcd and waits until each knows a leader."""
+        for name in names:
+            self.launch(name)
+        if not names:
+            return
+        client = Etcd(self.etcd_endpoints)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_MS / 1000):
+                for name in names:
+                    await _until_led(client, Endpoint(ADDRESSES[name], ETCD_PORT))
+        finally:
+            await client.close()
+
+    async def start_again(self, place: Place) -> None:
+        """Starts a process of any kind and waits until it serves."""
+        if place in self.members:
+            await self.start_members(str(place))
+        else:
+            await self.start_node(place)
+
+    def launch(self, place: Place) -> None:
         """Starts one process without waiting."""
-        service = self.service(node_id)
+        service = self.service(place)
         self.notice_ends()
-        around = self.wrapping[node_id]
-        service.command = [*self.namespaces.inside(namespace(node_id)), *around.prefix, *self._command(node_id)]
+        around = self.wrapping[place]
+        service.command = [*self.namespaces.inside(namespace(place)), *around.prefix, *self._command(place)]
         service.environment = dict(around.environment)
         service.start()
         self.incarnations[service.name] = self.incarnations.get(service.name, 0) + 1
 
     def notice_ends(self) -> None:
         """Records processes that ended without a request."""
-        for service in self.services:
+        for service in [*self.members.values(), *self.services]:
             end = service.found_dead()
             if end is not None:
                 self.ends.append(end)
                 service.end_expected = True
 
     async def stop(self) -> list[Exit]:
-        """Stops the nodes together, then the controller; returns how each running one ended."""
+        """Stops the nodes together, then the controllers; returns how each running one ended."""
         self.notice_ends()
-        running = [node for node in self.nodes.values() if node.running]
-        ends = await asyncio.gather(*(node.stop(STOP_GRACE_MS) for node in running))
-        last = await self.controller.stop(STOP_GRACE_MS) if self.controller.running else None
-        return [end for end in [*ends, last] if end is not None]
+        ends = await _stopped(self.nodes.values())
+        ends += await _stopped(self.controllers.values())
+        await _stopped(self.members.values())
+        return ends
 
     def kill(self) -> None:
         """Ends every process that still runs, at once."""
-        for service in self.services:
+        for service in [*self.services, *self.members.values()]:
             service.resume()
             service.kill()
 
-    def _command(self, node_id: int) -> list[str]:
-        host = ADDRESSES[namespace(node_id)]
-        data_dir = str(self.service(node_id).directory)
-        if node_id == 0:
+    def _command(self, place: Place) -> list[str]:
+        if place in self.members:
+            return self._etcd_command(str(place))
+        host = ADDRESSES[namespace(place)]
+        data_dir = str(self.service(place).directory)
+        if self._is_controller(place):
             settings = {
                 "data_dir": data_dir,
                 "bind": f"{host}:{_CONTROLLER_PORT}",
                 "insecure": "true",
+                **self._store_settings(place),
                 **self.controller_settings,
             }
             return [sys.executable, "-m", "strandline.controller", *flags(settings)]
         settings = {
-            "node_id": str(node_id),
+            "node_id": str(place),
             "data_dir": data_dir,
             "controllers": self.bootstrap,
             "bind": f"{host}:{_CLIENT_PORT}",
@@ -170,3 +234,50 @@ class Cluster:
             **self.node_settings,
         }
         return [sys.executable, "-m", "strandline.replica", *flags(settings)]
+
+    def _store_settings(self, place: Place) -> dict[str, str]:
+        if not self.members:
+            return {}
+        members = ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in self.etcd_endpoints)
+        return {"store": "etcd", "controller_id": str(place), "etcd_endpoints": members}
+
+    def _etcd_command(self, name: str) -> list[str]:
+        client = f"http://{ADDRESSES[name]}:{ETCD_PORT}"
+        return [
+            "etcd", "--name", name, "--data-dir", str(self.members[name].directory / "data"),
+            "--listen-client-urls", client, "--advertise-client-urls", client,
+            "--listen-peer-urls", peer_url(name), "--initial-advertise-peer-urls", peer_url(name),
+            "--initial-cluster", initial_cluster(), "--initial-cluster-state", "new",
+            "--initial-cluster-token", "strandline", "--logger", "zap", "--log-level", "warn", *self.etcd_arguments,
+        ]  # fmt: skip
+
+
+def peer_url(name: str) -> str:
+    """Where the other members of etcd reach one."""
+    return f"http://{ADDRESSES[name]}:{ETCD_PEER_PORT}"
+
+
+def initial_cluster() -> str:
+    """The members of etcd, as etcd's own flag names them."""
+    return ",".join(f"{name}={peer_url(name)}" for name in MEMBERS)
+
+
+def _name_of(controller: str) -> str:
+    """The name of a controller's folder."""
+    return "controller" if controller == CONTROLLER else f"controller-{controller[1:]}"
+
+
+async def _stopped(services: Iterable[Service]) -> list[Exit]:
+    ends = await asyncio.gather(*(each.stop(STOP_GRACE_MS) for each in services if each.running))
+    return [end for end in ends if end is not None]
+
+
+async def _until_led(client: Etcd, member: Endpoint) -> None:
+    """Waits until a member knows a leader."""
+    while True:
+        try:
+            if (await client.status(member)).leader:
+                return
+        except EtcdError:
+            pass
+        await asyncio.sleep(_LOOK_S)

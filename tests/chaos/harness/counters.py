@@ -32,11 +32,12 @@ def rows(directory: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def counted(controller: Path, nodes: list[Path]) -> Counter[str]:
+def counted(controllers: list[Path], nodes: list[Path]) -> Counter[str]:
     """How often each thing happened; the names are those that a scenario's ``demands`` use."""
     found: Counter[str] = Counter()
-    for row in rows(controller):
-        _count_decision(row, found)
+    for directory in controllers:
+        for row in rows(directory):
+            _count_decision(row, found)
     for directory in nodes:
         for row in rows(directory):
             if row["event_type"] == "TRUNCATION":

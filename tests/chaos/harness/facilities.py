@@ -77,3 +77,4 @@ def _iptables() -> str | None:
 
 NAMESPACES = Facility(name="network namespaces", lacking=_namespaces)
 IPTABLES = Facility(name="iptables", lacking=_iptables)
+ETCD = Facility(name="etcd", lacking=lambda: program("etcd", "etcd-server") or program("etcdctl", "etcd-client"))

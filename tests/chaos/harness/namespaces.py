@@ -4,6 +4,7 @@ Invariant: nothing is added to the machine's own network. The driver enters the 
 that it reaches the nodes, and its names carry its process id, so that two runs never meet.
 
     hub (bridge, the driver) -- ctl, n1, n2, n3, cli0, cli1
+    with several controllers, instead of ctl: c1, c2, c3, and the members of their etcd e1, e2, e3
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,8 +30,20 @@ ADDRESSES = {
     "n3": "10.77.0.3",
     "cli0": "10.77.0.20",
     "cli1": "10.77.0.21",
+    "c1": "10.77.0.11",
+    "c2": "10.77.0.12",
+    "c3": "10.77.0.13",
+    "e1": "10.77.0.31",
+    "e2": "10.77.0.32",
+    "e3": "10.77.0.33",
 }
 """Of every namespace, by its short name. Equal in every run: runs cannot see each other."""
+
+CONTROLLERS = ("c1", "c2", "c3")
+MEMBERS = ("e1", "e2", "e3")
+_COMMON = (HUB, "n1", "n2", "n3", "cli0", "cli1")
+WITH_ONE_CONTROLLER = (*_COMMON, "ctl")
+WITH_SEVERAL = (*_COMMON, *CONTROLLERS, *MEMBERS)
 
 
 def ip(*words: str) -> None:
@@ -48,6 +62,7 @@ def _run(command: list[str]) -> str:
 class Namespaces:
     """The namespaces of this driver process. Use as a context manager; leaving it removes them all."""
 
+    names: Sequence[str] = WITH_ONE_CONTROLLER
     prefix: str = field(default_factory=lambda: f"sl{os.getpid()}")
 
     def __enter__(self) -> Namespaces:
@@ -74,6 +89,10 @@ class Namespaces:
         """Runs `iptables` in a namespace; its output."""
         return _run(["nsenter", f"--net={_RUN / self.full(name)}", "--", "iptables", "-w", "5", *words])
 
+    def plug(self, name: str, *, is_in: bool) -> None:
+        """Pulls the cable of a namespace, or puts it in again: without it nothing is answered, and nothing refused."""
+        ip("-n", self.full(HUB), "link", "set", f"v-{name}", "up" if is_in else "down")
+
     def enter_hub(self) -> None:
         """Moves the calling process into the hub.
 
@@ -85,17 +104,17 @@ class Namespaces:
                 raise OSError(code, f"setns: {os.strerror(code)}")
 
     def _build(self) -> None:
-        for name in ADDRESSES:
+        for name in self.names:
             ip("netns", "add", self.full(name))
             ip("-n", self.full(name), "link", "set", "lo", "up")
         hub = self.full(HUB)
         ip("-n", hub, "link", "add", "br0", "type", "bridge")
         ip("-n", hub, "link", "set", "br0", "up")
         ip("-n", hub, "addr", "add", f"{ADDRESSES[HUB]}/24", "dev", "br0")
-        for name, address in ADDRESSES.items():
+        for name in self.names:
             if name == HUB:
                 continue
-            own = self.full(name)
+            own, address = self.full(name), ADDRESSES[name]
             ip("-n", hub, "link", "add", f"v-{name}", "type", "veth", "peer", "name", "eth0", "netns", own)
             ip("-n", hub, "link", "set", f"v-{name}", "master", "br0", "up")
             ip("-n", own, "addr", "add", f"{address}/24", "dev", "eth0")
@@ -103,7 +122,7 @@ class Namespaces:
 
     def remove(self) -> None:
         """Removes the namespaces, and with them bridge, links and rules; a missing one is not an error."""
-        for name in ADDRESSES:
+        for name in self.names:
             if (_RUN / self.full(name)).exists():
                 ip("netns", "del", self.full(name))
 

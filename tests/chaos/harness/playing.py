@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from harness.cluster import Cluster
+from harness.controllers import Controllers
 from harness.counters import counted
 from harness.criteria import (
     Footprint,
@@ -33,6 +34,7 @@ from harness.namespaces import Namespaces
 from harness.run import Run
 from harness.scenario import Form, Scenario
 from running_cluster import Probe
+from stored_reigns import stored_reigns
 
 _WARM_S = 10.0
 _WARM_SHORT_S = 3.0
@@ -69,6 +71,8 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
         namespaces,
         controller_settings=scenario.controller_settings,
         node_settings=scenario.node_settings,
+        has_several=scenario.has_several,
+        etcd_arguments=scenario.etcd_arguments,
     )
     async with AsyncExitStack() as stack:
         probe = await stack.enter_async_context(Probe(cluster))
@@ -84,6 +88,7 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
             cluster=cluster,
             probe=probe,
             load=load,
+            controllers=Controllers(cluster, probe, load) if scenario.has_several else None,
             stack=stack,
         )
         await scenario.prepare(run)
@@ -118,6 +123,9 @@ def _verdict(run: Run) -> Verdict:
 async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Footprint]]:
     """Everything between the first start and the last stop; returns unclean stops, and footprints before and after."""
     await run.cluster.start()
+    if run.controllers is not None:
+        run.stack.push_async_callback(run.controllers.close)
+        await run.controllers.begin()
     await run.load.create_topics()
     await run.load.start()
     await run.load.acked(10)
@@ -138,7 +146,11 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
     await _attempt(run, run.load.read_everything())
     cold = footprints(run.cluster)
     await asyncio.sleep(_EVENTS_WRITTEN_S)
-    run.counters += counted(run.cluster.controller.directory, sorted(run.cluster.directory.glob("node-*")))
+    controllers = [service.directory for service in run.cluster.controllers.values()]
+    run.counters += counted(controllers, sorted(run.cluster.directory.glob("node-*")))
+    if run.controllers is not None:
+        await _attempt(run, _one_history(run, run.controllers))
+        await run.controllers.close()
     run.note("read   everything was read; stopping")
     ends = await run.cluster.stop()
     return [end.sentence for end in ends if end.forced or end.code != 0], warm, cold
@@ -155,6 +167,14 @@ async def _feel_the_machine(run: Run) -> None:
 
 async def _no_purgatory(run: Run) -> None:
     run.failures += await g3_nothing_waits(run)
+
+
+async def _one_history(run: Run, controllers: Controllers) -> None:
+    """I19: of the store's log, no reign begins again after another one, and no offset is missing or there twice."""
+    reigns = await stored_reigns(run.cluster.etcd_endpoints)
+    run.check(len(reigns) == len(set(reigns)), f"a reign wrote after the next one had begun: {reigns}")
+    run.counters["reigns"] += len(reigns)
+    run.measured |= controllers.measured()
 
 
 async def _attempt(run: Run, work: Awaitable[None]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cluster import SESSION_S, Cluster
+from harness.controllers import Controllers
 from harness.fault import Fault, Step
 from harness.load import STRICT, STRICT_PARTITIONS, Load
 from harness.scenario import Form, Scenario
@@ -52,6 +53,8 @@ class Run:
     cluster: Cluster
     probe: Probe
     load: Load
+    controllers: Controllers | None = None
+    """The several controllers, in a scenario that has them."""
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     """Undone last, in reverse order: for what `Scenario.prepare` makes."""
     counters: Counter[str] = field(default_factory=Counter)
@@ -95,9 +98,9 @@ class Run:
         for fault in reversed(list(self._begun)):
             await self.end(fault)
         self.cluster.notice_ends()
-        for node_id in range(4):
-            if not self.cluster.service(node_id).running:
-                await self.cluster.start_node(node_id)
+        for place in self.cluster.places:
+            if not self.cluster.service(place).running:
+                await self.cluster.start_again(place)
                 self.healed_s = time.monotonic()
 
     def note(self, sentence: str) -> None:
@@ -131,6 +134,12 @@ class Run:
         self.expected.append(
             Expected(since_s=began_s, why=why, within_s=within_s, partitions=partitions, clients=clients)
         )
+
+    @property
+    def several(self) -> Controllers:
+        """The several controllers of this scenario."""
+        assert self.controllers is not None, "the scenario has one controller"
+        return self.controllers
 
     async def leader(self, partition: int = 0, topic: str = STRICT) -> int:
         """Waits for a leader of a partition."""

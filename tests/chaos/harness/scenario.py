@@ -40,7 +40,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One of the fifteen."""
+    """One of those in `scenarios/`."""
 
     number: int
     title: str
@@ -62,6 +62,10 @@ class Scenario:
     declared_alarms: tuple[str, ...] = ()
     """Words of log lines of level error that this scenario provokes: no failure under G3."""
     has_short_form: bool = False
+    has_several: bool = False
+    """Whether three controllers decide, on three members of etcd."""
+    etcd_arguments: tuple[str, ...] = ()
+    """Passed to each member as they are."""
     pause_s: float = 0.02
     """Pause of each producer between two records."""
 

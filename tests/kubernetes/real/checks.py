@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clients import Clients, in_sync, partitions
+from controllers import CONTROLLERS, active, another_than, controller_pods, create_topic, whole
 from kubectl import (
     NAMESPACE,
     REPLICAS,
@@ -198,6 +199,54 @@ def two_owners(test: Test) -> Outcome:
 def _last_line(name: str) -> str:
     said = in_namespace("logs", name, "--previous", "--tail=1").strip()
     return re.sub(r"/\S*/", "", said)[:160]
+
+
+def kill_active(test: Test) -> Outcome:
+    """(h) the pod of the controller that decides is killed; another one decides, and acknowledgements go on."""
+    name = active()
+    uid = controller_pods()[name]["metadata"]["uid"]
+    since_s = test.clients.now_s()
+    in_namespace("delete", "pod", name, "--force", "--grace-period=0")
+    successor = another_than(name)
+    seen_s = test.clients.now_s() - since_s
+    create_topic("after-the-kill")
+    _controller_is_back(name, uid)
+    facts = (f"{successor} instead of {name} was seen after {seen_s:.1f} s", "a topic was created", f"{name} came back")
+    return test.judged("(h) kill the active controller", since_s, MOVE_S, *facts)
+
+
+def drain_active(test: Test) -> Outcome:
+    """(i) `kubectl drain` of the active controller's machine, for controllers; the budget keeps the next one."""
+    name = active()
+    pod = controller_pods()[name]
+    machine, since_s = pod["spec"]["nodeName"], test.clients.now_s()
+    drained = ["drain", machine, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s"]
+    try:
+        kubectl(*drained, "--pod-selector=app.kubernetes.io/component=controller", timeout_s=150)
+        successor = another_than(name)
+        seen_s = test.clients.now_s() - since_s
+        refused = _eviction_is_refused(next(each for each in controller_pods() if each != name))
+        create_topic("after-the-drain")
+    finally:
+        kubectl("uncordon", machine)
+    _controller_is_back(name, pod["metadata"]["uid"])
+    facts = [f"{name} left {machine}", f"{successor} was seen to decide {seen_s:.1f} s after the command"]
+    outcome = test.judged("(i) drain the active controller's machine", since_s, MOVE_S, *facts)
+    if refused:
+        outcome.facts.append("a second eviction was refused meanwhile")
+    else:
+        outcome.failures.append("a second controller could be evicted while the first was away")
+    return outcome
+
+
+def _controller_is_back(name: str, uid: str) -> None:
+    until(
+        lambda: name in (found := controller_pods()) and found[name]["metadata"]["uid"] != uid,
+        f"a new {name} exists",
+        120,
+    )
+    in_namespace("rollout", "status", f"statefulset/{CONTROLLERS}", "--timeout=180s", timeout_s=200)
+    whole()
 
 
 def lose_machine(test: Test) -> Outcome:

@@ -45,16 +45,16 @@ class OwnCluster:
         self.state = Path(os.environ.get("STRANDLINE_KUBERNETES_STATE", "/tmp/strandline-kubernetes"))
         self._stopped: dict[int, int] = {}
 
-    def up(self, image: str) -> None:
-        """Builds what is not built yet, starts it, provides the services' image and volumes."""
+    def up(self, *images: str) -> None:
+        """Builds what is not built yet, starts it, provides the images and volumes."""
         self._script("build", timeout_s=_BUILD_S)
         # First, so that requests after a failed start go to this cluster and to no other.
         for line in self._script("env", quiet=True).splitlines():
             name, _, value = line.removeprefix("export ").partition("=")
             os.environ[name] = value.replace("$PATH", os.environ["PATH"])
         self._script("up")
-        self._script("load", image)
-        self._script("volumes", "9", "1024")
+        self._script("load", *images)
+        self._script("volumes", "15", "1024")
         kubectl("label", "node", "node0", f"{HOME_LABEL}=yes", "--overwrite")
 
     def load_at_home(self, image: str) -> None:
@@ -151,11 +151,11 @@ class NamedCluster:
 
     is_own = False
 
-    def up(self, image: str) -> None:
+    def up(self, *images: str) -> None:
         """Chooses the machine for what must stay reachable."""
         first = kubectl("get", "nodes", "--output", "jsonpath={.items[0].metadata.name}")
         kubectl("label", "node", first, f"{HOME_LABEL}=yes", "--overwrite")
-        print(f"the cluster of KUBECONFIG; it must know {image}", flush=True)
+        print(f"the cluster of KUBECONFIG; it must know {', '.join(images)}", flush=True)
 
     def load_at_home(self, image: str) -> None:
         """Images come from that cluster's own source."""

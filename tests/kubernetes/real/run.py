@@ -26,6 +26,7 @@ import checks  # noqa: E402
 from analytics import run_job  # noqa: E402
 from checks import Outcome, Test  # noqa: E402
 from clients import Clients, in_sync  # noqa: E402
+from controllers import decide_at_home  # noqa: E402
 from kubectl import Failed, all_ready, in_namespace, kubectl  # noqa: E402
 from machine import NamedCluster, OwnCluster, find_cluster  # noqa: E402
 from manifests import bind_shared_claim, dry_run_all  # noqa: E402
@@ -35,12 +36,15 @@ from strandline import __version__  # noqa: E402
 
 SKIPPED = 77
 IMAGE, ANALYTICS_IMAGE = f"strandline:{__version__}", f"strandline-analytics:{__version__}"
+ETCD_IMAGE = f"strandline-etcd:{__version__}"
 ANYWHERE: dict[str, Callable[[Test], Outcome]] = {
     "a": checks.delete_leader,
     "b": checks.rolling_restart,
     "c": checks.drain,
     "d": checks.scale_up,
     "e": checks.two_owners,
+    "h": checks.kill_active,
+    "i": checks.drain_active,
 }
 OWN_MACHINE: dict[str, Callable[[Test], Outcome]] = {"f": checks.lose_machine, "g": checks.partition_pods}
 
@@ -48,7 +52,7 @@ OWN_MACHINE: dict[str, Callable[[Test], Outcome]] = {"f": checks.lose_machine, "
 def main() -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make test-kubernetes", description=__doc__)
-    parser.add_argument("--only", default="abcdefg", help="letters of the checks to run")
+    parser.add_argument("--only", default="abcdehifg", help="letters of the checks to run")
     parser.add_argument("--no-analytics", action="store_true", help="leave out the analytics Job")
     parser.add_argument("--no-build", action="store_true", help="take the images as they are")
     parser.add_argument("--write", action="store_true", help="write the results into docs/OPERATIONS.md")
@@ -103,7 +107,7 @@ class Run:
     def everything(self, *, with_analytics: bool) -> None:
         """Up, validate, deploy, load, break, judge, compute."""
         self._images(with_analytics)
-        self.cluster.up(IMAGE)
+        self.cluster.up(IMAGE, ETCD_IMAGE)
         self.facts["kubernetes"] = json.loads(kubectl("version", "--output", "json"))["serverVersion"]["gitVersion"]
         self.facts["dry_run"] = dry_run_all()
         for line in self.facts["dry_run"]:
@@ -125,14 +129,15 @@ class Run:
         """The images as the tree is now; a cluster named by KUBECONFIG must get them itself."""
         if self.builds:
             targets = ["data-plane", *(["analytics"] if with_analytics else [])]
-            subprocess.run([str(_ROOT / "deploy" / "images" / "build"), *targets], check=True, timeout=1800)
+            subprocess.run([str(_ROOT / "deploy" / "images" / "build"), *targets, "etcd"], check=True, timeout=1800)
 
     def _deploy(self) -> None:
         if self.cluster.is_own:
             bind_shared_claim(_HERE / "overlay")
         began = time.monotonic()
         kubectl("apply", "--kustomize", str(_HERE / "overlay"))
-        in_namespace("rollout", "status", "statefulset/strandline-controller", "--timeout=180s", timeout_s=200)
+        for stateful in ("strandline-etcd", "strandline-controller"):
+            in_namespace("rollout", "status", f"statefulset/{stateful}", "--timeout=180s", timeout_s=200)
         all_ready(3)
         self.facts["ready_s"] = round(time.monotonic() - began)
         self.note(f"the local overlay is ready {self.facts['ready_s']} s after apply")
@@ -149,6 +154,9 @@ class Run:
                 self.note(f"skipped: ({letter}): it needs the machines themselves, and this is not our own cluster")
                 continue
             in_sync()
+            if letter in OWN_MACHINE:
+                # What follows a lost controller is (h) and (i); these are about nodes.
+                decide_at_home()
             outcome = check(test)
             self.outcomes.append(outcome)
             self.failures += [f"{outcome.name}: {failure}" for failure in outcome.failures]
@@ -163,7 +171,8 @@ class Run:
             "pods.txt": ["get", "pods", "-o", "wide"],
             "events.txt": ["get", "events", "--sort-by=.lastTimestamp"],
             "describe.txt": ["describe", "pods"],
-            "controller.txt": ["logs", "strandline-controller-0", "--tail=300"],
+            **{f"controller-{n}.txt": ["logs", f"strandline-controller-{n}", "--tail=300"] for n in range(3)},
+            **{f"etcd-{n}.txt": ["logs", f"strandline-etcd-{n}", "--tail=300"] for n in range(3)},
             **{f"replica-{n}.txt": ["logs", f"strandline-replica-{n}", "--tail=300"] for n in range(3)},
         }
         for name, words in questions.items():

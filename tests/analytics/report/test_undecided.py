@@ -1,0 +1,95 @@
+"""Why was nothing decided from 12:00 to 12:01: spans without a decision, from reigns and the store, and in a chain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from reported_material import BEGIN_US, event, failover
+
+from strandline_analytics.explain.chain import explain
+from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.sentences import sentence
+from strandline_analytics.timeline.undecided import undecided
+
+
+def _reign(phase: str, at_ms: float, token: int, cause: str = "key_free", incarnation: int = 1) -> Event:
+    made = event("CONTROLLER_REIGN", at_ms, plane="node", phase=phase, cause=cause, controller_id="c1", token=token)
+    return replace(made, incarnation=incarnation)
+
+
+def _store(phase: str, at_ms: float, token: int = 5, **said: Any) -> Event:
+    return event("STORE", at_ms, plane="node", phase=phase, cause="x", controller_id="c1", token=token, **said)
+
+
+def _spans(events: list[Event]) -> list[tuple[float, float | None, str]]:
+    return [
+        ((s.t0 - BEGIN_US) / 1000, None if s.t1 is None else (s.t1 - BEGIN_US) / 1000, s.why) for s in undecided(events)
+    ]
+
+
+def test_a_store_that_was_away_is_a_span_with_its_length() -> None:
+    """From the closing of the doors to their opening nothing was decided."""
+    events = [_reign("begin", 0, 5), _store("away", 1_000), _store("back", 61_000, closed_ms=60_000)]
+
+    assert _spans(events) == [(1_000, 61_000, "the controllers' store did not answer")]
+    assert undecided(events)[0].sentence == "nothing was decided for 60.0 s: the controllers' store did not answer"
+
+
+def test_a_reign_without_an_end_ended_with_its_last_word() -> None:
+    """kill -9 writes nothing; the next reign's begin closes the span that began at the last event of the process."""
+    last = event("NODE_SESSION", 3_000, plane="node", phase="register", subject_node_id=1)
+    events = [_reign("begin", 0, 5), last, _reign("begin", 3_400, 9, "key_taken", incarnation=2)]
+
+    assert _spans(events) == [(3_000, 3_400, "the controller that decided was gone without a word")]
+
+
+def test_a_controller_that_woke_up_replaced_opens_no_span() -> None:
+    """Its end carries an older token than the reign that goes on."""
+    events = [
+        _reign("begin", 0, 5),
+        _reign("begin", 4_000, 9, incarnation=2),
+        _reign("end", 15_000, 5, "deposed"),
+    ]
+
+    assert [span[:2] for span in _spans(events)] == [(0, 4_000)]
+
+
+def test_a_hand_over_is_named_and_an_open_span_has_no_end() -> None:
+    """Nobody decides yet: that is said, and no time is made up."""
+    events = [_reign("begin", 0, 5), _reign("end", 2_000, 5, "hand_over")]
+
+    assert _spans(events) == [(2_000, None, "controller c1 handed over")]
+    assert "nothing is yet" in undecided(events)[0].sentence
+
+
+def test_nothing_is_said_of_a_cluster_with_one_controller() -> None:
+    """Without events of reigns or of the store there are no spans."""
+    assert undecided(failover()) == []
+
+
+def test_an_election_that_had_to_wait_names_the_span() -> None:
+    """The chain of a late election has the link that says why nobody decided it earlier."""
+    waited = [_reign("begin", 0, 5), _store("away", 600), _store("back", 1_900, closed_ms=1_300)]
+    chain = explain([*failover(), *waited], 1)
+
+    links = [link for link in chain.links if link.name == "nobody decided"]
+    assert [link.reported for link in links] == ["nothing was decided for 1.3 s: the controllers' store did not answer"]
+
+
+def test_a_span_that_was_over_before_is_no_reason() -> None:
+    """What ended before the last heartbeat of the old leader has nothing to do with its loss."""
+    early = [_reign("begin", 0, 5), _store("away", 100), _store("back", 400, closed_ms=300)]
+    chain = explain([*failover(), *early], 1)
+
+    assert [link for link in chain.links if link.name == "nobody decided"] == []
+
+
+def test_reigns_and_the_store_read_as_sentences() -> None:
+    """A timeline says them in words."""
+    assert sentence(_reign("begin", 0, 5, "key_taken")) == (
+        "controller c1 decides from here, token 5: it took the key from a dead one"
+    )
+    assert sentence(_reign("end", 0, 5, "hand_over")) == "controller c1 decides no more: it handed over"
+    assert sentence(_store("away", 0)) == "the store does not answer: nothing is decided"
+    assert sentence(_store("back", 0, closed_ms=60_000)) == "the store is back after 60.0 s; decisions go on"

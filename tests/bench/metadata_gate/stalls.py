@@ -1,0 +1,90 @@
+"""Runs a service of ours, and writes down when its event loop was held up: `python stalls.py MODULE FLAGS`.
+
+A timer that is due every 5 ms is late by as long as the loop was busy. Beside the lateness stands the processor time
+that the loop's thread used meanwhile: on a busy machine a loop is also late because somebody else has the processor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import runpy
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from strandline.runtime import process
+from strandline.runtime.exit_codes import ExitCode
+
+FOLDER = "BENCH_STALLS"
+"""The variable that names where the files of all processes go."""
+EVERY_S = 0.005
+LEAST_S = 0.010
+
+Main = Callable[[asyncio.Event], Coroutine[Any, Any, ExitCode]]
+
+
+class Stall(NamedTuple):
+    """A loop could not act for ``late_ms`` until ``at_s`` (monotonic); its thread used ``busy_ms`` of a processor."""
+
+    at_s: float
+    late_ms: float
+    busy_ms: float
+
+
+class Lateness:
+    """The timer of one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, found: TextIO) -> None:
+        self._loop = loop
+        self._found = found
+        self._again()
+
+    def _again(self) -> None:
+        self._due_s, self._busy_s = time.monotonic() + EVERY_S, time.thread_time()
+        self._loop.call_later(EVERY_S, self._look)
+
+    def _look(self) -> None:
+        now_s = time.monotonic()
+        late_s = now_s - self._due_s
+        if late_s >= LEAST_S:
+            busy_s = time.thread_time() - self._busy_s
+            self._found.write(f"{now_s:.6f} {1_000 * late_s:.3f} {1_000 * busy_s:.3f}\n")
+        self._again()
+
+
+def read_stalls(path: Path) -> Iterator[Stall]:
+    """What one process wrote."""
+    for line in path.read_text().splitlines():
+        at_s, late_ms, busy_ms = map(float, line.split())
+        yield Stall(at_s, late_ms, busy_ms)
+
+
+def file_of(folder: Path, pid: int) -> Path:
+    """Where a process writes."""
+    return folder / f"{pid}.txt"
+
+
+def main() -> None:
+    """Run the service with the timer in its loop."""
+    found = file_of(Path(os.environ[FOLDER]), os.getpid()).open("w", buffering=1)
+    run_service = process.run_service
+
+    def watched(main: Main, **form: Any) -> ExitCode:
+        async def with_timer(stop_asked: asyncio.Event) -> ExitCode:
+            Lateness(asyncio.get_running_loop(), found)
+            return await main(stop_asked)
+
+        return run_service(with_timer, **form)
+
+    # Before the service's own module takes it from there.
+    process.run_service = watched
+    module, *flags = sys.argv[1:]
+    sys.argv = [module, *flags]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

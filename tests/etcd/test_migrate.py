@@ -1,0 +1,206 @@
+"""`controller migrate` moves a store between SQLite and etcd, and loses nothing wherever it is killed (C44)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from migrations import cluster, etcd, killed, lease_ended, moved, served, sqlite, store_of
+from several_controllers import settings, several, stop
+
+from strandline.controller import migrate, recover
+from strandline.controller.migrate import Step
+from strandline.controller.process import ControllerProcess
+from strandline.controller.settings import ControllerSettings
+from strandline.controller.several import SeveralProcess
+from strandline.core.controller_state import ClusterState
+from strandline.etcd.members import Members
+from strandline.metadata.marks import StoreMarked
+from strandline.metadata.sqlite import FILE_NAME
+from strandline.metadata.store import StoreFailed, StoreInUse
+from strandline.runtime.exit_codes import ExitCode
+
+OTHER_TIMES = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Keys that no other test uses."""
+    return f"/strandline/{uuid.uuid4().hex}"
+
+
+async def test_everything_is_moved_and_comes_back(members: Members, prefix: str, tmp_path: Path) -> None:
+    """Epochs, positions, tombstones, the history of reigns and the order of topics are equal there and back again."""
+    here, there, state = sqlite(tmp_path / "c1"), etcd(members, prefix), cluster()
+    await store_of(tmp_path / "c1", state)
+
+    await moved(here, there)
+    in_etcd, left = await served(there), await served(here)
+    await moved(there, here)
+    back, gone = await served(here), await served(there)
+
+    for found in (in_etcd, back):
+        assert found == state
+        assert isinstance(found, ClusterState)
+        assert list(found.topics) == ["id-b", "id-a"]
+        assert list(found.reigns) == ["f" * 32, "a" * 32]
+    assert isinstance(left, StoreMarked) and f"was moved to {there}" in str(left)
+    assert isinstance(gone, StoreMarked) and f"was moved to {here}" in str(gone)
+
+
+@OTHER_TIMES
+@pytest.mark.parametrize("step", list(Step))
+async def test_a_migration_that_was_killed_is_run_again(
+    members: Members, prefix: str, tmp_path: Path, step: Step
+) -> None:
+    """Killed behind any step, in either direction: at most one store serves, a whole one; a second run ends well."""
+    here, there, state = sqlite(tmp_path / "c1"), etcd(members, prefix), cluster()
+    await store_of(tmp_path / "c1", state)
+
+    for source, to in ((here, there), (there, here)):
+        await killed(source, to, step)
+        between = [await served(source), *([await served(to)] if _exists(to, step) else [])]
+        await lease_ended(there)
+        await moved(source, to)
+        after, left = await served(to), await served(source)
+
+        serving = [found for found in between if isinstance(found, ClusterState)]
+        assert len(serving) <= 1
+        assert all(found == state for found in serving)
+        assert after == state
+        assert isinstance(left, StoreMarked)
+
+
+def _exists(words: str, step: Step) -> bool:
+    """Whether the target can hold anything yet: before, it is what a new cluster would begin in."""
+    return list(Step).index(step) >= list(Step).index(Step.TARGET_PENDING)
+
+
+async def test_a_half_migrated_store_refuses_to_serve(members: Members, prefix: str, tmp_path: Path) -> None:
+    """Controllers and `recover` refuse it in one line that names the command; so do they a store that was moved."""
+    here, there = sqlite(tmp_path / "c1"), etcd(members, prefix)
+    await store_of(tmp_path / "c1", cluster())
+    await killed(here, there, Step.WRITTEN)
+    with pytest.raises(StoreMarked, match="half migrated") as pending:
+        await SeveralProcess(settings(members, tmp_path, prefix, "c2"), stop=stop).start()
+    recovered = await asyncio.to_thread(
+        recover.main,
+        ["--data-dir", str(tmp_path / "c2"), "--etcd-endpoints", there.removeprefix("etcd:").partition("/")[0],
+         "--etcd-prefix", prefix, str(_node(tmp_path))],
+    )  # fmt: skip
+    await lease_ended(there)
+    await moved(here, there)
+    with pytest.raises(StoreMarked, match="was moved to etcd:"):
+        await ControllerProcess(ControllerSettings(data_dir=tmp_path / "c1"), stop=stop).start()
+
+    assert f"strandline controller migrate --from {here} --to {there}" in str(pending.value)
+    assert "\n" not in str(pending.value)
+    assert recovered is ExitCode.FAILED
+
+
+def _node(directory: Path) -> Path:
+    path = directory / "node-1"
+    path.mkdir()
+    (path / "meta.properties").write_text("version=1\nnode.id=1\ndirectory.id=d1\ncluster.id=c\n")
+    return path
+
+
+async def test_controllers_go_on_from_either_store(members: Members, tmp_path: Path) -> None:
+    """A cluster of one controller moves to etcd: the next reign there has the next epoch and knows the last reign."""
+    alone = ControllerProcess(ControllerSettings(data_dir=tmp_path / "alone"), stop=stop)
+    await alone.start()
+    first = alone.driver.core.state
+    await alone.shut_down()
+    async with several(members, tmp_path) as group:
+        await moved(sqlite(tmp_path / "alone"), etcd(members, group.prefix))
+        await group.start("c1")
+        second = (await group.active()).driver.core.state
+
+    assert second.header.cluster_id == first.header.cluster_id
+    assert second.header.controller_epoch == first.header.controller_epoch + 1
+    assert set(first.reigns) < set(second.reigns)
+
+
+async def test_a_controller_that_runs_is_named(members: Members, tmp_path: Path) -> None:
+    """The source is locked first: a store in use is not touched, and the line names who has it."""
+    async with several(members, tmp_path, "c1") as group:
+        there = etcd(members, group.prefix)
+        with pytest.raises(StoreInUse, match=r"in use by .*; stop every controller"):
+            await moved(there, sqlite(tmp_path / "back"))
+        alone = ControllerProcess(ControllerSettings(data_dir=tmp_path / "alone"), stop=stop)
+        await alone.start()
+        with pytest.raises(StoreInUse, match="in use by another process"):
+            await moved(sqlite(tmp_path / "alone"), there)
+        await alone.shut_down()
+
+    assert not (tmp_path / "back").exists()
+
+
+async def test_a_target_that_holds_something_is_kept(members: Members, prefix: str, tmp_path: Path) -> None:
+    """A store of another cluster is never overwritten; one of this cluster only with --replace."""
+    here, there, state = sqlite(tmp_path / "c1"), etcd(members, prefix), cluster()
+    await store_of(tmp_path / "c1", state)
+    await store_of(tmp_path / "c2", state)
+    await moved(here, there)
+    with pytest.raises(StoreFailed, match="add --replace"):
+        await moved(sqlite(tmp_path / "c2"), there)
+    replaced = await moved(sqlite(tmp_path / "c2"), there, replaces=True)
+    other = replace(state, header=replace(state.header, cluster_id="other"))
+    await store_of(tmp_path / "c3", other)
+    with pytest.raises(StoreFailed, match=r"holds cluster c, .* cluster other"):
+        await moved(sqlite(tmp_path / "c3"), there, replaces=True)
+
+    assert replaced == await served(there) == state
+
+
+async def test_a_migration_to_another_store_is_not_taken_over(members: Members, prefix: str, tmp_path: Path) -> None:
+    """A store that moved to one place is not moved to another; what one source half filled, another does not."""
+    here, there = sqlite(tmp_path / "c1"), etcd(members, prefix)
+    await store_of(tmp_path / "c1", cluster())
+    await store_of(tmp_path / "c2", cluster())
+    await killed(here, there, Step.TARGET_PENDING)
+    await lease_ended(there)
+    with pytest.raises(StoreMarked, match=f"half migrated from {here}"):
+        await moved(sqlite(tmp_path / "c2"), there)
+    await moved(here, there)
+    with pytest.raises(StoreMarked, match=f"was moved to {there}"):
+        await moved(here, etcd(members, f"{prefix}-other"))
+
+
+@OTHER_TIMES
+async def test_ten_thousand_partitions_are_moved(members: Members, prefix: str, tmp_path: Path) -> None:
+    """They go in several parts and come back equal; the target of 5 s is one of processor time here."""
+    state = cluster(partitions=5_000)
+    await store_of(tmp_path / "c1", state)
+    began_s = time.process_time()
+    await moved(sqlite(tmp_path / "c1"), etcd(members, prefix))
+    spent_s = time.process_time() - began_s
+
+    assert await served(etcd(members, prefix)) == state
+    assert spent_s < 10, f"{spent_s:.1f} s of processor time"
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "code", "said"),
+    [
+        ("nonsense", "etcd:127.0.0.1:1", ExitCode.USAGE, "'nonsense' names no store"),
+        ("sqlite:/x", "backup:/y", ExitCode.USAGE, "'backup:/y' names no store"),
+        ("sqlite:{}", "etcd:host", ExitCode.USAGE, "write host:port"),
+        ("sqlite:{}", "sqlite:{}", ExitCode.FAILED, "both source and target"),
+        ("sqlite:{}", "sqlite:{}/other", ExitCode.FAILED, f"holds no {FILE_NAME}"),
+    ],
+    ids=["no kind", "a backup as target", "no port", "one store twice", "no store"],
+)
+def test_words_that_name_no_store_are_refused(
+    source: str, to: str, code: ExitCode, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with the forms, and nothing is created."""
+    words = ["--from", source.format(tmp_path), "--to", to.format(tmp_path)]
+
+    assert migrate.main(words) is code
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
