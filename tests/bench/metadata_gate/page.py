@@ -21,6 +21,7 @@ def gate_block(gate: Gate, commit: str, busy: str = "") -> str:
     more_mib = gate.snapshots_mib + watched.node_more_mib
     is_current = followed.last_s < CURRENT_S and not followed.behind
     last = f"{followed.last_s:.2f} s" + (f", {followed.behind} never" if followed.behind else "")
+    replicas = f"{size.replicas} replica{'s' * (size.replicas > 1)}"
     return "\n".join(
         [
             "## Metadata: a node dies under a thousand subscribers",
@@ -28,7 +29,7 @@ def gate_block(gate: Gate, commit: str, busy: str = "") -> str:
             f"Measured at commit {commit} on {datetime.now(UTC).date().isoformat()}; {where}; load average "
             f"{gate.load_before:.1f} before.",
             *([busy] if busy else []),
-            f"{size.topics} topics of {size.partitions} partitions with {size.replicas} replica{'s' * (size.replicas > 1)} on {NODES} nodes, "
+            f"{size.topics} topics of {size.partitions} partitions with {replicas} on {NODES} nodes, "
             f"durability=fsync; `kill -9` of the node that leads {gate.led:,} of them, without subscribers and with "
             f"{size.subscribers:,}, each of one topic and with a connection of its own.",
             f"The subscribers are {size.processes} processes on the same machine, which count bytes and read positions "
@@ -39,7 +40,8 @@ def gate_block(gate: Gate, commit: str, busy: str = "") -> str:
             "|---|---|---|---|---|",
             _stall_row("longest stall of the controller's loop", CONTROLLER_STALL_MS, alone, watched, "controller"),
             _stall_row("longest stall of a surviving node's loop", NODE_STALL_MS, alone, watched, "node"),
-            f"| first subscriber knows what became of the partitions, after the kill | | | {followed.first_s:.2f} s | |",
+            "| first subscriber knows what became of the partitions, after the kill | | | "
+            f"{followed.first_s:.2f} s | |",
             f"| last subscriber knows it | below {CURRENT_S:.0f} s | | {last} | {_verdict(is_current)} |",
             f"| memory of a node beyond that without subscribers | below {MORE_MIB} MiB | | {more_mib:.0f} MiB "
             f"| {_verdict(more_mib < MORE_MIB)} |",

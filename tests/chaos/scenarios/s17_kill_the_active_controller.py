@@ -21,7 +21,7 @@ _EVERY_S, _EVERY_SHORT_S = 5.0, 1.0
 _PROMISED_S = 2.0
 """From `kill -9` to the first change that another controller accepts."""
 _BY_LEASE_S = 6.0
-"""A standby that tried to take a key tries no other for 10 s; the successor's key then ends with its lease of 3 s."""
+"""A standby that took a key, which another one then won, takes no other for 10 s: the lease of 3 s has to end."""
 
 
 def plan(draw: random.Random, form: Form) -> list[Step]:
