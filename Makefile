@@ -37,7 +37,8 @@ test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 
 	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
 	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
 	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1
-	@echo "==> reigns"; $(BIN)/strandline sim reigns --takings 1 --late 1 --states 150000
+	@echo "==> reigns"; $(BIN)/strandline sim reigns --transactions 1 --campaigns 1 --endings 1
+	@$(BIN)/strandline sim reigns --takings 1 --late 1 --states 150000
 	@$(MAKE) mutants
 
 check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from strandline.console.seen import see
 from strandline.console.settings import ConsoleSettings
 from strandline.console.site import Form, Site
 from strandline.console.watching import Watching
+from strandline.core.messages import Endpoint
+from strandline.rpc.convert_controllers import ControllerDescribed
 
 _CONSOLE = Path(strandline.console.__file__).parent
 _REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"
@@ -153,3 +156,21 @@ def test_the_script_is_small_and_asks_only_its_own_server() -> None:
     assert len(script.splitlines()) < 150
     assert "http" not in script
     assert "eval(" not in script
+
+
+def _among(active: str | None) -> Picture:
+    """A picture with three controllers, of which one or none decides."""
+    described = tuple(
+        ControllerDescribed(name, Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1), name == active, 90, lag)
+        for name, lag in (("c1", 0), ("c2", 12), ("c3", 3))
+    )
+    return replace(picture(), controller=ControllerLook(heard_ms=NOW_MS, among=described))
+
+
+async def test_it_is_shown_which_controller_decides_and_how_far_the_others_are() -> None:
+    """The nearest standby comes first; with one controller there is no such line."""
+    shown = re.sub(r"<[^>]+>", "", _html(_among("c1"), "/"))
+
+    assert "Controller c1 decides; standby: c3 (3 behind), c2 (12 behind)." in shown
+    assert "No controller decides" in _html(_among(None), "/")
+    assert 'id="controllers"' not in _html(picture(), "/")

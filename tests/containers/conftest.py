@@ -37,8 +37,8 @@ class Prepared:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="images")
         self.engine = self._thread.submit(self._running.__enter__)
         self.image = self._thread.submit(self._built, "data-plane")
-        self.analytics_image = self._thread.submit(self._built, "analytics")
         self.etcd_image = self._thread.submit(self._built, "etcd")
+        self.analytics_image = self._thread.submit(self._built, "analytics")
 
     def _built(self, target: str) -> str:
         self.engine.result()

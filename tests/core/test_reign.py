@@ -299,8 +299,8 @@ def test_one_key_is_taken_in_ten_seconds() -> None:
     reign.step(lambda now_ms: PeerLost(now_ms, 4))
     reign.answer(LookAtActive, Looked, Look.REFUSED)
     reign.answer(ReadAlarm, AlarmRead, False)
-    reign.answer(TakeKey, KeyTaken, 9, False)
-    reign.step(lambda now_ms: KeyChanged(now_ms, 12, OTHER._replace(token=12)))
+    reign.answer(TakeKey, KeyTaken, 9, True)
+    reign.answer(Campaign, CampaignLost, 12, OTHER._replace(token=12))
     reign.step(lambda now_ms: PeerLost(now_ms, 12))
     reign.answer(LookAtActive, Looked, Look.REFUSED)
     assert not reign.wants(ReadAlarm)
@@ -312,6 +312,21 @@ def test_one_key_is_taken_in_ten_seconds() -> None:
     reign.pass_ms(50)
 
     assert reign.wants(ReadAlarm)
+
+
+def test_a_lost_race_for_a_key_is_no_taking() -> None:
+    """C19: one that was too late for a key may take the key of the next controller that refuses, without a pause."""
+    reign = standby()
+    reign.step(lambda now_ms: PeerLost(now_ms, 4))
+    reign.answer(LookAtActive, Looked, Look.REFUSED)
+    reign.answer(ReadAlarm, AlarmRead, False)
+    reign.answer(TakeKey, KeyTaken, 9, False)
+    reign.step(lambda now_ms: KeyChanged(now_ms, 12, OTHER._replace(token=12)))
+    reign.step(lambda now_ms: PeerLost(now_ms, 12))
+    reign.answer(LookAtActive, Looked, Look.REFUSED)
+    reign.answer(ReadAlarm, AlarmRead, False)
+
+    assert reign.want(TakeKey).token == 12
 
 
 def test_key_of_the_own_former_process_is_taken_at_once() -> None:

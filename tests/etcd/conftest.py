@@ -19,10 +19,11 @@ if _HERE not in sys.path:
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
-    """Three members, all of them running at the beginning of each test that leaves them so."""
-    from etcd_members import started
+    """Three members that serve, all of them running at the beginning of each test that leaves them so."""
+    from etcd_members import started, until_healthy
 
     with started(tmp_path_factory.mktemp("etcd")) as cluster:
+        until_healthy(cluster)
         yield cluster
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
+from strandline.core.messages import Endpoint
 from strandline.etcd.members import HOW_TO_INSTALL, Members, is_installed
 from strandline.rpc.channels import target
 
 READY_S = 20.0
+_LOOK_S = 0.05
 
 
 @contextmanager
@@ -31,6 +36,23 @@ def started(
         yield members
     finally:
         members.close()
+
+
+def until_healthy(members: Members) -> None:
+    """Return when every member has met a majority, as etcd's own page says; for a fixture that has no event loop."""
+    deadline_s = time.monotonic() + READY_S
+    for endpoint in members.endpoints:
+        while not _is_healthy(endpoint):
+            assert time.monotonic() < deadline_s, f"etcd at {target(endpoint)} is not healthy after {READY_S:g} s"
+            time.sleep(_LOOK_S)
+
+
+def _is_healthy(endpoint: Endpoint) -> bool:
+    try:
+        with urlopen(f"http://{target(endpoint)}/health", timeout=1.0) as answer:
+            return bool(json.load(answer)["health"] == "true")
+    except OSError:
+        return False
 
 
 @contextmanager

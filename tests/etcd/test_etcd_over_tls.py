@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,18 @@ from etcd_members import READY_S, started
 from several_controllers import Several, stub_of
 
 from strandline.cli.certificate_folder import add, begin
+from strandline.controller import backup
 from strandline.metadata.store import StoreFailed
+from strandline.rpc.channels import target
 from strandline.rpc.identity import CallerRole, Identity
+from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
 
 _DAYS = 2
 
 
 async def test_etcd_that_asks_for_certificates_serves_those_who_show_one(tmp_path: Path) -> None:
-    """With the authority and a certificate a controller decides; without a certificate it does not start."""
+    """With the authority and a certificate a controller decides and a command reads; without one neither does."""
     folder = tmp_path / "certs"
     authority = begin(folder, "harbour", _DAYS)
     add(folder, authority, Identity("harbour", CallerRole.CONTROLLER, "etcd"), ("127.0.0.1",), _DAYS)
@@ -40,5 +44,12 @@ async def test_etcd_that_asks_for_certificates_serves_those_who_show_one(tmp_pat
             await cluster.stop("c1")
         with pytest.raises(StoreFailed, match="etcd_endpoints"):
             await cluster.start("c2", etcd_ca=str(own / "ca.crt"))
+        words = [
+            "--etcd-endpoints", target(members.endpoints[0]), "--etcd-prefix", cluster.prefix,
+            "--to", str(tmp_path / "backup"), "--etcd-ca", str(own / "ca.crt"),
+        ]  # fmt: skip
+        shown = ["--etcd-cert", files["etcd_cert"], "--etcd-key", files["etcd_key"]]
+        copied = [await asyncio.to_thread(backup.main, [*words, *more]) for more in ([], shown)]
 
         assert given.producer_id >= 0
+        assert copied == [ExitCode.FAILED, ExitCode.CLEAN]

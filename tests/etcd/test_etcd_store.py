@@ -18,6 +18,7 @@ from strandline.etcd.members import Members
 from strandline.etcd.operations import behind
 from strandline.metadata.etcd import EtcdStore, StoreView
 from strandline.metadata.etcd_layout import Batch, Presence, batches
+from strandline.metadata.marks import Mark, Marked, StoreMarked
 from strandline.metadata.store import StoreDamaged
 
 LEASE_MS = 5_000
@@ -318,6 +319,19 @@ async def test_a_cluster_is_named_once(one: Controller, other: Controller) -> No
     second = await other.store.open("cluster-b")
 
     assert (first, second) == ("cluster-a", "cluster-a")
+
+
+async def test_a_store_that_was_moved_is_not_campaigned_for(one: Controller, other: Controller) -> None:
+    """A standby that opened the store before it was moved does not begin a reign in it afterwards (C44)."""
+    await one.win()
+    await one.store.set_mark(one.token, Mark(Marked.MOVED, "m", "sqlite:/new"))
+    await one.store.resign(one.token, one.lease)
+    with pytest.raises(StoreMarked, match="was moved to sqlite:/new"):
+        await other.win()
+    with pytest.raises(StoreMarked):
+        await other.store.open("c")
+
+    assert (await other.store.read()).holder is None
 
 
 async def test_controllers_see_each_other(one: Controller, other: Controller) -> None:

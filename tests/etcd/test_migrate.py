@@ -171,6 +171,19 @@ async def test_a_migration_to_another_store_is_not_taken_over(members: Members, 
         await moved(here, etcd(members, f"{prefix}-other"))
 
 
+async def test_a_directory_is_the_same_from_wherever_it_is_named(
+    members: Members, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration that began with a relative path is ended by one with the whole path."""
+    await store_of(tmp_path / "c1", cluster())
+    await killed(sqlite(tmp_path / "c1"), etcd(members, prefix), Step.TARGET_PENDING)
+    await lease_ended(etcd(members, prefix))
+    monkeypatch.chdir(tmp_path)
+
+    assert await moved("sqlite:c1", etcd(members, prefix)) == cluster()
+    assert sqlite(tmp_path / "c1") in str(await served("sqlite:c1"))
+
+
 @OTHER_TIMES
 async def test_ten_thousand_partitions_are_moved(members: Members, prefix: str, tmp_path: Path) -> None:
     """They go in several parts and come back equal; the target of 5 s is one of processor time here."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from etcd_members import READY_S, stopped
 from several_controllers import WITHIN_S, settings, several, stop, stub_of
 
-from strandline.controller import hand_over, recover
+from strandline.controller import hand_over, recover, reigning
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import MetadataImage
@@ -174,6 +175,42 @@ async def test_a_store_that_is_away_closes_the_doors_and_opens_them_again(member
         assert again is active
         assert active.driver.core.state.header.controller_epoch >= epoch
         assert await _producer_id(active) >= 0
+
+
+async def test_calls_that_wait_for_the_store_are_bounded(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a commit hangs, calls wait behind it up to a limit; the next one is refused at the door (C26)."""
+    monkeypatch.setattr(reigning, "_MOST_WAITING", 2)
+    async with several(members, tmp_path, "c1") as cluster:
+        active = await cluster.active()
+        with stopped(members, 0, 1, 2):
+            async with stub_of(active) as stub:
+                waiting = [asyncio.create_task(_register(stub, number)) for number in range(3)]
+                await cluster.until(lambda: len(active.driver.calls) == 3)
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await _register(stub, 3)
+                state = active.reigning.core.state
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+        refusal = refusal_of(refused.value)
+        await cluster.active()
+
+        assert state is State.ACTIVE
+        assert refusal.hint is not None
+        assert (refusal.code, refusal.hint.why) == (ErrorCode.NOT_CONTROLLER, "STORE_AWAY")
+        assert "3 calls wait" in refusal.message
+
+
+async def _register(stub: Any, node_id: int) -> None:
+    request = pb.RegisterNodeRequest(
+        node_id=node_id, incarnation_id=f"i{node_id}", directory_id=f"d{node_id}",
+        feature_levels={"min_level": 1, "max_level": 1}, roles=[1, 2],
+    )  # fmt: skip
+    for endpoint in (request.endpoints.client, request.endpoints.internal):
+        endpoint.host, endpoint.port = "127.0.0.1", 1
+    await stub.RegisterNode(request, timeout=WITHIN_S)
 
 
 async def test_one_member_that_hangs_costs_no_reign(members: Members, tmp_path: Path) -> None:

@@ -33,8 +33,10 @@ from strandline.core.types import (
     Truncation,
 )
 from strandline.metadata import documents
+from strandline.metadata.marks import Mark, Marked, StoreMarked
 from strandline.metadata.sqlite import FILE_NAME, SCHEMA_VERSION, SqliteStore
 from strandline.metadata.store import StoreFailed
+from strandline.metadata.transactions import state_of
 
 TOPIC = "aaaaaaaa-0000-4000-8000-000000000001"
 OTHER = "00000000-0000-4000-8000-000000000002"
@@ -316,6 +318,26 @@ async def test_store_of_a_later_release_is_refused(tmp_path: Path) -> None:
         await store.open()
 
     await store.close()
+
+
+async def test_an_earlier_release_refuses_a_store_that_was_moved(tmp_path: Path) -> None:
+    """The mark changes the schema version, the one thing that every release looks at; without it all is as it was."""
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([full()])
+    await store.set_mark(Mark(Marked.MOVED, "m", "etcd:e:1/x"))
+    await store.close()
+    with sqlite3.connect(tmp_path / FILE_NAME) as raw:
+        (marked,) = raw.execute("PRAGMA user_version").fetchone()
+    raw.close()
+    with pytest.raises(StoreMarked, match="was moved to etcd:e:1/x"):
+        await store.open()
+    await store.open_marked()
+    await store.set_mark(None)
+    await store.close()
+
+    assert marked not in range(SCHEMA_VERSION + 100)
+    assert await reopened(tmp_path) == state_of(full())
 
 
 FIRST_SCHEMA = {

@@ -15,7 +15,8 @@ from strandline.sim import fenced_log
 from strandline.sim.reigns import Bounds, Result, search
 from strandline.sim.reigns.frozen import freeze, thaw
 from strandline.sim.reigns.steps import successors
-from strandline.sim.reigns.world import World, start
+from strandline.sim.reigns.symmetry import exchanged, exchanged_step
+from strandline.sim.reigns.world import Broken, World, start, tidied
 
 RUN = CliRunner()
 BOUNDS = Bounds(transactions=2, campaigns=2, endings=1, takings=1, late=0)
@@ -31,6 +32,63 @@ def test_the_first_states_hold() -> None:
 
     assert result.violation == ""
     assert result.states >= 6_000
+
+
+def test_a_small_world_is_searched_to_its_end() -> None:
+    """One reign, one transaction, every pause and every lost answer: I19 to I22 hold in all states that there are."""
+    result = search(Bounds(transactions=1, campaigns=1, endings=0, takings=0, late=0))
+
+    assert (result.exhausted, result.violation) == (True, "")
+    assert (result.states, result.depth) == (5_338, 17)
+
+
+def test_controllers_can_be_exchanged() -> None:
+    """What follows an exchanged world is what follows the world, exchanged; so one of the two need not be searched."""
+    bounds = Bounds(late=1)
+    worlds = [start()]
+    for world in worlds[:120]:
+        worlds += [after for _, after in successors(world, bounds)]
+
+    for world in worlds[:240]:
+        assert exchanged(exchanged(world)) == world
+        ours = {exchanged(after) for _, after in successors(world, bounds)}
+        assert ours == {after for _, after in successors(exchanged(world), bounds)}
+
+
+def test_names_of_steps_are_exchanged_with_the_controllers() -> None:
+    """A trace names one controller by one name from its beginning to its end."""
+    assert exchanged_step("the answer of Append reaches c1") == "the answer of Append reaches c2"
+    assert [exchanged_step(f"c2 gets lease {n}") for n in (3, 4)] == ["c1 gets lease 4", "c1 gets lease 3"]
+
+
+def test_a_trace_can_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of a trace follows the one before it, and the violation comes next."""
+    monkeypatch.setattr(
+        fenced_log,
+        "key_after_taking",
+        lambda key, token, taker: taker if key is not None and key.token == token else key,
+    )
+    worlds = [start()]
+    for name in _search().trace:
+        worlds.append(next(after for step, after in successors(worlds[-1], BOUNDS) if step == name))
+
+    with pytest.raises(Broken, match="I21"):
+        list(successors(worlds[-1], BOUNDS))
+
+
+def test_order_of_questions_and_old_sights_of_the_key_make_no_state() -> None:
+    """Two controllers that behave alike are one value: exchanging two questions, or a sight of the key that is as new
+    as the other for all that can still come, changes nothing."""
+    worlds = [start()]
+    for world in worlds[:200]:
+        worlds += [after for _, after in successors(world, BOUNDS)]
+    controllers = {each for world in worlds for each in world.controllers if len(each.calls) > 1}
+
+    assert controllers
+    for each in controllers:
+        core = (*each.core[:-1], each.core[-1][::-1])
+        assert tidied(each) == each
+        assert tidied(each._replace(core=core, calls=each.calls[::-1])) == each
 
 
 def test_append_without_the_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,8 @@ CASES = [
     ("expect-isr ctl=A,B,C A=C,B,A", "the isr at"),
     ("expect-elr none", "the elr"),
     ("expect-leader A epoch=0", "the leader"),
+    ("expect-active ctl epoch=1", "the "),
+    ("expect-position ctl=1:8 A=1:8 C=1:8", "the position of"),
     ("expect-epochs A 0@0", "the epochs of A"),
     ("expect-state A=leads B=fetching C=down", "the state of"),
     ("expect-error m2 NOT_LEADER_OR_FOLLOWER", "the answer to m"),
@@ -56,6 +58,10 @@ TWISTS = {
     "expect-isr ctl=A,B,C A=C,B,A": ["expect-isr ctl=A,B", "expect-isr ctl=none", "expect-isr A=A,B,C,D"],
     "expect-elr none": ["expect-elr C"],
     "expect-leader A epoch=0": ["expect-leader B", "expect-leader none", "expect-leader A epoch=1"],
+    "expect-active ctl epoch=1": ["expect-active none", "expect-active c1", "expect-active ctl epoch=2"],
+    "expect-position ctl=1:8 A=1:8 C=1:8": [
+        "expect-position ctl=1:9", "expect-position ctl=2:8", "expect-position A=1:7", "expect-position A=none",
+    ],
     "expect-epochs A 0@0": ["expect-epochs A 0@1", "expect-epochs A 0@0 1@2", "expect-epochs A empty"],
     "expect-state A=leads B=fetching C=down": [
         "expect-state A=follows", "expect-state B=truncating", "expect-state C=none",

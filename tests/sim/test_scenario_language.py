@@ -92,6 +92,34 @@ def test_a_missing_node() -> None:
     assert str(listed).splitlines()[2].index("^") - 4 == len("alter A isr=A,")
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("take-over c1", "a controller that does not hold the key"),
+        ("take-over c9", "a controller (c1, c2)"),
+        ("resume-controller c1", "a controller that is paused"),
+        ("pause-controller c2 soon", "at-key, or nothing more"),
+        ("store gone", "one of away, back, full, lag, lose-answer, lose-request"),
+        ("crash ctl", "a node: of several controllers"),
+        ("restart ctl", "a node: of several controllers"),
+        ("expect-active c2", "the active controller is c2"),
+    ],
+)
+def test_what_several_controllers_cannot_do(command: str, expected: str) -> None:
+    """A command that makes no sense says what would."""
+    failed = failure(SCENE.replace("nodes", "controllers c1 c2\nnodes", 1) + command + "\n", compare=False)
+
+    assert expected in failed.expected
+
+
+def test_a_full_store_takes_no_change_until_it_has_space() -> None:
+    """The change waits, nobody serves meanwhile, and it is made when there is space again."""
+    text = SCENE.replace("nodes", "controllers c1 c2\nnodes", 1)
+    text += "store full\nelect B\nexpect-leader A\nexpect-active none\nstore back\ntick 3s\nexpect-leader B\n"
+
+    run_text(text + "expect-active c1 epoch=1\nexpect-invariant all hold\n", "full", compare=False)
+
+
 def test_a_claim_that_does_not_hold() -> None:
     """The expected and the actual value, with the caret under the value; rewriting does not make the claim true."""
     failed = failure(SCENE + "expect-leo A=0 B=2\n", compare=False)
@@ -123,6 +151,11 @@ def test_output_that_is_missing_or_too_much() -> None:
     ("command", "expected"),
     [
         ("deliver A->B", "a message on A->B"),
+        ("controllers c1 c2", "`controllers` once, before the first `nodes`"),
+        ("take-over c2", "`controllers` before this"),
+        ("store away", "`controllers` before this"),
+        ("unregister X", "a node (A, B)"),
+        ("expect-position A", "ctl or a node, and its position"),
         ("deliver A=>B", "a link"),
         ("deliver B->A fetsch", "a kind of message"),
         ("deliver A.disk", "a commit under way on A"),

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from strandline.core.messages import MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.rpc.convert_controllers import ControllerDescribed
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -72,6 +73,19 @@ class ControllerLook:
     failing_since_ms: int | None = None
     failure: str = ""
     heartbeat_age_ms: Mapping[NodeId, int | None] = field(default_factory=_nothing)
+    among: tuple[ControllerDescribed, ...] = ()
+    """Every controller of several; empty where there is one, or where none says."""
+
+    @property
+    def active(self) -> ControllerDescribed | None:
+        """The one that decides."""
+        return next((one for one in self.among if one.is_active), None)
+
+    @property
+    def standbys(self) -> tuple[ControllerDescribed, ...]:
+        """Those that would take over, the nearest to the last decision first."""
+        others = (one for one in self.among if not one.is_active)
+        return tuple(sorted(others, key=lambda one: (one.lag, one.controller_id)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

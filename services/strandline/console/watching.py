@@ -24,6 +24,7 @@ from strandline.console.transitions import Transitions, transitions_between
 from strandline.core.errors import Refused
 from strandline.core.messages import Endpoint, MetadataImage
 from strandline.core.types import NodeId
+from strandline.rpc.convert_controllers import ControllerDescribed, read_controllers
 from strandline.runtime.clock import Clock, monotonic_ms, wall_ms
 from strandline.v1 import controller_service_pb2, follower_service_pb2, leader_service_pb2
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
@@ -146,12 +147,25 @@ class Watching:
             cluster.refresh()
             self._controller_failed(str(error))
             return
+        among = await self._several(cluster)
         listed = [read_listed(row) for row in answer.nodes]
         beats = {each.node.node_id: each.last_heartbeat_age_ms for each in listed}
         heard_ms = self.picture.controller.heard_ms
         self._become(
-            replace(self._picture, controller=ControllerLook(heard_ms=heard_ms, heartbeat_age_ms=beats))
+            replace(self._picture, controller=ControllerLook(heard_ms=heard_ms, heartbeat_age_ms=beats, among=among))
         )  # fmt: skip
+
+    async def _several(self, cluster: Cluster) -> tuple[ControllerDescribed, ...]:
+        """Who of several controllers decides, and how far the others are; nothing where one decides alone."""
+        request = controller_service_pb2.DescribeControllersRequest()
+        try:
+            answer = await cluster.ask_controller(
+                lambda controller: controller.DescribeControllers, request, deadline_ms=_CONTROLLER_DEADLINE_MS
+            )
+        except (Refused, ClusterUnreachable):
+            return ()
+        found = read_controllers(answer)
+        return found if len(found) > 1 else ()
 
     async def _look_forever(self, cluster: Cluster) -> None:
         async with asyncio.TaskGroup() as looks:

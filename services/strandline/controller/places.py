@@ -75,7 +75,8 @@ class SqlitePlace:
     """The store in a controller's data directory."""
 
     def __init__(self, directory: Path, *, is_source: bool) -> None:
-        self.name = f"sqlite:{directory}"
+        # Absolute, so that a mark names the same place from wherever the command is run.
+        self.name = f"sqlite:{directory.absolute()}"
         self.mark: Mark | None = None
         self._directory = directory
         self._is_source = is_source
@@ -117,7 +118,7 @@ class BackupPlace:
     """A file that `controller backup` wrote. It is read from a copy, so it stays as it is."""
 
     def __init__(self, file: Path) -> None:
-        self.name = f"backup:{file}"
+        self.name = f"backup:{file.absolute()}"
         self.mark: Mark | None = None
         self._file = file
         self._folder = tempfile.TemporaryDirectory(prefix="strandline-")

@@ -272,9 +272,13 @@ class Reigning:
             Refused: NOT_CONTROLLER, with a hint where another one is known to decide.
         """
         driver = self.driver
-        if driver is not None and self.core.serves(self._clock()) and len(driver.calls) <= _MOST_WAITING:
-            return driver
-        raise Refused.of(self.refusal())
+        if driver is None or not self.core.serves(self._clock()):
+            raise Refused.of(self.refusal())
+        if len(driver.calls) > _MOST_WAITING:
+            # The store has not answered for a while, and may not before the reign is unsure (C26).
+            waiting = f"{len(driver.calls)} calls wait for the controllers' store; ask again"
+            raise Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, waiting, hint=_hint(Why.STORE_AWAY)))
+        return driver
 
     def refusal(self) -> Refusal:
         """Why this controller decides nothing, and who does."""

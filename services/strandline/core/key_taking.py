@@ -23,6 +23,7 @@ class KeyTaking:
         self._next_look_ms = 0
         self._refused_token: int | None = None
         self._taken_ms: int | None = None
+        self._taken_token: int | None = None
 
     def lost(self, token: int, now_ms: int) -> None:
         """The stream to the active controller of ``token`` broke: look at it at once."""
@@ -63,5 +64,10 @@ class KeyTaking:
     def took(self, holder: Holder, now_ms: int) -> None:
         """The key of ``holder`` is being taken; it is tried once per sight of a refusal."""
         if not self.is_former_self(holder):
-            self._taken_ms = now_ms
+            self._taken_ms, self._taken_token = now_ms, holder.token
             self._broken_token = self._refused_token = None
+
+    def took_nothing(self, token: int) -> None:
+        """That key was not taken: another standby was first, or the store is full. The next may be taken at once."""
+        if token == self._taken_token:
+            self._taken_ms = None

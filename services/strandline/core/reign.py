@@ -451,10 +451,14 @@ class ReignCore:
         self._taking.took(holder, self._now_ms)
         if not event.is_raised and self._lease.is_live(self._now_ms):
             self._ask(lambda question: TakeKey(question, holder.token))
+        else:
+            self._taking.took_nothing(holder.token)
 
     def _key_taken(self, event: KeyTaken, question: _Question) -> None:
         assert isinstance(question.effect, TakeKey)
-        if event.was_taken and self.holder is not None and self.holder.token == question.effect.token:
+        if not event.was_taken:
+            self._taking.took_nothing(question.effect.token)
+        elif self.holder is not None and self.holder.token == question.effect.token:
             self._key_is(event.revision, None)
 
     def _successor_named(self, event: SuccessorNamed, _: None) -> None:

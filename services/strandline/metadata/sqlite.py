@@ -109,7 +109,7 @@ class SqliteStore:
     @property
     def place(self) -> str:
         """The store in the words of `controller migrate`."""
-        return f"sqlite:{self._path.parent}"
+        return f"sqlite:{self._path.parent.absolute()}"
 
     async def commit(self, transactions: Sequence[Transaction]) -> None:
         """See `MetadataStore.commit`."""

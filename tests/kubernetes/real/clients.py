@@ -190,7 +190,7 @@ def in_sync(timeout_s: float = 120.0) -> None:
 
 
 def _ends() -> list[int] | None:
-    rows = [row for row in strandline("cluster", "status")["partitions"] if row["topic"] == TOPIC]
+    rows = [row for row in strandline("cluster", "status", "--all")["partitions"] if row["topic"] == TOPIC]
     rows.sort(key=lambda row: row["partition"])
     settled = len(rows) == PARTITIONS and all(row["leo"] == row["high_watermark"] is not None for row in rows)
     return [row["leo"] for row in rows] if settled else None

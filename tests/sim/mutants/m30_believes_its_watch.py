@@ -21,6 +21,7 @@ MUTANTS = (
         broken="A reign begins from what the watch has brought.",
         source="C18; TR26",
         tests=("tests/core/test_reign.py::test_catching_up_reads_what_is_missing",),
+        scenario="tr26_watch_that_lags",
         profiles=("controllers",),
         swaps=(Swap(ReignCore, "_won", _believing, pure=False),),
     ),

@@ -38,6 +38,7 @@ MUTANTS = (
         broken="Deadlines of sessions stay where they were while the controller served nobody.",
         source="C14; TR30",
         tests=("tests/core/test_sessions.py::test_minute_without_a_store_fences_nobody",),
+        scenario="tr30_store_is_away_for_a_minute",
         profiles=("store-trouble", "controllers"),
         swaps=(Swap(Sessions, "resume", _staying, pure=False),),
     ),

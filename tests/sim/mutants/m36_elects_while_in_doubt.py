@@ -24,6 +24,7 @@ MUTANTS = (
         broken="A reign elects although a live replica may know of a transaction that the store forgot.",
         source="C37; TR28",
         tests=("tests/core/test_reign_begins.py",),
+        scenario="tr28_election_in_doubt",
         profiles=("rollback",),
         swaps=(Swap(Doubt, "waits_for", _nobody),),
     ),

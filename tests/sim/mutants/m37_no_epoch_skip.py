@@ -18,6 +18,7 @@ MUTANTS = (
         broken="A reign gives epochs that a transaction which the store forgot may have given.",
         source="C37; TR28",
         tests=("tests/core/test_reign_begins.py",),
+        scenario="tr28_epochs_skip",
         profiles=("rollback",),
         swaps=(Swap(epoch_skips, "_step", _by_one),),
     ),

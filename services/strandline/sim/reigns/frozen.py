@@ -1,8 +1,8 @@
 """A `ReignCore` as a value, and back: what the search keeps of a controller between two steps.
 
-Invariant: a core made from a value behaves as the core that the value was made from; numbers of questions, and what was
-known when a write was asked for, on which nothing depends here, are the same in every value. Every back-off is over
-at once, and a renewal never comes due: it is a step of the search.
+Invariant: a core made from a value behaves as the core that the value was made from. Numbers of questions, when they
+were asked and what was known then are the same in every value; when a read was asked for is chosen where its answer
+comes. Every back-off is over at once, and a renewal never comes due: it is a step of the search.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from strandline.core.reign import ReignCore, _Batch, _Question, _Reign
-from strandline.core.reign_effects import ReadStore
-from strandline.core.reign_events import HandOverAsked
+from strandline.core.reign_events import HandOverAsked, Head
 
 LONG_AGO_MS = -2_500
 """When a question was sent whose answer proves nothing about now."""
@@ -24,6 +23,10 @@ _REIGN = (
 )  # fmt: skip
 
 Value = tuple[Any, ...]
+OWN, LEASE = 2, 3
+"""Where in a value the core's own fields are, and its lease's."""
+KEY_REVISION = _CORE.index("_key_revision")
+"""Where among its own fields the revision is at which it saw the key last."""
 
 
 def freeze(core: ReignCore) -> tuple[Value, dict[int, int]]:
@@ -44,9 +47,7 @@ def freeze(core: ReignCore) -> tuple[Value, dict[int, int]]:
 
 
 def _question(asked: _Question) -> Value:
-    is_read = isinstance(asked.effect, ReadStore)
-    known = (asked.sent_ms, asked.applied) if is_read else (0, None)
-    return type(asked.effect), _given(asked.effect), *known
+    return type(asked.effect), _given(asked.effect)
 
 
 def thaw(value: Value) -> ReignCore:
@@ -64,19 +65,22 @@ def thaw(value: Value) -> ReignCore:
         _set(core._reign, _REIGN, fields)
         if batch is not None:
             core._reign.batch = _Batch(batch[0], is_doubtful=batch[1])
-    for number, (kind, given, sent_ms, applied) in enumerate(questions, 1):
-        core._questions[number] = _Question(kind(number, *given), sent_ms, 0, applied)
+    for number, (kind, given) in enumerate(questions, 1):
+        core._questions[number] = _Question(kind(number, *given), 0, 0, None)
     core._last_question = len(questions)
     return core
 
 
 def end_certainty(core: ReignCore) -> None:
-    """So much time passes that the lease may have ended: whatever was asked until now was asked long ago."""
+    """So much time passes that the lease may have ended, and that nothing which was proven proves it now."""
     core._lease.late_at_ms = 0
     if core._reign is not None:
         core._reign.proven_ms = LONG_AGO_MS
-    for number, asked in core._questions.items():
-        core._questions[number] = _Question(asked.effect, LONG_AGO_MS, asked.revision, asked.applied)
+
+
+def asked_at(core: ReignCore, number: int, sent_ms: int, applied: Head | None) -> None:
+    """A read was asked for at ``sent_ms``, when the copy of the state ended at ``applied``."""
+    core._questions[number] = _Question(core._questions[number].effect, sent_ms, 0, applied)
 
 
 def _given(effect: Any) -> tuple[Any, ...]:

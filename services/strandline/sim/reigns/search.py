@@ -1,5 +1,9 @@
 """Breadth-first search: every state within the bounds, nearest first, so that a violation found is a shortest one.
 
+A world is kept as three numbers, of what is shared and of each controller, and two worlds that differ only in which
+controller is which are one (`symmetry`). A controller's steps are worked out once for all worlds in which they are the
+same (`steps.of_controller` names what they depend on).
+
 Invariant: each state is kept with the one it was first reached from; a trace is read back from there.
 """
 
@@ -8,11 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from strandline.sim.reigns.steps import Bounds, successors
-from strandline.sim.reigns.world import Broken, World, start
+from strandline.sim.reigns.frozen import thaw
+from strandline.sim.reigns.steps import Bounds, has_read, of_controller, of_store, successors
+from strandline.sim.reigns.symmetry import exchanged, exchanged_controller, exchanged_step
+from strandline.sim.reigns.world import Broken, Controller, World, start
 
 Progress = Callable[[int, int, int], None]
 """Called after each level with (depth, states so far, states of this level)."""
+
+_BITS = 20
+_MASK = (1 << _BITS) - 1
+"""Numbers of controllers have so many bits; with the one of what is shared, a state is a small integer."""
+
+State = tuple[int, int, int]
+"""Numbers of what is shared, and of the two controllers."""
+Move = tuple[int, int]
+"""What is shared after a step, and the controller after it."""
 
 
 @dataclass(slots=True)
@@ -32,22 +47,22 @@ class Result:
 
 def search(bounds: Bounds, *, max_states: int | None = None, progress: Progress | None = None) -> Result:
     """Search until an invariant is broken, nothing is left, or ``max_states`` were seen."""
-    result = Result(bounds)
-    first = start()
-    came_from: dict[World, tuple[World | None, str]] = {first: (None, "")}
+    result, space = Result(bounds), _Space(bounds)
+    first = space.key(space.number(start()))
+    came_from = {first: first}
     frontier = [first]
     while frontier:
-        reached: list[World] = []
+        reached: list[int] = []
         for state in frontier:
             try:
-                for name, after in successors(state, bounds):
+                for after in space.after(state):
                     result.transitions += 1
                     if after not in came_from:
-                        came_from[after] = (state, name)
+                        came_from[after] = state
                         reached.append(after)
             except (Broken, AssertionError) as broken:
                 result.violation = str(broken)
-                result.trace = _way(came_from, state)
+                result.trace = space.way(came_from, state)
                 result.states = len(came_from)
                 return result
         frontier = reached
@@ -61,10 +76,122 @@ def search(bounds: Bounds, *, max_states: int | None = None, progress: Progress 
     return result
 
 
-def _way(came_from: dict[World, tuple[World | None, str]], last: World) -> list[str]:
-    names = []
-    state: World | None = last
-    while state is not None:
-        state, name = came_from[state]
-        names.append(name)
-    return names[-2::-1]
+class _Space:
+    """The numbers of all values that were met, and the steps that were worked out."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._controllers: list[Controller] = []
+        self._shared: list[World] = []
+        """Worlds of which only what is shared counts."""
+        self._number_of: dict[object, int] = {}
+        self._controller_in_other: list[int] = []
+        self._shared_in_other: list[int] = []
+        self._outside: list[tuple[int | None, bool]] = []
+        """Of a controller: its token, and whether something that it read is under way."""
+        self._leases: list[int | None] = []
+        self._moves: dict[tuple[int, int, int, int | None, bool], tuple[Move, ...]] = {}
+        self._store_moves: dict[tuple[int, int | None, int | None], tuple[int, ...]] = {}
+
+    def number(self, world: World) -> State:
+        """The numbers of a world."""
+        first, second = world.controllers
+        return self._number_shared(world), self._number_controller(first), self._number_controller(second)
+
+    def key(self, state: State) -> int:
+        """One number for a state and for the same one with its controllers exchanged."""
+        shared, first, second = state
+        turned = self._shared_in_other[shared], self._controller_in_other[second], self._controller_in_other[first]
+        return min(_packed(state), _packed(turned))
+
+    def after(self, key: int) -> list[int]:
+        """The states that can follow, some of them more than once."""
+        shared, first, second = _parts(key)
+        shared_in, controller_in = self._shared_in_other, self._controller_in_other
+        moves = [(after, own, second) for after, own in self._moves_of(0, shared, first, second)]
+        moves += [(after, first, own) for after, own in self._moves_of(1, shared, second, first)]
+        moves += [(after, first, second) for after in self._moves_of_store(shared, first, second)]
+        found = []
+        for after, one, other in moves:
+            plain = (after << _BITS | one) << _BITS | other
+            turned = (shared_in[after] << _BITS | controller_in[other]) << _BITS | controller_in[one]
+            found.append(plain if plain < turned else turned)
+        return found
+
+    def way(self, came_from: dict[int, int], last: int) -> list[str]:
+        """The names of the steps that lead to a state, by the names that the controllers began with."""
+        keys = [last]
+        while came_from[keys[-1]] != keys[-1]:
+            keys.append(came_from[keys[-1]])
+        names, is_exchanged = [], False
+        for before, after in zip(keys[:0:-1], keys[-2::-1], strict=True):
+            name, state = self._step_between(before, after)
+            names.append(exchanged_step(name) if is_exchanged else name)
+            is_exchanged ^= _packed(state) != after
+        return names
+
+    def _step_between(self, before: int, after: int) -> tuple[str, State]:
+        for name, world in successors(self._world(*_parts(before)), self._bounds):
+            state = self.number(world)
+            if self.key(state) == after:
+                return name, state
+        raise AssertionError("a state follows the one that it was reached from")
+
+    def _moves_of(self, who: int, shared: int, own: int, other: int) -> tuple[Move, ...]:
+        asked = (who, shared, own, *self._outside[other])
+        found = self._moves.get(asked)
+        if found is None:
+            world = self._world(shared, *((own, other) if who == 0 else (other, own)))
+            steps = {
+                (self._number_shared(after), self._number_controller(after.controllers[who])): None
+                for _, after in of_controller(world, who, self._bounds)
+            }
+            steps.pop((shared, own), None)
+            found = self._moves[asked] = tuple(steps)
+        return found
+
+    def _moves_of_store(self, shared: int, first: int, second: int) -> tuple[int, ...]:
+        asked = (shared, self._leases[first], self._leases[second])
+        found = self._store_moves.get(asked)
+        if found is None:
+            world = self._world(shared, first, second)
+            steps = {self._number_shared(after): None for _, after in of_store(world, self._bounds)}
+            found = self._store_moves[asked] = tuple(steps)
+        return found
+
+    def _world(self, shared: int, first: int, second: int) -> World:
+        return self._shared[shared]._replace(controllers=(self._controllers[first], self._controllers[second]))
+
+    def _number_controller(self, controller: Controller) -> int:
+        known = self._number_of.get(controller)
+        if known is not None:
+            return known
+        number = self._number_of[controller] = len(self._controllers)
+        assert number <= _MASK, "more controllers than a state has room for"
+        core = thaw(controller.core)
+        self._controllers.append(controller)
+        self._controller_in_other.append(number)
+        self._outside.append((core.token, has_read(controller)))
+        self._leases.append(core._lease.lease_id)
+        self._controller_in_other[number] = self._number_controller(exchanged_controller(controller))
+        return number
+
+    def _number_shared(self, world: World) -> int:
+        value = (world.store, world.late, world.refused)
+        known = self._number_of.get(value)
+        if known is not None:
+            return known
+        number = self._number_of[value] = len(self._shared)
+        self._shared.append(world)
+        self._shared_in_other.append(number)
+        self._shared_in_other[number] = self._number_shared(exchanged(world))
+        return number
+
+
+def _packed(state: State) -> int:
+    shared, first, second = state
+    return (shared << _BITS | first) << _BITS | second
+
+
+def _parts(key: int) -> State:
+    return key >> 2 * _BITS, key >> _BITS & _MASK, key & _MASK

@@ -50,8 +50,8 @@ from strandline.core.reign_events import (
     TransactionsCame,
     Unanswered,
 )
-from strandline.sim.reigns.frozen import end_certainty, thaw
-from strandline.sim.reigns.world import NAMES, Store, World, ended, performed, stepped, with_core
+from strandline.sim.reigns.frozen import LONG_AGO_MS, asked_at, end_certainty, thaw
+from strandline.sim.reigns.world import NAMES, Controller, Store, World, ended, performed, stepped, with_core
 
 Step = tuple[str, World]
 WRITES = (Campaign, TakeKey, Append, Resign)
@@ -98,13 +98,23 @@ class Loose:
 
 def successors(world: World, bounds: Bounds) -> Iterator[Step]:
     """What can follow."""
-    for who, controller in enumerate(world.controllers):
-        name = NAMES[who]
-        questions = thaw(controller.core)._questions
-        for number, answer in enumerate(controller.calls, 1):
-            effect = questions[number].effect
-            yield from _calling(world, who, number, effect, answer, bounds)
-        yield from _own(world, who, name, bounds)
+    for who in range(len(world.controllers)):
+        yield from of_controller(world, who, bounds)
+    yield from of_store(world, bounds)
+
+
+def of_controller(world: World, who: int, bounds: Bounds) -> Iterator[Step]:
+    """What one controller, or an answer to it, can do next. Of the other one this depends on nothing but its token, and
+    on whether something that it read is under way."""
+    controller, name = world.controllers[who], NAMES[who]
+    questions = thaw(controller.core)._questions
+    for number, answer in enumerate(controller.calls, 1):
+        yield from _calling(world, who, number, questions[number].effect, answer, bounds)
+    yield from _own(world, who, name, bounds)
+
+
+def of_store(world: World, bounds: Bounds) -> Iterator[Step]:
+    """What can happen at the store alone. Of the controllers this depends on nothing but their leases."""
     yield from _late(world)
     store = world.store
     for lease_id in sorted(store.leases):
@@ -129,22 +139,35 @@ def _calling(world: World, who: int, number: int, effect: ReignEffect, answer: A
             yield f"the answer of {kind} reaches {name}", _answered(world, who, number, answer)
             yield f"the answer of {kind} to {name} is lost", Loose(world, who).takes(Unanswered(0, number))
     elif isinstance(effect, ReadStore):
-        if answer is None:
-            now = (StoreRead, store.revision, store.key, store.head)
-            yield f"{name} reads the store", _answered(world, who, number, now)
-            # One answer that comes late at a time: an earlier one is the same to a controller as none.
-            if not any(_is_read(each) for controller in world.controllers for each in controller.calls):
-                loose = Loose(world, who)
-                loose.calls[number] = now
-                yield f"the store is read for {name}", _kept(loose)
-        else:
-            yield f"what was read reaches {name}", _answered(world, who, number, answer)
+        yield from _reading(world, who, number, answer)
     else:
         yield from _at_once(world, who, number, effect)
 
 
+def _reading(world: World, who: int, number: int, answer: Any) -> Iterator[Step]:
+    """A read, made now or earlier, is answered; whether its question is so old that it proves nothing of the lease is
+    open. It shows no less than what was known when it was made, so only one that is made now is compared with that."""
+    store, name = world.store, NAMES[who]
+    kind, *given = answer or (StoreRead, store.revision, store.key, store.head)
+    for asked_ms in (0, LONG_AGO_MS):
+        loose = Loose(world, who)
+        asked_at(loose.core, number, asked_ms, None if answer else loose.core.applied)
+        text = f"what was read reaches {name}" if answer else f"{name} reads the store"
+        yield text, loose.takes(kind(0, number, *given))
+    # One answer that comes late at a time: an earlier one is the same to a controller as none.
+    if answer is None and not any(has_read(controller) for controller in world.controllers):
+        loose = Loose(world, who)
+        loose.calls[number] = (kind, *given)
+        yield f"the store is read for {name}", _kept(loose)
+
+
 def _is_read(answer: Any) -> bool:
     return answer is not None and answer[0] is StoreRead
+
+
+def has_read(controller: Controller) -> bool:
+    """Whether something that this controller read from the store is under way to it."""
+    return any(_is_read(each) for each in controller.calls)
 
 
 def _at_once(world: World, who: int, number: int, effect: ReignEffect) -> Iterator[Step]:

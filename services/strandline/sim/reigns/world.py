@@ -24,7 +24,7 @@ from strandline.core.reign_effects import (
 )
 from strandline.core.reign_events import Head, Holder, LeaseGranted, ReignEvent, StoreRead, Ticked, TransactionsCame
 from strandline.sim import fenced_log
-from strandline.sim.reigns.frozen import Value, freeze, thaw
+from strandline.sim.reigns.frozen import KEY_REVISION, OWN, Value, freeze, thaw
 
 NAMES = ("c1", "c2")
 
@@ -86,7 +86,7 @@ def start() -> World:
         core.step(TransactionsCame(0, None))
         core.step(StoreRead(0, read.question, 1, None, None))
         value, numbers = freeze(core)
-        controllers.append(Controller(value, (None,) * len(numbers)))
+        controllers.append(tidied(Controller(value, (None,) * len(numbers))))
     return World(Store(1, None, (), frozenset({1, 2})), tuple(controllers))
 
 
@@ -116,8 +116,44 @@ def with_core(world: World, who: int, core: ReignCore, calls: dict[int, Any], is
     for number, place in numbers.items():
         answers[place - 1] = calls.get(number)
     controllers = list(world.controllers)
-    controllers[who] = Controller(value, tuple(answers), is_dropping)
+    controllers[who] = tidied(Controller(value, tuple(answers), is_dropping))
     return world._replace(controllers=tuple(controllers))
+
+
+def tidied(controller: Controller) -> Controller:
+    """The same controller for all that behave alike.
+
+    Nothing depends on the order of questions: they are sorted. Of reads that did not reach the store one is kept: when
+    it was asked is chosen later (`steps`), and the core asks again as soon as none is left. The revision at which the
+    key was seen last only tells which answers under way are older than that sight, since all that comes later has a
+    higher one: the lowest that tells the same is kept.
+    """
+    *rest, questions = controller.core
+    pairs = list(zip(questions, controller.calls, strict=True))
+    asked = [pair for pair in pairs if not _is_unread(pair)]
+    asked += [((ReadStore, ()), None)] * any(map(_is_unread, pairs))
+    asked.sort(key=repr)
+    calls = tuple(answer for _, answer in asked)
+    rest[OWN] = _with_lowest_revision(rest[OWN], calls)
+    return controller._replace(core=(*rest, tuple(question for question, _ in asked)), calls=calls)
+
+
+def _is_unread(pair: tuple[Value, Any]) -> bool:
+    (kind, _), answer = pair
+    return kind is ReadStore and answer is None
+
+
+def _with_lowest_revision(own: Value, calls: tuple[Any, ...]) -> Value:
+    seen = own[KEY_REVISION]
+    if seen is None:
+        return own
+    older = [revision for answer in calls if (revision := _revision_in(answer)) is not None and revision < seen]
+    return (*own[:KEY_REVISION], max(older, default=0) + 1, *own[KEY_REVISION + 1 :])
+
+
+def _revision_in(answer: Any) -> int | None:
+    """The revision of the store that an answer under way shows."""
+    return None if answer is None or len(answer) < 2 else int(answer[1])
 
 
 def _tokens(world: World, but: int) -> set[int | None]:

@@ -7,7 +7,7 @@ watch, which is opened again with a snapshot as soon as the controller can be re
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from strandline.core import controller_effects as want
 from strandline.core import events
@@ -38,14 +38,17 @@ from strandline.core.messages import (
     MetadataImage,
     NodeRegistered,
     PartitionImage,
+    Position,
     RegisterNode,
     ReplicaLogsReported,
     ReportReplicaLogs,
 )
+from strandline.core.reign_history import latest
 from strandline.core.types import NodeEpoch
 from strandline.sim.scenario import telling
 from strandline.sim.scenario.controlling import StagedController
 from strandline.sim.scenario.nodes import TP, Actor
+from strandline.sim.scenario.several import Several
 from strandline.sim.scenario.wire import CONTROLLER, Envelope, Link
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 CLUSTER_ID = "scenario"
 SECRET = "5c" * 32
 _NOWHERE = Endpoint("127.0.0.1", 1)
+_NO_ANSWER = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the store did not say in time what became of it")
 A = TypeVar("A")
 
 
@@ -65,6 +69,20 @@ class CallRefused(Exception):
         self.refusal = refusal
 
 
+class _Forgotten(NamedTuple):
+    """What a store lost when it went back in time."""
+
+    decided: PartitionImage | None
+    """The partition as it was known outside."""
+    kept: PartitionImage | None
+    """As the store has it now."""
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """The leader epoch that the store has now; None if it has no such partition."""
+        return self.kept.leader_epoch if self.kept else None
+
+
 class Control:
     """The controller's process and its ways to the nodes."""
 
@@ -73,6 +91,9 @@ class Control:
         self.core: StagedController | None = None
         # What the store holds, after each transaction of its life.
         self._store: list[ClusterState] = []
+        self._forgotten: _Forgotten | None = None
+        self.several: Several | None = None
+        """The controllers, where there is more than one."""
         self._reigns = 0
         self._answers: dict[int, object] = {}
         self._opening: Actor | None = None
@@ -102,7 +123,9 @@ class Control:
 
     def lose_transactions(self, count: int) -> None:
         """The store goes back in time, as one restored from a backup."""
+        before = self.decided()
         del self._store[len(self._store) - count :]
+        self._forgotten = _Forgotten(before, self.partition())
 
     def start(self) -> None:
         """Begin a reign on what the store holds."""
@@ -112,6 +135,43 @@ class Control:
         self.step(ControllerStarted(stage.now_ms, CLUSTER_ID, SECRET, f"{self._reigns:032x}"))
         for actor in stage.running():
             self.watch(actor)
+
+    # What several controllers need.
+
+    @property
+    def now_ms(self) -> int:
+        """The clock."""
+        return self._stage.now_ms
+
+    def tell(self, line: str) -> None:
+        """Print a line of output."""
+        self._stage.tell(line)
+
+    def breaks(self, invariant: str, how: str) -> None:
+        """A property does not hold."""
+        self._stage.truth.breaks(invariant, CONTROLLER, how, self._stage.lines)
+
+    def new_core(self, state: ClusterState | None) -> StagedController:
+        """The core of a reign that begins from a state."""
+        return StagedController(state, self._stage.rules, self._stage.controller_timings)
+
+    def started(self, reign_id: str) -> ControllerStarted:
+        """The first event of a reign."""
+        return ControllerStarted(self._stage.now_ms, CLUSTER_ID, SECRET, reign_id)
+
+    def serve(self, core: StagedController) -> None:
+        """A controller opens its doors: nodes watch it from now on."""
+        self.core = core
+        for actor in self._stage.running():
+            self.watch(actor)
+
+    def stored(self, state: ClusterState) -> None:
+        """A transaction is stored."""
+        before = self.partition()
+        self._store.append(state)
+        after = self.partition()
+        if after is not None and after != before:
+            self._stage.tell(f"{CONTROLLER}: {telling.partition_text(after, self._stage.names)}")
 
     def end(self) -> None:
         """The process is gone, and what was under way to and from it; its store stays."""
@@ -124,6 +184,24 @@ class Control:
     def partition(self) -> PartitionImage | None:
         """The partition as it is committed."""
         return self._stored.partition(TP) if self._stored else None
+
+    def decided(self) -> PartitionImage | None:
+        """The partition as it was last decided for all to see.
+
+        A store that forgot its end says something else, which binds nobody until a leader is elected from it.
+        """
+        found, forgotten = self.partition(), self._forgotten
+        if forgotten is None:
+            return found
+        if found is not None and found.leader is not None and found.leader_epoch != forgotten.leader_epoch:
+            return found
+        return forgotten.decided
+
+    def position(self) -> Position | None:
+        """Where the store ends; None if it is empty."""
+        stored = self._stored
+        reign = latest(stored.reigns) if stored else None
+        return Position(reign.reign_id, stored.header.metadata_offset) if stored and reign else None
 
     @property
     def serving(self) -> StagedController:
@@ -138,31 +216,35 @@ class Control:
 
     def perform(self, effects: list[want.ControllerEffect]) -> None:
         """Make a list of its effects come true."""
-        for effect in effects:
-            self._stage.observers.trace(CONTROLLER, effect)
-            match effect:
-                case want.Commit():
-                    self._commit()
-                case want.Publish():
-                    self._publish(effect)
-                case want.Answer():
-                    self._answers[effect.request_id] = effect.answer
-                case want.RefuseCall():
-                    self._answers[effect.request_id] = effect.refusal
-                case want.OpenWatch():
-                    self._open_watch(effect)
-                case want.StopServing():
-                    self._stage.tell(f"{CONTROLLER}: serves no more: {effect.reason}")
-                case want.Emit():
-                    self._stage.report(CONTROLLER, None, effect.tp, effect.event)
+        active = self.several.active if self.several is not None else None
+        if self.several is not None and active is not None:
+            self.several.run(active, effects)
+        else:
+            for effect in effects:
+                self.perform_one(effect)
         self._stage.check()
 
+    def perform_one(self, effect: want.ControllerEffect) -> None:
+        """Make one of them come true."""
+        self._stage.observers.trace(CONTROLLER, effect)
+        match effect:
+            case want.Commit():
+                self._commit()
+            case want.Publish():
+                self._publish(effect)
+            case want.Answer():
+                self._answers[effect.request_id] = effect.answer
+            case want.RefuseCall():
+                self._answers[effect.request_id] = effect.refusal
+            case want.OpenWatch():
+                self._open_watch(effect)
+            case want.StopServing():
+                self._stage.tell(f"{CONTROLLER}: serves no more: {effect.reason}")
+            case want.Emit():
+                self._stage.report(CONTROLLER, None, effect.tp, effect.event)
+
     def _commit(self) -> None:
-        before = self.partition()
-        self._store.append(self.serving.state)
-        after = self.partition()
-        if after is not None and after != before:
-            self._stage.tell(f"{CONTROLLER}: {telling.partition_text(after, self._stage.names)}")
+        self.stored(self.serving.state)
 
     def ask(self, request: ControllerRequest, kind: type[A]) -> A:
         """Ask at once, without the wire.
@@ -172,7 +254,7 @@ class Control:
         """
         request_id = self._stage.request_id()
         self.step(RequestArrived(self._stage.now_ms, request_id, request))
-        answer = self._answers.pop(request_id)
+        answer = self._answers.pop(request_id, _NO_ANSWER)
         if isinstance(answer, Refusal):
             raise CallRefused(answer)
         assert isinstance(answer, kind)
@@ -253,7 +335,9 @@ class Control:
 
     def tick(self) -> None:
         """Time passed: heartbeats that are due and can pass, then sessions that end."""
-        if self.core is None:
+        if self.several is not None:
+            self.several.tick()
+        if self.core is None or (self.several is not None and self._is_active_paused()):
             return
         stage = self._stage
         for actor in stage.running():
@@ -264,6 +348,10 @@ class Control:
             if actor.next_beat_ms <= stage.now_ms:
                 self.beat(actor)
         self.step(ControllerTicked(stage.now_ms))
+
+    def _is_active_paused(self) -> bool:
+        active = self.several.active if self.several is not None else None
+        return active is not None and active.is_paused
 
     def watch(self, actor: Actor) -> None:
         """Open a node's watch; its snapshot goes out first."""

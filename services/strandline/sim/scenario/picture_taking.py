@@ -82,7 +82,7 @@ class Camera:
                 self._take(frame)
 
     def _is_set(self) -> bool:
-        return self.stage.control.partition() is not None
+        return self.stage.control.decided() is not None
 
     def _moment(self, moment: Moment, envelope: Envelope | None) -> None:
         if not self.frames:

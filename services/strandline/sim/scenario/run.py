@@ -13,6 +13,7 @@ from pathlib import Path
 from strandline.sim.scenario import (
     verbs_clients,
     verbs_controller,
+    verbs_controllers,
     verbs_expect,
     verbs_nodes,
     verbs_records,
@@ -28,7 +29,16 @@ from strandline.sim.scenario.verb import Verb
 
 VERBS: dict[str, Verb] = {
     verb.name: verb
-    for family in (verbs_scene, verbs_controller, verbs_nodes, verbs_wire, verbs_clients, verbs_records, verbs_expect)
+    for family in (
+        verbs_scene,
+        verbs_controllers,
+        verbs_controller,
+        verbs_nodes,
+        verbs_wire,
+        verbs_clients,
+        verbs_records,
+        verbs_expect,
+    )
     for verb in family.VERBS
 }
 """Every verb of the language."""

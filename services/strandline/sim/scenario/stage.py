@@ -150,7 +150,7 @@ class Stage:
 
     def check(self) -> None:
         """Look whether anything happened that must never happen."""
-        self.truth.check(self.actors.values(), self.control.partition(), self.lines)
+        self.truth.check(self.actors.values(), self.control.decided(), self.lines)
 
     def tick(self, ms: int, *, settle: bool = False) -> None:
         """Let time pass; with ``settle`` everything that can arrive does so after every tick."""

@@ -18,7 +18,27 @@ from strandline.sim.scenario.records import records_of
 Content = tuple[int, str]
 """Epoch and value of a record."""
 
-CHECKED = ("I0", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I16", "I17", "I27")
+CHECKED = (
+    "I0",
+    "I1",
+    "I2",
+    "I3",
+    "I4",
+    "I5",
+    "I6",
+    "I7",
+    "I8",
+    "I9",
+    "I10",
+    "I11",
+    "I16",
+    "I17",
+    "I19",
+    "I20",
+    "I21",
+    "I22",
+    "I27",
+)
 """Properties that a scenario can ask about."""
 
 

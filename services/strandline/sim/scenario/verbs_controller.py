@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from strandline.core.controller_messages import NodeUnregistered, UnregisterNode
 from strandline.core.messages import AlterPartitionRequest, IsrMember, PartitionImage, ProposedIsr
 from strandline.core.types import LeaderEpoch, PartitionEpoch
 from strandline.sim.scenario.call import Call
@@ -96,6 +97,20 @@ def unfence(call: Call) -> None:
     call.stage.control.beat(actor)
 
 
+def unregister(call: Call) -> None:
+    """`unregister`: remove a node that is gone for good, as an operator does."""
+    word = call.word(0, "a node")
+    control = call.stage.control
+    if control.core is None:
+        raise call.wrong(word, "a controller that runs", "a controller that is down")
+    actor = call.node(word)
+    call.no_more(1)
+    answer = control.ask(UnregisterNode(cluster_id=CLUSTER_ID, node_id=actor.node_id), NodeUnregistered)
+    call.stage.clients.note(
+        "unregister", "done" if answer.refusal is None else answer.refusal.code.name, answer.refusal
+    )
+
+
 def metadata_to(call: Call) -> None:
     """`metadata-to`: let waiting metadata arrive: all of it in order, or only that of one epoch or version."""
     stage = call.stage
@@ -152,5 +167,6 @@ VERBS = (
     Verb("alter", alter, ("isr", "epoch", "version", "controller-epoch")),
     Verb("fence", fence),
     Verb("unfence", unfence),
+    Verb("unregister", unregister),
     Verb("metadata-to", metadata_to, ("epoch", "version")),
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from strandline.core.branches import told
 from strandline.core.errors import ErrorCode
+from strandline.core.messages import Position
 from strandline.core.node import NodeCore
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.clients import NO_ANSWER, WAITING, consumer_of
@@ -159,6 +161,21 @@ def expect_leader(call: Call) -> None:
         _claim(right, "the leader epoch", right.text, str(partition.leader_epoch))
 
 
+def expect_position(call: Call) -> None:
+    """`expect-position`: reign and metadata offset, ``1:8``, of the store or of the newest image on a node's disk."""
+    for left, right in call.pairs("ctl or a node, and its position: A=1:8"):
+        position = _position_of(call, left)
+        found = "none" if position is None else f"{int(position.reign_id, 16)}:{position.metadata_offset}"
+        _claim(right, f"the position of {left.text}", right.text, found)
+
+
+def _position_of(call: Call, word: Word) -> Position | None:
+    if word.text == CONTROLLER:
+        return call.stage.control.position()
+    seen = call.node(word).disk.seen
+    return told(seen) if seen is not None else None
+
+
 def expect_epochs(call: Call) -> None:
     """`expect-epochs`: a node's epoch cache: ``0@0 2@5`` says that epoch 2 begins at offset 5."""
     actor, core = _core(call, call.word(0, "a node"))
@@ -178,7 +195,7 @@ def expect_state(call: Call) -> None:
 
 
 def expect_error(call: Call) -> None:
-    """`expect-error`: with which error a call ended: the name of a produce, ``fetch``, ``latest``, ``alter``."""
+    """`expect-error`: how a call ended: a produce by its name, ``fetch``, ``latest``, ``alter``, ``unregister``."""
     word = call.word(0, "a call")
     wanted = call.word(1, "an error such as NOT_LEADER_OR_FOLLOWER, or NONE")
     call.no_more(2)
@@ -241,6 +258,7 @@ VERBS = (
     Verb("expect-isr", expect_isr),
     Verb("expect-elr", expect_elr),
     Verb("expect-leader", expect_leader, ("epoch",)),
+    Verb("expect-position", expect_position),
     Verb("expect-epochs", expect_epochs),
     Verb("expect-state", expect_state),
     Verb("expect-error", expect_error),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strandline.core import events
 from strandline.sim.scenario.call import Call
+from strandline.sim.scenario.language import Word
 from strandline.sim.scenario.nodes import Actor
 from strandline.sim.scenario.verb import Verb
 from strandline.sim.scenario.wire import CONTROLLER
@@ -14,11 +15,17 @@ def crash(call: Call) -> None:
     keep_sent = call.words[-1].text == "keep-sent" if len(call.words) > 1 else False
     for word in call.words[: -1 if keep_sent else None] or [call.word(0, "a node, or ctl")]:
         if word.text == CONTROLLER:
+            _only_one(call, word)
             if call.stage.control.core is None:
                 raise call.wrong(word, "a controller that runs", "a controller that is down")
             call.stage.control.end()
         else:
             _end(call, call.running(word), keep_sent=keep_sent)
+
+
+def _only_one(call: Call, word: Word) -> None:
+    if call.stage.control.several is not None:
+        raise call.wrong(word, "a node: of several controllers one is paused, or its lease ended")
 
 
 def _end(call: Call, actor: Actor, *, keep_sent: bool = False) -> None:
@@ -56,6 +63,7 @@ def restart(call: Call) -> None:
     call.no_more(1)
     stage = call.stage
     if word.text == CONTROLLER:
+        _only_one(call, word)
         _restart_controller(call)
         return
     actor = call.node(word)

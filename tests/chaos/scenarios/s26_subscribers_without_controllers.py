@@ -1,0 +1,149 @@
+"""Scenario 26: 1,000 subscribers at the nodes, every controller away for a minute, and new clients start."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+
+import grpc
+from faults.processes import Kill
+from harness.facilities import ETCD
+from harness.fault import Step
+from harness.run import Run
+from harness.scenario import IPTABLES, NAMESPACES, Form, Scenario
+from running_cluster import until
+
+from strandline.client import Consumer, Producer
+from strandline.v1 import metadata_service_pb2 as pb
+from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
+
+_SUBSCRIBERS, _SUBSCRIBERS_SHORT = 1_000, 200
+_AWAY_S, _AWAY_SHORT_S = 60.0, 10.0
+_NEW_CLIENTS, _NEW_CLIENTS_SHORT = 10, 3
+_EVERYBODY = ("p0", "p1", "p2", "p3")
+_CLIENT_S = 20.0
+_TOPIC = "late"
+"""Of the new clients alone: the load judges what is in its own topics."""
+
+
+def plan(draw: random.Random, form: Form) -> list[Step]:
+    """How many subscribe, and for how long nobody decides."""
+    short = form.is_short
+    args = {
+        "subscribers": _SUBSCRIBERS_SHORT if short else _SUBSCRIBERS,
+        "length_s": _AWAY_SHORT_S if short else _AWAY_S,
+        "clients": _NEW_CLIENTS_SHORT if short else _NEW_CLIENTS,
+    }
+    return [Step(what="controllers away", args=args)]
+
+
+class _Subscriber:
+    """One subscription to all topics, which must neither end nor go back."""
+
+    def __init__(self) -> None:
+        self.position = (-1, -1)
+        self.messages = 0
+        self.wrong = ""
+
+    async def run(self, stub: MetadataServiceStub) -> None:
+        """Until cancelled."""
+        call = stub.Subscribe()
+        await call.write(pb.SubscribeRequest(all_topics=True))
+        try:
+            async for answer in call:
+                now = (answer.as_of.controller_epoch, answer.as_of.metadata_offset)
+                if now < self.position:
+                    self.wrong = f"went back from {self.position} to {now}"
+                self.position, self.messages = max(now, self.position), self.messages + 1
+            self.wrong = self.wrong or "was ended by its node"
+        except grpc.aio.AioRpcError as error:
+            self.wrong = f"ended with {error.code().name}: {error.details()}"
+
+
+async def play(run: Run) -> None:
+    """They stay subscribed over the outage, hear what is decided after it, and new clients need no controller."""
+    (step,) = run.plan
+    await run.several.active()
+    await run.probe.create_topic(_TOPIC, min_insync_replicas="2")
+    stubs = [MetadataServiceStub(run.probe.channel(node_id)) for node_id in run.cluster.nodes]
+    subscribers = [_Subscriber() for _ in range(step.args["subscribers"])]
+    tasks = [asyncio.create_task(each.run(stubs[n % len(stubs)])) for n, each in enumerate(subscribers)]
+    try:
+        await until(lambda: _all_heard(subscribers, (0, 0)), "every subscriber has a snapshot")
+        run.note(f"{len(subscribers)} subscribers have a snapshot")
+        await _away(run, step)
+        after = time.monotonic()
+        await run.several.goes_on("controllers back", after)
+        epoch = (await run.probe.metadata()).controller_epoch
+        await until(lambda: _all_heard(subscribers, (epoch, 0)), "every subscriber hears of the next reign")
+        run.measured["heard_of_the_next_reign_s"] = round(time.monotonic() - after, 2)
+        wrong = [each.wrong for each in subscribers if each.wrong]
+        run.check(not wrong, f"{len(wrong)} subscribers: {wrong[:3]}")
+        run.counters["subscribers"] += len(subscribers) - len(wrong)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await run.in_sync()
+
+
+async def _all_heard(subscribers: list[_Subscriber], least: tuple[int, int]) -> bool:
+    return all(each.position >= least or each.wrong for each in subscribers)
+
+
+async def _away(run: Run, step: Step) -> None:
+    """All three are killed; clients start at the nodes' addresses, produce with acks=all, and read it back."""
+    began_s = time.monotonic()
+    run.expect_acks("no controller runs", since_s=began_s, clients=_EVERYBODY)
+    faults = [Kill(name) for name in run.cluster.controllers]
+    for fault in faults:
+        await run.begin(fault)
+    nodes = [address for n in run.cluster.nodes if (address := run.cluster.address(n)) is not None]
+    bootstrap = ",".join(address.client for address in nodes)
+    for number in range(step.args["clients"]):
+        began_client_s = time.monotonic()
+        async with asyncio.timeout(_CLIENT_S):
+            await _start_a_client(run, bootstrap, number)
+        took_s = time.monotonic() - began_client_s
+        run.measured["new_client_max_s"] = max(round(took_s, 2), run.measured.get("new_client_max_s", 0.0))
+        run.counters["clients_started"] += 1
+    while time.monotonic() < began_s + step.args["length_s"]:
+        await run.load.acked(3, clients=_EVERYBODY)
+        await asyncio.sleep(1.0)
+    await asyncio.gather(*(run.end(fault) for fault in faults))
+
+
+async def _start_a_client(run: Run, bootstrap: str, number: int) -> None:
+    """A producer and a consumer that know the nodes alone: what the one produced with acks=all, the other reads."""
+    value = b"new client %d" % number
+    async with Producer(bootstrap, acks=-1) as producer:
+        await (await producer.send(_TOPIC, value))
+    async with Consumer(bootstrap, max_wait_ms=200) as consumer:
+        await consumer.assign([_TOPIC])
+        found: list[bytes | None] = []
+        while value not in found:
+            batches = await consumer.fetch_batches(timeout_ms=1_000)
+            found += [record.value for batch in batches for record in batch.records]
+
+
+def demands(form: Form) -> Mapping[str, int]:
+    """The subscriptions lasted, and clients started."""
+    short = form.is_short
+    return {
+        "Kill": 3,
+        "subscribers": _SUBSCRIBERS_SHORT if short else _SUBSCRIBERS,
+        "clients_started": _NEW_CLIENTS_SHORT if short else _NEW_CLIENTS,
+    }
+
+
+SCENARIO = Scenario(
+    number=26,
+    title="Subscribers without controllers",
+    plan=plan,
+    play=play,
+    demands=demands,
+    needs=(NAMESPACES, IPTABLES, ETCD),
+    has_several=True,
+)
