@@ -26,6 +26,7 @@ CASES = [
     ("expect-log A m1@0 from=1", "the log of A"),
     ("expect-log A = B", "the log of"),
     ("expect-log-start A=0 B=0", "the log start of"),
+    ("expect-producer-ids A=none", "the first producer id of A"),
     ("expect-read all m0@0 m1@0", "what was read from all"),
     ("expect-hw A=0 B=0", "the hw of"),
     ("expect-leo A=2 B=2", "the leo of"),
@@ -49,6 +50,7 @@ TWISTS = {
     "expect-log A m1@0 from=1": ["expect-log A m1@0 from=0", "expect-log A m1@0 from=2"],
     "expect-log A = B": ["expect-log A = C", "expect-log A = B = C"],
     "expect-log-start A=0 B=0": ["expect-log-start A=1", "expect-log-start A=0 B=1"],
+    "expect-producer-ids A=none": ["expect-producer-ids A=0"],
     "expect-read all m0@0 m1@0": [
         "expect-read all m0@0", "expect-read all empty", "expect-read all m0..m1@1", "expect-read all UNKNOWN_TOPIC_ID",
     ],

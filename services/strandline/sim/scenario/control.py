@@ -19,9 +19,11 @@ from strandline.core.controller_events import (
     WatchArrived,
 )
 from strandline.core.controller_messages import (
+    AllocateProducerIds,
     AlterTopicConfigs,
     ConfigChange,
     ControllerRequest,
+    ProducerIdsAllocated,
     TopicRef,
     TopicsChanged,
     WatchMetadata,
@@ -99,6 +101,8 @@ class Control:
         self._opening: Actor | None = None
         # Who watches, as which incarnation.
         self._watchers: dict[str, NodeEpoch] = {}
+        self.producer_ids: dict[str, int] = {}
+        """The first id of the newest block that each node was given."""
         # Every metadata message ever sent to a node, for tellers of late deliveries.
         self.reported: dict[str, list[MetadataImage]] = {}
 
@@ -292,6 +296,24 @@ class Control:
         unclean = ", unclean" if actor.disk.is_unclean else ""
         self._stage.tell(f"{actor.name}: registered with node epoch {answer.node_epoch}{unclean}")
         return events.Registered(0, answer.cluster_id, answer.node_epoch, answer.controller_epoch)
+
+    def allocate_producer_ids(self, actor: Actor) -> None:
+        """Give a node a block of producer ids, or say why it got none."""
+        if self._is_cut_off(actor):
+            return
+        assert actor.core is not None and actor.core.state.node_epoch is not None
+        request = AllocateProducerIds(
+            cluster_id=CLUSTER_ID, node_id=actor.node_id, node_epoch=actor.core.state.node_epoch
+        )
+        try:
+            block = self.ask(request, ProducerIdsAllocated)
+        except CallRefused as error:
+            block = ProducerIdsAllocated(refusal=error.refusal)
+        if block.refusal is not None:
+            self._stage.tell(f"{actor.name}: no producer ids, {block.refusal.code.name}")
+            return
+        self.producer_ids[actor.name] = block.start
+        self._stage.tell(f"{actor.name}: producer ids {block.start} to {block.start + block.length - 1}")
 
     def _is_cut_off(self, actor: Actor) -> bool:
         both = {Link(actor.name, CONTROLLER), Link(CONTROLLER, actor.name)}

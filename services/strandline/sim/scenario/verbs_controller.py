@@ -111,6 +111,13 @@ def unregister(call: Call) -> None:
     )
 
 
+def producer_ids(call: Call) -> None:
+    """`producer-ids`: a node asks for a block of producer ids, and is answered at once."""
+    actor = call.running(call.word(0, "a node"))
+    call.no_more(1)
+    call.stage.control.allocate_producer_ids(actor)
+
+
 def metadata_to(call: Call) -> None:
     """`metadata-to`: let waiting metadata arrive: all of it in order, or only that of one epoch or version."""
     stage = call.stage
@@ -168,5 +175,6 @@ VERBS = (
     Verb("fence", fence),
     Verb("unfence", unfence),
     Verb("unregister", unregister),
+    Verb("producer-ids", producer_ids),
     Verb("metadata-to", metadata_to, ("epoch", "version")),
 )

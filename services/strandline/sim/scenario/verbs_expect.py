@@ -59,6 +59,15 @@ def _equal_logs(call: Call, first: Word) -> None:
         _claim(word, f"the log of {actor.name}", wanted, " ".join(map(str, records_of(actor.log))) or EMPTY)
 
 
+def expect_producer_ids(call: Call) -> None:
+    """`expect-producer-ids`: where the newest block of producer ids of a node begins, or ``none``."""
+    given = call.stage.control.producer_ids
+    for left, right in call.pairs("a node and the first id of its block, such as A=1000"):
+        actor = call.node(left)
+        found = str(given[actor.name]) if actor.name in given else "none"
+        _claim(right, f"the first producer id of {actor.name}", right.text, found)
+
+
 def expect_read(call: Call) -> None:
     """`expect-read`: what a consumer got from a node, or a fetch by its label: records, ``empty``, or an error."""
     word = call.word(0, "a node that was consumed from, or the label of a fetch")
@@ -251,6 +260,7 @@ def expect_invariant(call: Call) -> None:
 VERBS = (
     Verb("expect-log", expect_log, ("from",)),
     Verb("expect-log-start", expect_log_start),
+    Verb("expect-producer-ids", expect_producer_ids),
     Verb("expect-read", expect_read),
     Verb("expect-hw", expect_hw),
     Verb("expect-leo", expect_leo),
