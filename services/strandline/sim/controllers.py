@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core.controller_messages import ControllerRequest
 from strandline.core.controller_state import ClusterState
+from strandline.core.messages import Position, PositionProof
 from strandline.core.reign import State
 from strandline.core.reign_events import Holder
 from strandline.core.types import TopicPartition
@@ -102,6 +103,8 @@ class Controllers:
         self.store = LeasedStore(world, world.checks.committed_state)
         self.machines = [ControllerMachine(self, number) for number in range(COUNT)]
         self.peers: list[Stream] = []
+        self.sent: dict[str, int] = {}
+        """The last offset of each reign that a node was sent (I23)."""
 
     def at(self, address: int) -> ControllerMachine:
         """The machine at an address."""
@@ -132,6 +135,11 @@ class Controllers:
         """The reign that serves now."""
         machine = self.active
         return machine.process.reign if machine is not None and machine.process is not None else None
+
+    def note_sent(self, position: Position | PositionProof | None) -> None:
+        """A node is sent a position."""
+        if position is not None:
+            self.sent[position.reign_id] = max(position.metadata_offset, self.sent.get(position.reign_id, 0))
 
     def name_successor(self, process: ReignProcess, controller_id: str) -> None:
         """The active sends a name to every standby that listens."""

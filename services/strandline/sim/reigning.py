@@ -13,12 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strandline.controller.watches import Watch, Watches
+from strandline.core.branches import told
 from strandline.core.controller_events import ControllerStarted, ControllerTicked, DoorsOpened
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.lease import ReignTimings
-from strandline.core.messages import MetadataImage
+from strandline.core.messages import MetadataImage, Position
 from strandline.core.reign import ReignCore, State
 from strandline.core.reign_effects import (
     Append,
@@ -53,6 +54,7 @@ from strandline.core.reign_events import (
     TransactionsCame,
     Unanswered,
 )
+from strandline.core.reign_history import Standing, standing
 from strandline.core.state_events import NodeSession, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.sim.clock import Clock
@@ -480,7 +482,16 @@ class Reign:
         now_ms = self.process.clock.ms()
         if self._opened_ms is None:
             self._opened_ms = now_ms
+            self._know_what_was_sent()
         self.driver.step(DoorsOpened(now_ms, closed_ms))
+
+    def _know_what_was_sent(self) -> None:
+        """I23: what a node was ever sent is part of the history that a reign begins to serve."""
+        state = self.core.state
+        for reign_id, offset in self.process.machine.group.sent.items():
+            if standing(state.reigns, state.header.metadata_offset, Position(reign_id, offset)) is Standing.UNKNOWN:
+                what = f"offset {offset} of reign {reign_id}, which a node was sent"
+                raise Broken("I23", f"{self.process.name} serves and does not know {what}")
 
     def drop(self) -> None:
         """End everything of this reign."""
@@ -500,6 +511,7 @@ class Reign:
             answer: object = await self.driver.request(request, object)
         except Refused as error:
             answer = error.refusal
+        self.process.machine.group.note_sent(getattr(answer, "position", None))
         reply(answer)
 
     def watch(self, stream: Stream, request: WatchMetadata) -> None:
@@ -517,6 +529,8 @@ class Reign:
                 image = news.metadata
                 if image is not None and not store.holds(image.controller_epoch, image.metadata_offset):
                     raise Broken("I20", f"a node is sent offset {image.metadata_offset}, which is not stored")
+                if image is not None:
+                    self.process.machine.group.note_sent(told(image))
                 network.send_down(stream, news)
         except Refused as error:
             network.send_down(stream, error.refusal)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from strandline.core import controller_effects as want
 from strandline.core import events
+from strandline.core.branches import told
 from strandline.core.controller_events import (
     ControllerEvent,
     ControllerStarted,
@@ -46,6 +47,7 @@ from strandline.core.messages import (
     ReportReplicaLogs,
 )
 from strandline.core.reign_history import latest
+from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import NodeEpoch
 from strandline.sim.scenario import telling
 from strandline.sim.scenario.controlling import StagedController
@@ -131,6 +133,24 @@ class Control:
         del self._store[len(self._store) - count :]
         self._forgotten = _Forgotten(before, self.partition())
 
+    def recover(self) -> None:
+        """What an operator does with the nodes' directories (`strandline controller recover`), then every start."""
+        given = [
+            GivenNode(node_id=actor.node_id, directory_id=actor.directory_id, image=actor.disk.seen)
+            for actor in self._stage.actors.values()
+        ]
+        if self.core is not None:
+            self.end()
+        state = recover(given, self._stored)
+        self._forgotten = None
+        self.stored(state)
+        del self._store[:-1]
+        if self.several is not None:
+            self.several.store.hold(state)
+            self.several.restart()
+        else:
+            self.start()
+
     def start(self) -> None:
         """Begin a reign on what the store holds."""
         stage = self._stage
@@ -150,6 +170,11 @@ class Control:
     def tell(self, line: str) -> None:
         """Print a line of output."""
         self._stage.tell(line)
+
+    def positions_sent(self) -> set[Position]:
+        """Where the metadata stood that was ever sent to a node."""
+        sent = (told(image) for images in self.reported.values() for image in images)
+        return {position for position in sent if position is not None}
 
     def breaks(self, invariant: str, how: str) -> None:
         """A property does not hold."""

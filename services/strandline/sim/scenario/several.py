@@ -1,7 +1,8 @@
 """Several controllers of a scenario, on one store: production cores of reigns, whose calls are answered at once.
 
 Invariant: only a command delays, loses or stops anything. What the store compares is `sim.fenced_log`'s; each write is
-checked as it is made (I19, I21), each reign where it begins (I22), each end of an append when it is known (I20).
+checked as it is made (I19, I21), each reign where it begins (I22) and where it serves (I23), each end of an append when
+it is known (I20).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from strandline.core.reign_effects import (
     RevokeLease,
     Settled,
     StartCore,
+    Stop,
     TakeKey,
 )
 from strandline.core.reign_events import (
@@ -65,6 +67,7 @@ from strandline.core.reign_events import (
     TransactionsCame,
     Unanswered,
 )
+from strandline.core.reign_history import Standing, standing
 from strandline.sim import fenced_log
 from strandline.sim.scenario.controlling import StagedController
 
@@ -78,10 +81,11 @@ _WRITES = (Append, Campaign, TakeKey, Resign)
 class Member:
     """One controller: its core of reigns and, while it reigns, the core that decides."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, life: int = 1, seen_revision: int = 0) -> None:
         self.name = name
-        self.incarnation = f"{name}-1"
-        self.core = ReignCore(name, self.incarnation)
+        self.life = life
+        self.incarnation = f"{name}-{life}"
+        self.core = ReignCore(name, self.incarnation, seen_revision=seen_revision)
         self.decider: StagedController | None = None
         self.is_paused = False
         self.stops_at_key = False
@@ -124,6 +128,27 @@ class StagedStore:
     """What is lost of the next write: its ``request``, its ``answer``, or nothing."""
     epochs: dict[int, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    restored: int = 0
+    """How many times it went back to an earlier state."""
+    highest: int = 1
+    """The highest revision it ever had."""
+
+    def restore(self, count: int) -> None:
+        """Be as after an earlier transaction (C40): the revision goes back, and nobody holds a lease or the key."""
+        self.highest = max(self.highest, self.revision)
+        self.restored += 1
+        del self.heads[count:], self.states[count:]
+        self.key, self.revision = None, self.heads[-1].revision
+        self.leases.clear()
+        kept = self.states[-1].header.controller_epoch
+        self.epochs = {epoch: token for epoch, token in self.epochs.items() if epoch <= kept}
+
+    def hold(self, state: ClusterState) -> None:
+        """Be what a recovery wrote: one state, at a revision that this store never had."""
+        self.key, self.revision = None, max(self.highest, self.revision) + 1
+        self.leases.clear()
+        self.heads = [Head("recovery", state.header.metadata_offset, f"recovery.{self.restored}", self.revision)]
+        self.states = [state]
 
     @property
     def head(self) -> Head | None:
@@ -162,6 +187,12 @@ class Several:
         for member in self.members.values():
             self.take(member, Ticked(self._now_ms))
             self._follow(member)
+
+    def restart(self) -> None:
+        """Every controller begins another process, and follows the store that there is now."""
+        for name, before in self.members.items():
+            self.members[name] = Member(name, life=before.life + 1, seen_revision=before.core.revision)
+        self.start()
 
     @property
     def _now_ms(self) -> int:
@@ -214,6 +245,7 @@ class Several:
                 self._start_core(member, effect)
             case OpenDoors():
                 assert member.decider is not None
+                self._knows_what_was_sent(member.name, member.decider.state)
                 member.decider.step(DoorsOpened(now_ms, effect.closed_ms))
                 control.serve(member.decider)
             case CloseDoors():
@@ -232,6 +264,9 @@ class Several:
                         self.take(other, SuccessorNamed(now_ms, token, effect.controller_id))
             case RevokeLease():
                 self.store.end_lease(effect.lease_id)
+            case Stop():
+                if effect.reason is not None:
+                    control.tell(f"{member.name}: serves no more: {effect.reason.partition(':')[0]}")
             case LookAtActive():
                 look = Look.REFUSED if self.store.key and self.store.key.token == effect.token else Look.SILENT
                 member.events.append(Looked(now_ms, effect.question, look))
@@ -361,8 +396,14 @@ class Several:
         if any(each is not member and each.core.token == effect.token for each in self.members.values()):
             self._control.breaks("I21", f"{member.name} begins a reign with the token of another one")
         member.decider = self._control.new_core(member.state)
-        started = self._control.started(f"{effect.token:032x}")
+        started = self._control.started(f"{store.restored:016x}{effect.token:016x}")
         self.run(member, member.decider.step(started))
+
+    def _knows_what_was_sent(self, name: str, state: ClusterState) -> None:
+        for position in self._control.positions_sent():
+            if standing(state.reigns, state.header.metadata_offset, position) is Standing.UNKNOWN:
+                how = f"{name} serves and does not know offset {position.metadata_offset}, which a node was sent"
+                self._control.breaks("I23", how)
 
     def run(self, member: Member, effects: list[want.ControllerEffect]) -> None:
         """Make a decision come true; what is behind a commit waits until that is stored."""
@@ -374,7 +415,7 @@ class Several:
                 assert member.decider is not None
                 after = member.decider.state
                 member.batches += 1
-                digest = f"{member.name}.{member.batches}"
+                digest = f"{member.incarnation}.{member.batches}"
                 head = Head(member.name, after.header.metadata_offset, digest)
                 member.asked = _Asked(head, after, effects[at + 1 :])
                 self._step(member, AppendAsked(self._now_ms, head))

@@ -37,6 +37,7 @@ CHECKED = (
     "I20",
     "I21",
     "I22",
+    "I23",
     "I27",
 )
 """Properties that a scenario can ask about."""

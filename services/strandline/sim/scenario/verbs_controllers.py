@@ -9,7 +9,7 @@ from strandline.sim.scenario.several import Member, Several
 from strandline.sim.scenario.verb import Verb
 from strandline.sim.scenario.wire import CONTROLLER
 
-_STORE = ("away", "back", "full", "lag", "lose-answer", "lose-request")
+_STORE = ("away", "back", "full", "lag", "lose-answer", "lose-request", "restore")
 
 
 def controllers(call: Call) -> None:
@@ -96,9 +96,9 @@ def end_lease(call: Call) -> None:
 
 
 def store(call: Call) -> None:
-    """`store`: it has no quorum, no space, or watches that lag; is well again; or loses what the next write needs."""
+    """`store`: it has no quorum, no space, or watches that lag; is well again; loses a write; is an older copy."""
     several, word = _several(call), call.word(0, f"one of {', '.join(_STORE)}")
-    call.no_more(1)
+    call.no_more(2 if word.text == "restore" else 1)
     match word.text:
         case "away":
             several.store.is_away = True
@@ -111,8 +111,28 @@ def store(call: Call) -> None:
             several.tell_all()
         case "lose-answer" | "lose-request":
             several.store.loses = word.text.removeprefix("lose-")
+        case "restore":
+            _restore(call, several)
         case _:
             raise call.wrong(word, f"one of {', '.join(_STORE)}")
+
+
+def _restore(call: Call, several: Several) -> None:
+    """The store is as it was before its last transactions; who reigns finds out by asking it."""
+    word = call.word(1, "how many transactions it lacks")
+    lost, there = call.integer(word), len(several.store.heads)
+    if not 0 < lost < there:
+        raise call.wrong(word, f"a number from 1 to {there - 1}, as the store has {there} transactions")
+    call.stage.control.lose_transactions(lost)
+    several.store.restore(there - lost)
+
+
+def recover(call: Call) -> None:
+    """`recover`: an operator makes a store from what the nodes have on disk, and starts every controller."""
+    call.no_more(0)
+    if call.stage.control.position() is None:
+        raise call.wrong(call.command.words[0], "`nodes` before this")
+    call.stage.control.recover()
 
 
 def expect_active(call: Call) -> None:
@@ -137,5 +157,6 @@ VERBS = (
     Verb("resume-controller", resume_controller),
     Verb("end-lease", end_lease),
     Verb("store", store),
+    Verb("recover", recover),
     Verb("expect-active", expect_active, ("epoch",)),
 )
