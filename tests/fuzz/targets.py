@@ -28,6 +28,8 @@ TARGETS = {
     "small-files": Target("target_small_files", 150, 200),
     "journal": Target("target_journal", 100, 300),
     "store": Target("target_store", 60, 120),
+    "etcd-values": Target("target_etcd_values", 300, 60),
+    "metadata-service": Target("target_metadata_service", 60, 400),
     "indexes": Target("target_indexes", 10, 200),
     "node-rpcs": Target("target_node_rpcs", 25, 1_200),
     "controller-rpcs": Target("target_controller_rpcs", 25, 1_200),

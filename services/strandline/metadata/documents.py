@@ -30,6 +30,8 @@ Present = Callable[[type, Fields], Fields]
 _WRONG = (msgspec.MsgspecError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
 """What reading raises for a text that nothing of ours has written."""
 
+WRONG_JSON = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
+"""What taking apart plain JSON raises for a text that nothing of ours has written: any may be nested or infinite."""
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 

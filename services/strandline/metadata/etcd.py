@@ -19,7 +19,7 @@ from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone
 from strandline.etcd.operations import DELETE, behind, created_at, delete, found, get, put, written_at
 from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse
 from strandline.etcd.watching import Changes, watch
-from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 from strandline.metadata.etcd_layout import (
     FORMAT,
     Batch,
@@ -115,7 +115,7 @@ class EtcdStore:
         try:
             content = json.loads(kept.value if kept is not None else value)
             known, cluster_id = int(content["format"]), str(content["cluster_id"])
-        except (ValueError, KeyError, TypeError) as error:
+        except WRONG_JSON as error:
             raise StoreDamaged(f"etcd key {self.keys.format.decode()} is not of a controller: {error!r}") from error
         if known != FORMAT:
             raise StoreFailed(f"the store in etcd has format {known}; this release reads {FORMAT}")
@@ -182,7 +182,7 @@ class EtcdStore:
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
     async def read(self) -> StoreView:
-        """``active`` and ``head``, linearizably. Raises `Unanswered`, `StoreFailed`."""
+        """``active`` and ``head``, linearizably. Raises `Unanswered`, `StoreDamaged`, `StoreFailed`."""
         answer = await self.etcd.look(get(self.keys.active), get(self.keys.head))
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
@@ -561,8 +561,11 @@ class EtcdStore:
         self.state = state_of(transaction) if self.state is None else self.state.apply(transaction)
 
     def _view(self, revision: int, active: KeyValue | None, head: KeyValue | None) -> StoreView:
-        known = None if head is None else read_head(head.value, head.mod_revision)
-        return StoreView(revision, self._holder(active), known)
+        try:
+            known = None if head is None else read_head(head.value, head.mod_revision)
+            return StoreView(revision, self._holder(active), known)
+        except DamagedDocument as error:
+            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
     def _holder(self, kv: KeyValue | None) -> Holder | None:
         if kv is None:
@@ -585,7 +588,10 @@ class EtcdStore:
     async def controllers(self) -> tuple[Presence, ...]:
         """Every controller that is there. Raises `Unanswered`, `StoreFailed`."""
         values = await self._values(self.keys.controllers, behind(self.keys.controllers), 0)
-        return tuple(read_presence(value) for value in values)
+        try:
+            return tuple(read_presence(value) for value in values)
+        except DamagedDocument as error:
+            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
     async def close(self) -> None:
         """Close every connection."""

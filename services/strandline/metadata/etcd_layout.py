@@ -15,7 +15,7 @@ import crc32c
 from strandline.core.controller_state import Transaction
 from strandline.core.messages import Endpoint
 from strandline.core.reign_events import Head
-from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 from strandline.metadata.transactions import pack
 
 FORMAT = 1
@@ -252,7 +252,7 @@ def read_presence(value: bytes) -> Presence:
             Endpoint(str(content["internal"][0]), int(content["internal"][1])),
             int(content["offset"]),
         )
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except WRONG_JSON as error:
         raise DamagedDocument(f"a controller's entry is damaged: {error!r}") from error
 
 

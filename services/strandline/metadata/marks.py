@@ -10,7 +10,7 @@ import json
 from enum import StrEnum
 from typing import NamedTuple
 
-from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 from strandline.metadata.store import StoreFailed
 
 
@@ -61,5 +61,5 @@ def read_mark(value: str | bytes) -> Mark:
     try:
         content = json.loads(value)
         return Mark(Marked(content["marked"]), str(content["migration_id"]), str(content["elsewhere"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except WRONG_JSON as error:
         raise DamagedDocument(f"the mark of a migration is damaged, or of a later release: {error!r}") from error
