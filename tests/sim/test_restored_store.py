@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from strandline.core.reign import ReignCore
+from strandline.sim.run import run_seed
 from strandline.sim.scenario.run import run_text
 from strandline.sim.scenario.shipped import FOLDER
 
@@ -18,3 +21,25 @@ def test_controllers_that_compare_no_revision_serve_what_nodes_know_better(monke
     monkeypatch.setattr(ReignCore, "_shows_less", lambda *_: False)
 
     assert "!! I23 is broken" in run_text(commands, NAME, compare=False).text()
+
+
+def test_seeds_in_which_a_store_is_restored_break_nothing() -> None:
+    """Somebody notices each time, an operator recovers, and everything that was acknowledged is there."""
+    outcomes = [run_seed(seed, "store-trouble") for seed in range(12)]
+
+    assert [outcome.violation for outcome in outcomes] == [None] * 12
+    assert sum(outcome.counts["controller recovered"] for outcome in outcomes) > 2
+
+
+def test_seeds_of_controllers_that_compare_no_revision_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I23 breaks within a few seeds: it is looked at, and restores lose what nodes were sent."""
+    honest = ReignCore._shows_less
+
+    def unconcerned(core: ReignCore, event: Any, question: Any) -> bool:
+        honest(core, event, question)
+        return False
+
+    monkeypatch.setattr(ReignCore, "_shows_less", unconcerned)
+    found = (run_seed(seed, "store-trouble").violation for seed in range(24))
+
+    assert next((each.name for each in found if each is not None), "") == "I23"

@@ -144,31 +144,11 @@ class Controller:
         self._older.clear()
         self.world.checks.metadata.begin_anew()
         recovered = recover(given, self.store)
-        self._note_what_may_stay_offline(given, recovered)
+        self.undecidable |= undecidable(given, self.store, recovered)
         self.keep(recovered)
         self.world.coverage.saw("controller recovered")
         self.world.note("ctl", "recovered from what the nodes have stored")
         self.start()
-
-    def _note_what_may_stay_offline(self, given: Sequence[GivenNode], recovered: ClusterState) -> None:
-        """Partitions for which only an operator may choose: no node is a member in all that nodes know, or a replica's
-        directory holds nothing and the store does not know it (C38)."""
-        unknown = {
-            node.node_id
-            for node in given
-            if node.image is None and (self.store is None or node.node_id not in self.store.nodes)
-        }
-        for partition in recovered.partitions():
-            seen = [
-                {*each.isr, *each.elr}
-                for node in given
-                if node.image is not None
-                for topic in node.image.topics
-                for each in topic.partitions
-                if each.tp == partition.tp
-            ]
-            if unknown & set(partition.replicas) or not set.intersection(*seen):
-                self.undecidable.add(partition.tp)
 
     def stopped_serving(self, reason: str) -> None:
         """A reign found out that its store is too old; an operator reads of it."""
@@ -397,6 +377,27 @@ class _Notes:
             self._world.note("ctl", f"logs: {event} {said}".rstrip())
 
     info = warning = error = _note
+
+
+def undecidable(given: Sequence[GivenNode], store: ClusterState | None, recovered: ClusterState) -> set[TopicPartition]:
+    """Partitions for which only an operator may choose: no node is a member in all that nodes know, or a replica's
+    directory holds nothing and the store does not know it (C38)."""
+    unknown = {
+        node.node_id for node in given if node.image is None and (store is None or node.node_id not in store.nodes)
+    }
+    found = set()
+    for partition in recovered.partitions():
+        seen = [
+            {*each.isr, *each.elr}
+            for node in given
+            if node.image is not None
+            for topic in node.image.topics
+            for each in topic.partitions
+            if each.tp == partition.tp
+        ]
+        if unknown & set(partition.replicas) or not set.intersection(*seen):
+            found.add(partition.tp)
+    return found
 
 
 def _stop(code: ExitCode, line: str) -> NoReturn:

@@ -5,17 +5,20 @@ Invariant: the machines share nothing but the store and the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from strandline.core.branches import told
 from strandline.core.controller_messages import ControllerRequest
 from strandline.core.controller_state import ClusterState
 from strandline.core.messages import Position, PositionProof
 from strandline.core.reign import State
 from strandline.core.reign_events import Holder
+from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import TopicPartition
 from strandline.sim.clock import Clock
 from strandline.sim.committed import Broken
+from strandline.sim.controller import undecidable
 from strandline.sim.network import CONTROLLER, Call, Stream
 from strandline.sim.reigning import Reign, ReignProcess
 from strandline.sim.store import LeasedStore
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 COUNT = 3
 DECIDES_WITHIN_US = 6_000_000
+RECOVERS_WITHIN_US = 300_000
+MOST_LOST = 8
+"""Entries that a restored store lacks."""
 
 
 class ControllerMachine:
@@ -40,6 +46,8 @@ class ControllerMachine:
         self.is_paused = False
         self.inbox: list[tuple[Any, Callable[..., object], tuple[Any, ...]]] = []
         self._life = 0
+        self.seen_revision = 0
+        """What its disk remembers of the store (C40)."""
 
     def start(self) -> None:
         """Start the process, if there is none."""
@@ -94,17 +102,21 @@ class ControllerMachine:
 class Controllers:
     """Three controllers and their store, in the place of the one `sim.controller.Controller`."""
 
-    is_old = False
-    undecidable: Collection[TopicPartition] = ()
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.store_state: ClusterState | None = None
         self.store = LeasedStore(world, world.checks.committed_state)
         self.machines = [ControllerMachine(self, number) for number in range(COUNT)]
         self.peers: list[Stream] = []
+        self.undecidable: set[TopicPartition] = set()
+        """Partitions that a recovery had to leave without a leader."""
         self.sent: dict[str, int] = {}
         """The last offset of each reign that a node was sent (I23)."""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the store is an older copy."""
+        return self.store.is_old
 
     def at(self, address: int) -> ControllerMachine:
         """The machine at an address."""
@@ -178,11 +190,47 @@ class Controllers:
         """End the active's process, or the first one's if nobody reigns."""
         return (self.active or self.machines[0]).kill()
 
+    def restore(self, pick: int) -> bool:
+        """Make the store a copy that lacks its last entries, if a node knows of one of them (C41)."""
+        store = self.store
+        lost = 1 + pick % MOST_LOST
+        if store.is_old or store.is_away or lost >= len(store.log):
+            return False
+        kept = store.log[-1 - lost].after
+        nodes = [machine.disk.seen for machine in self.world.machines.values()]
+        known = [place.metadata_offset for seen in nodes if seen is not None and (place := told(seen)) is not None]
+        topics = {topic.topic_id for seen in nodes if seen is not None for topic in seen.topics}
+        assert store.state is not None
+        if max(known, default=0) <= kept.header.metadata_offset or store.state.topics.keys() - kept.topics - topics:
+            return False
+        store.restore(lost)
+        return True
+
+    def recover_soon(self) -> None:
+        """An operator reads that the store is too old."""
+        self.world.timeline.after(RECOVERS_WITHIN_US, self.recover)
+
     def recover(self) -> None:
-        """Nothing: this store never goes back in time."""
+        """What an operator does with a store that is an older copy: adopt the newest that the nodes have stored."""
+        store = self.store
+        if not store.is_old:
+            return
+        for machine in self.machines:
+            machine.kill()
+        given = [
+            GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
+            for machine in self.world.machines.values()
+        ]
+        self.world.checks.metadata.begin_anew()
+        recovered = recover(given, store.state)
+        self.undecidable |= undecidable(given, store.state, recovered)
+        store.hold(recovered)
+        self.world.coverage.saw("controller recovered")
+        self.world.note("ctl", "recovered from what the nodes have stored")
+        self.start()
 
     def roll_back(self, pick: int) -> bool:
-        """This store never goes back in time."""
+        """Here it is `restore` that does so."""
         return False
 
     def order(self, request: ControllerRequest) -> None:

@@ -126,7 +126,7 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             name="store-trouble",
-            about="three controllers, and a store that is away, full, forgets leases or loses its answers (C120)",
+            about="three controllers, and a store that is away, full, restored, forgets leases, loses answers (C120)",
             controllers=3,
             kinds=(
                 "kill",
@@ -137,6 +137,7 @@ PROFILES: dict[str, Profile] = {
                 "end_lease",
                 "watch_breaks",
                 "reign_kill",
+                "store_restored",
             ),
             promises=(
                 "committed",
@@ -150,6 +151,8 @@ PROFILES: dict[str, Profile] = {
                 "store: operation took effect late",
                 "no answer: Append",
                 "no answer: Campaign",
+                "restored store noticed by a controller",
+                "controller recovered",
             ),
         ),
         Profile(

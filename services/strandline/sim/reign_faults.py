@@ -1,6 +1,7 @@
 """What befalls several controllers and their store: kills, pauses, cuts, clocks, hand-overs, and the store in trouble.
 
-Invariant: nothing here loses what is stored; a fault of one controller leaves the others and the store alone.
+Invariant: nothing here but the restore loses what is stored; a fault of one controller leaves the others and the store
+alone.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class ReignFaults:
             "store_away": self._store_away,
             "store_full": self._store_full,
             "store_lossy": self._store_lossy,
+            "store_restored": self._store_restored,
         }
 
     @property
@@ -172,4 +174,11 @@ class ReignFaults:
             store.loses_answers = False
 
         self._later(fault, undo)
+        return True
+
+    def _store_restored(self, fault: Fault) -> bool:
+        """The store is replaced by a copy that lacks its last entries, while the controllers run (C40)."""
+        if not self._group.restore(fault.other):
+            return False
+        self._say("the store is restored from a copy")
         return True

@@ -84,6 +84,8 @@ _READ_DEADLINE_US = 1_000_000
 _WRITE_DEADLINE_US = 2_000_000
 _WRITES = ("Campaign", "Append", "TakeKey", "Resign", "GrantLease")
 _ALIVE_HEARTBEATS = 4
+_REMEMBER_TICKS = 100
+"""What a controller has seen of the store is on its disk every 5 s, and before it reigns (C40)."""
 
 
 class ReignProcess:
@@ -98,7 +100,7 @@ class ReignProcess:
         self.alive = True
         self.loop = machine.world.loop
         self.clock: Clock = machine.clock
-        self.core = ReignCore(self.name, self.incarnation, TIMINGS)
+        self.core = ReignCore(self.name, self.incarnation, TIMINGS, machine.seen_revision)
         self.reign: Reign | None = None
         self._running = Life(self.loop, self.clock, self.hand)
         self._events: deque[ReignEvent] = deque()
@@ -109,6 +111,7 @@ class ReignProcess:
         self._peer: tuple[int, Stream] | None = None
         self._hint: Holder | None = None
         self._batches = 0
+        self._ticks = 0
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
         """Do something now, or when the process goes on."""
@@ -138,6 +141,9 @@ class ReignProcess:
             self.take(Ticked(self.clock.ms()))
             self._keep_watching()
             self._keep_peer()
+            self._ticks += 1
+            if self._ticks % _REMEMBER_TICKS == 0:
+                self.machine.seen_revision = self.core.revision
             await asyncio.sleep(_REIGN_TICK_MS / 1_000)
 
     def end(self, *, keeps_commit: bool = False) -> None:
@@ -164,7 +170,7 @@ class ReignProcess:
         self._is_stepping = False
 
     def _perform(self, effect: Any) -> None:
-        now_ms = self.clock.ms()
+        now_ms, store = self.clock.ms(), self.machine.group.store
         match effect:
             case AppendSettled():
                 if self.reign is not None:
@@ -186,7 +192,10 @@ class ReignProcess:
                 self.machine.group.name_successor(self, effect.controller_id)
             case Stop():
                 self.world.note("ctl", f"{self.name} stops: {effect.reason}")
-                if effect.reason is not None:
+                if effect.reason is not None and store.is_old:
+                    self.world.coverage.saw("restored store noticed by a controller")
+                    self.machine.group.recover_soon()
+                elif effect.reason is not None:
                     raise Broken("I0", f"a sound store is not believed: {effect.reason}")
             case LookAtActive():
                 self._look(effect)
@@ -244,7 +253,7 @@ class ReignProcess:
         applied = self._head.offset if self._head is not None else 0
 
         def read() -> tuple[Any, ...]:
-            return tuple(store.log[applied : effect.head.offset])
+            return tuple(store.log[max(0, applied - store.base) : max(0, effect.head.offset - store.base)])
 
         def got(entries: tuple[Entry, ...] | None) -> None:
             now_ms = self.clock.ms()
@@ -293,6 +302,9 @@ class ReignProcess:
 
     def _apply(self, entry: Entry) -> bool:
         applied = self._head.offset if self._head is not None else 0
+        if not entry.transactions and entry.head.offset > applied:
+            self._state, self._head = entry.after, entry.head
+            return True
         if entry.head.offset != applied + 1:
             return False
         for transaction in entry.transactions:
@@ -324,7 +336,9 @@ class ReignProcess:
 
     def _start_core(self, effect: StartCore) -> None:
         store = self.machine.group.store
-        if store.key is not None and store.key.token == effect.token and self._state != store.state:
+        self.machine.seen_revision = self.core.revision
+        is_its = store.key is not None and store.key.token == effect.token
+        if is_its and self._state != store.state and not store.is_old:
             raise Broken("I22", f"{self.name} begins from {self._head}, the log ends at {store.head}")
         self.reign = Reign(self, self._state, self._head, effect.token)
         self.reign.start()
@@ -386,6 +400,8 @@ class Reign:
         self.process = process
         self.world = world
         self.token = token
+        # A store that went back gives tokens again.
+        self._restored = process.machine.group.store.restored
         self.core = world.build.controller_core(state, world.rules, world.controller_timings)
         self.batch: Sequence[Transaction] = ()
         self._settled: asyncio.Future[Settled] | None = None
@@ -407,6 +423,10 @@ class Reign:
         self.driver.on_stop_serving = self._stopped_serving
 
     def _stopped_serving(self, reason: str) -> None:
+        if self.process.machine.group.store.is_old:
+            self.world.coverage.saw("restored store noticed by a node")
+            self.process.machine.group.recover_soon()
+            return
         raise Broken("I0", f"a sound store is not believed: {reason}")
 
     async def idle(self) -> None:
@@ -422,7 +442,8 @@ class Reign:
 
     def start(self) -> None:
         """Begin the reign."""
-        self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET, f"{self.token:032x}"))
+        reign_id = f"{self._restored:016x}{self.token:016x}"
+        self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET, reign_id))
         self._own(self.driver.perform_forever())
         self._own(self._tick_forever())
 
@@ -445,7 +466,7 @@ class Reign:
         self.batch = tuple(transactions)
         header = transactions[-1].header
         self._settled = process.loop.create_future()
-        digest = f"{self.token}.{process._batches}"
+        digest = f"{process.incarnation}.{self.token}.{process._batches}"
         self._wanted = Head(process.incarnation, header.metadata_offset, digest)
         process.take(AppendAsked(process.clock.ms(), self._wanted))
         settled = await self._settled
@@ -487,7 +508,10 @@ class Reign:
 
     def _know_what_was_sent(self) -> None:
         """I23: what a node was ever sent is part of the history that a reign begins to serve."""
-        state = self.core.state
+        state, store = self.core.state, self.process.machine.group.store
+        if store.is_old and self.process.core.revision <= store.revision:
+            # It cannot know that this is a copy; the nodes do, and end this reign (C35).
+            return
         for reign_id, offset in self.process.machine.group.sent.items():
             if standing(state.reigns, state.header.metadata_offset, Position(reign_id, offset)) is Standing.UNKNOWN:
                 what = f"offset {offset} of reign {reign_id}, which a node was sent"
@@ -527,7 +551,11 @@ class Reign:
             while True:
                 news = await watch.next_news(alive_every_ms)
                 image = news.metadata
-                if image is not None and not store.holds(image.controller_epoch, image.metadata_offset):
+                if (
+                    image is not None
+                    and not store.is_old
+                    and not store.holds(image.controller_epoch, image.metadata_offset)
+                ):
                     raise Broken("I20", f"a node is sent offset {image.metadata_offset}, which is not stored")
                 if image is not None:
                     self.process.machine.group.note_sent(told(image))

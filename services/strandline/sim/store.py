@@ -68,6 +68,11 @@ class LeasedStore:
         self.party_id = STORE
         self.alive = True
         self.log: list[Entry] = []
+        self.base = 0
+        """The offset before that of the first entry: a recovery leaves one entry, at its own offset."""
+        self.is_old = False
+        """Whether it was restored from a copy, and nobody has recovered from that yet (C40)."""
+        self.restored = 0
         self.key: Holder | None = None
         self.revision = 1
         self.is_away = False
@@ -79,6 +84,7 @@ class LeasedStore:
         self._draw = Draw(world.shape.seed, Purpose.STORE, 1)
         self._leases: dict[int, tuple[int, int]] = {}
         self._last_lease = 0
+        self._highest = 1
         self._held: list[tuple[Call, Callable[[], Answer]]] = []
         self._watchers: list[Stream] = []
         self._told_us = 0
@@ -105,9 +111,9 @@ class LeasedStore:
 
     def holds(self, controller_epoch: int, offset: int) -> bool:
         """Whether the transaction of an image is stored (I20)."""
-        if not 0 < offset <= len(self.log):
+        if not self.base < offset <= self.base + len(self.log):
             return False
-        return self.log[offset - 1].after.header.controller_epoch == controller_epoch
+        return self.log[offset - self.base - 1].after.header.controller_epoch == controller_epoch
 
     # What is asked of it.
 
@@ -222,15 +228,45 @@ class LeasedStore:
 
     def _write(self, transaction: Transaction, effect: Append) -> None:
         header = transaction.header
-        if header.metadata_offset != len(self.log) + 1:
-            raise Broken("I19", f"offset {header.metadata_offset} is written after {len(self.log)}")
+        if header.metadata_offset != self.base + len(self.log) + 1:
+            raise Broken("I19", f"offset {header.metadata_offset} is written after {self.base + len(self.log)}")
         if self._epochs.setdefault(header.controller_epoch, effect.token) != effect.token:
             raise Broken("I21", f"controller epoch {header.controller_epoch} in two reigns")
         after = (self.state or ClusterState(header=header)).apply(transaction)
         head = Head(effect.head.reign_id, header.metadata_offset, effect.head.digest, self.revision)
         self.log.append(Entry(head, (transaction,), after))
-        self._keep(after)
+        if not self.is_old:
+            # What a reign on an old copy decides is no decision: the checks do not follow it.
+            self._keep(after)
         self._tell((Entry, self.log[-1]))
+
+    # An older copy, and what ends it.
+
+    def restore(self, lost: int) -> None:
+        """Be a copy that lacks the last entries: the revision goes back, nobody holds a lease or the key."""
+        self._highest = max(self._highest, self.revision)
+        self.restored += 1
+        del self.log[len(self.log) - lost :]
+        self.is_old = True
+        self._begin_again(self.log[-1].head.revision)
+        kept = self.log[-1].after.header.controller_epoch
+        self._epochs = {epoch: token for epoch, token in self._epochs.items() if epoch <= kept}
+
+    def hold(self, state: ClusterState) -> None:
+        """Be what a recovery wrote: one state, at a revision that this store never had."""
+        self.is_old = False
+        self._begin_again(max(self._highest, self.revision) + 1)
+        offset = state.header.metadata_offset
+        head = Head("recovery", offset, f"recovery.{self.restored}", self.revision)
+        self.log, self.base = [Entry(head, (), state)], offset - 1
+        self._epochs.clear()
+        self._keep(state)
+
+    def _begin_again(self, revision: int) -> None:
+        self.key, self.revision = None, revision
+        self._leases.clear()
+        self._held.clear()
+        self.break_watches()
 
     # Who follows it.
 
