@@ -12,6 +12,7 @@ import pytest
 from etcd_members import READY_S, stopped
 from several_controllers import WITHIN_S, settings, several, stop, stub_of
 
+from strandline.client import Admin
 from strandline.controller import hand_over, recover, reigning
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import ErrorCode
@@ -90,6 +91,47 @@ async def test_a_hand_over_moves_the_reign(members: Members, tmp_path: Path) -> 
 
         assert second.driver.core.state.header.controller_epoch == epoch + 1
         assert after > before
+
+
+async def test_a_request_repeated_at_the_successor_is_not_done_twice(members: Members, tmp_path: Path) -> None:
+    """A caller whose answer was lost with the active asks its successor again, with the same request id (C32)."""
+    create = pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name="t")], request_id=str(uuid.uuid4()))
+    grow = pb.CreatePartitionsRequest(topics=[pb.GrowingTopic(name="t", count=3)], request_id=str(uuid.uuid4()))
+
+    async def both(process: SeveralProcess) -> tuple[Any, Any]:
+        async with stub_of(process) as stub:
+            created = await stub.CreateTopics(create, timeout=WITHIN_S)
+            return created.topics[0], (await stub.CreatePartitions(grow, timeout=WITHIN_S)).results[0]
+
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        async with stub_of(await cluster.active()) as stub:
+            await _register(stub, 1)
+        created, grown = await both(await cluster.active())
+        await cluster.stop("c1")
+        again, regrown = await both(await cluster.active())
+        topic = (await cluster.active()).driver.core.state.topics[created.topic_id]
+
+        assert (created.error_code, grown.error_code) == (0, 0)
+        assert (again.topic_id, again.error_code) == (created.topic_id, 0)
+        assert regrown == grown
+        assert len(topic.partitions) == 3
+
+
+async def test_an_admin_does_not_notice_a_hand_over(members: Members, tmp_path: Path) -> None:
+    """A topic that is asked for while nobody decides is created once somebody does (C32)."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        first = await cluster.active()
+        async with stub_of(first) as stub:
+            await _register(stub, 1)
+        addresses = [target(p.endpoint) for p in cluster.running.values() if p.endpoint is not None]
+        async with Admin(addresses, timeout_ms=int(WITHIN_S * 1000)) as admin:
+            leaving = asyncio.create_task(first.reigning.hand_over(to="c2"))
+            created = [await admin.create_topic(f"t{number}", partitions=1) for number in range(20)]
+            await leaving
+        second = await cluster.active()
+
+        assert second is cluster.running["c2"]
+        assert {one.topic_id for one in created} == set(second.driver.core.state.topics)
 
 
 async def test_a_hand_over_goes_to_the_one_that_was_named(members: Members, tmp_path: Path) -> None:

@@ -236,7 +236,10 @@ class Cluster:
             return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
         except Refused as refused:
             hint = refused.refusal.hint
-            if refused.refusal.code is not ErrorCode.NOT_CONTROLLER or hint is None or not hint.endpoint:
+            if refused.refusal.code is not ErrorCode.NOT_CONTROLLER or hint is None:
+                raise
+            if not hint.endpoint:
+                self.controllers.passed_over(endpoint)
                 raise
         # A standby did nothing with it, and says who decides (C31).
         active = parse_endpoint(hint.endpoint)
