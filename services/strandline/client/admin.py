@@ -266,9 +266,17 @@ class Admin:
             raise
         return read_controllers(answer)
 
-    async def metadata(self) -> MetadataImage:
-        """The whole state of the cluster as the controller returns it now; without one, as a node has it."""
-        return await self._cluster.fetch_image()
+    async def metadata(self, *, linearizable: bool = False) -> MetadataImage:
+        """The whole state of the cluster as the controller returns it now; without one, as a node has it.
+
+        ``linearizable``: with every change that was answered before, whoever had asked for it; a controller confirms
+        that by its store, and nobody else is asked (C14). A controller of an earlier release answers without.
+
+        Raises:
+            Refused: NOT_CONTROLLER, with ``linearizable`` only: nobody decides now, or the store does not answer.
+            ControllersAway: with ``linearizable`` only.
+        """
+        return await self._cluster.fetch_image(linearizable=linearizable)
 
     async def describe_partitions(self, topics: Iterable[str] = ()) -> list[PartitionView]:
         """What leaders measure of the partitions they lead, asked of every living node at once.

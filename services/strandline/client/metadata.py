@@ -282,16 +282,20 @@ class Cluster:
                 raise
             raise ClusterUnreachable(str(refused.refusal)) from refused
 
-    async def fetch_image(self) -> MetadataImage:
+    async def fetch_image(self, *, linearizable: bool = False) -> MetadataImage:
         """The state as the controller returns it now, not as it was last sent; without one, as our source has it.
+
+        ``linearizable``: the controller confirms first that it decides, and no other process is asked (C14).
 
         Raises:
             Refused, ClusterUnreachable: as `ask`.
         """
-        request = pb.GetMetadataRequest(cluster_id=self.cluster_id)
+        request = pb.GetMetadataRequest(cluster_id=self.cluster_id, linearizable=linearizable)
         try:
             answer = await self.ask_controller(lambda controller: controller.GetMetadata, request)
         except ControllersAway:
+            if linearizable:
+                raise
             return await self._image_of_source()
         return read_image(answer.metadata, is_snapshot=True)
 

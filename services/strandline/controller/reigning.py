@@ -222,6 +222,23 @@ class Reigning:
             for one in present
         )
 
+    async def confirm(self) -> None:
+        """See `Among.confirm`: whoever has the key at a read that begins now has every change that was answered before.
+
+        A lease does not show that: this process may have been stopped since it looked at its clock (C12).
+        """
+        self.deciding()
+        token = self._token
+        try:
+            async with asyncio.timeout(_READ_S):
+                view = await self.store.read()
+        except (EtcdError, StoreFailed, TimeoutError) as error:
+            away = Refusal(ErrorCode.NOT_CONTROLLER, self._store_unreachable(), hint=_hint(Why.STORE_AWAY))
+            raise Refused.of(away) from error
+        if view.holder is None or view.holder.token != token:
+            changed = "this controller decides no more, or another one does; ask again"
+            raise Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, changed, hint=_hint(Why.STANDBY)))
+
     async def hand_over_to(self, to: str | None) -> str:
         """See `Among.hand_over_to`."""
         self.deciding()

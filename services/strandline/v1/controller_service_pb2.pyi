@@ -646,8 +646,14 @@ class GetMetadataRequest(_message.Message):
 
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    LINEARIZABLE_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked."""
+    linearizable: _builtins.bool
+    """Whether the controller confirms by a read of its store that it decides, before it answers: then the answer holds
+    every change that was answered before this request was sent. Otherwise a controller that was paused may answer with
+    what it knew before (ours).
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicReference]:
         """The topics asked for; empty: all. Unknown ones are missing in the answer."""
@@ -657,10 +663,11 @@ class GetMetadataRequest(_message.Message):
         *,
         cluster_id: _builtins.str | None = ...,
         topics: _abc.Iterable[_partition_pb2.TopicReference] | None = ...,
+        linearizable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "linearizable", b"linearizable", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
