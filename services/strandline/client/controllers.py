@@ -46,6 +46,10 @@ class Controllers:
         if endpoint == self._passed_over:
             self._passed_over = None
 
+    def seen(self, endpoint: Endpoint) -> None:
+        """A controller that does not decide is here; it knows which one does."""
+        self._met.setdefault(endpoint, None)
+
     def passed_over(self, endpoint: Endpoint) -> None:
         """A controller here does not decide, and does not know which one does: the others are asked first."""
         self._passed_over = endpoint

@@ -405,7 +405,9 @@ class Cluster:
             return taken
         self.controllers.named(update.controllers)
         if update.as_of.node_id is None:
-            self.controllers.met(endpoint)
+            # Only the controller that decides says that its metadata has no age (C62).
+            note = self.controllers.seen if update.as_of.age_ms else self.controllers.met
+            note(endpoint)
         if taken is not Taken.OLDER:
             self._source = endpoint
             self._age_ms = (update.as_of.age_ms, time.monotonic())

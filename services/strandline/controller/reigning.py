@@ -141,6 +141,8 @@ class Reigning:
         """Of the store's head, as it was read last."""
         self.is_store_up = True
         """Whether the last reading of the store had an answer."""
+        self.on_head_read: Callable[[int, Head | None], None] = lambda _asked_ms, _head: None
+        """The store's head was read, by a read that began at that time."""
         self.health: EtcdHealth | None = None
         """How etcd's members were when they were asked last."""
         self._timings = timings
@@ -394,6 +396,7 @@ class Reigning:
 
     def _read_store(self, effect: effects.ReadStore) -> None:
         async def work() -> ReignEvent:
+            asked_ms = self._clock()
             try:
                 view = await self.store.read()
             except (EtcdError, asyncio.CancelledError):
@@ -403,6 +406,7 @@ class Reigning:
                 raise
             self.is_store_up, self._unanswered_s = True, None
             self.last_offset = view.head.offset if view.head is not None else 0
+            self.on_head_read(asked_ms, view.head)
             return events.StoreRead(self._clock(), effect.question, view.revision, view.holder, view.head)
 
         self._ask(effect.question, work, _READ_S)
