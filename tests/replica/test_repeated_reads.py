@@ -66,7 +66,7 @@ def cut(logs: DirectoryLogs) -> None:
 
 def restart(logs: DirectoryLogs) -> None:
     """Begin again, empty."""
-    logs.restart(TP, Offset(0))
+    logs.restart(TP, Offset(0), ())
 
 
 def delete_and_open(logs: DirectoryLogs) -> None:

@@ -5,6 +5,7 @@ Whatever a state of the model does not hold (checkpoints, producers, metadata) i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from strandline.core.effects import Append, AppendReplicated
@@ -42,8 +43,8 @@ class RecordLogs:
         del self.records[offset:]
         return offset, ()
 
-    def restart(self, tp: TopicPartition, offset: Offset) -> None:
-        """Throw the records away."""
+    def restart(self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch]) -> None:
+        """Throw the records away; producers are not modelled."""
         self.records.clear()
 
     def _kept_nowhere(self, *_: object, **__: object) -> None:
