@@ -104,6 +104,7 @@ async def test_nodes_join_and_topics_get_leaders(tmp_path: Path) -> None:
         created = await create(stub, "t", "../../x")
         described = await stub.DescribeTopics(pb.DescribeTopicsRequest(), timeout=DEADLINE_S)
         reported = await stub.GetMetadata(pb.GetMetadataRequest(), timeout=DEADLINE_S)
+        confirmed = await stub.GetMetadata(pb.GetMetadataRequest(linearizable=True), timeout=DEADLINE_S)
         listed = await stub.ListNodes(pb.ListNodesRequest(), timeout=DEADLINE_S)
 
     assert epochs == [1, 2]
@@ -111,6 +112,7 @@ async def test_nodes_join_and_topics_get_leaders(tmp_path: Path) -> None:
     partition = described.topics[0].topic.partitions[0]
     assert (partition.leader_id, list(partition.isr), partition.min_insync_replicas) == (1, [1, 2], 1)
     assert reported.metadata.topics[0] == described.topics[0].topic
+    assert confirmed == reported
     assert [node.node.node_id for node in listed.nodes] == [1, 2]
     assert all(node.HasField("last_heartbeat_age_ms") for node in listed.nodes)
 

@@ -12,14 +12,17 @@ import pytest
 from etcd_members import READY_S, stopped
 from several_controllers import WITHIN_S, settings, several, stop, stub_of
 
+from strandline.client import Admin
 from strandline.controller import hand_over, recover, reigning
 from strandline.controller.several import SeveralProcess
-from strandline.core.errors import ErrorCode
+from strandline.core.errors import ControllerHint, ErrorCode, Refused
 from strandline.core.messages import MetadataImage
 from strandline.core.reign import State
 from strandline.core.types import Rules
 from strandline.etcd.client import Etcd
+from strandline.etcd.errors import Unanswered
 from strandline.etcd.members import Members
+from strandline.metadata.etcd import StoreView
 from strandline.metadata.store import StoreInUse, StoreWentBack
 from strandline.rpc.channels import target
 from strandline.rpc.metadata_bytes import image_to_bytes
@@ -90,6 +93,107 @@ async def test_a_hand_over_moves_the_reign(members: Members, tmp_path: Path) -> 
 
         assert second.driver.core.state.header.controller_epoch == epoch + 1
         assert after > before
+
+
+async def test_a_request_repeated_at_the_successor_is_not_done_twice(members: Members, tmp_path: Path) -> None:
+    """A caller whose answer was lost with the active asks its successor again, with the same request id (C32)."""
+    create = pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name="t")], request_id=str(uuid.uuid4()))
+    grow = pb.CreatePartitionsRequest(topics=[pb.GrowingTopic(name="t", count=3)], request_id=str(uuid.uuid4()))
+
+    async def both(process: SeveralProcess) -> tuple[Any, Any]:
+        async with stub_of(process) as stub:
+            created = await stub.CreateTopics(create, timeout=WITHIN_S)
+            return created.topics[0], (await stub.CreatePartitions(grow, timeout=WITHIN_S)).results[0]
+
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        async with stub_of(await cluster.active()) as stub:
+            await _register(stub, 1)
+        created, grown = await both(await cluster.active())
+        await cluster.stop("c1")
+        again, regrown = await both(await cluster.active())
+        topic = (await cluster.active()).driver.core.state.topics[created.topic_id]
+
+        assert (created.error_code, grown.error_code) == (0, 0)
+        assert (again.topic_id, again.error_code) == (created.topic_id, 0)
+        assert regrown == grown
+        assert len(topic.partitions) == 3
+
+
+async def test_an_admin_does_not_notice_a_hand_over(members: Members, tmp_path: Path) -> None:
+    """A topic that is asked for while nobody decides is created once somebody does (C32)."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        first = await cluster.active()
+        async with stub_of(first) as stub:
+            await _register(stub, 1)
+        addresses = [target(p.endpoint) for p in cluster.running.values() if p.endpoint is not None]
+        async with Admin(addresses, timeout_ms=int(WITHIN_S * 1000)) as admin:
+            leaving = asyncio.create_task(first.reigning.hand_over(to="c2"))
+            created = [await admin.create_topic(f"t{number}", partitions=1) for number in range(20)]
+            await leaving
+        second = await cluster.active()
+
+        assert second is cluster.running["c2"]
+        assert {one.topic_id for one in created} == set(second.driver.core.state.topics)
+
+
+async def test_a_linearizable_question_is_answered_only_if_the_store_confirms(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C14: `GetMetadata(linearizable)` waits for the confirmation, and is refused without one; a plain one is not."""
+    plain, confirmed = pb.GetMetadataRequest(), pb.GetMetadataRequest(linearizable=True)
+    asked: list[str] = []
+
+    async def refuse() -> None:
+        asked.append("confirm")
+        raise Refused(ErrorCode.NOT_CONTROLLER, "not confirmed")
+
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        active = await cluster.active()
+        async with stub_of(active) as stub:
+            given = await _producer_id(active)
+            offset = active.driver.core.state.header.metadata_offset
+            answer = await stub.GetMetadata(confirmed, timeout=WITHIN_S)
+            monkeypatch.setattr(active.reigning, "confirm", refuse)
+            await stub.GetMetadata(plain, timeout=WITHIN_S)
+            with pytest.raises(grpc.aio.AioRpcError, match="not confirmed"):
+                await stub.GetMetadata(confirmed, timeout=WITHIN_S)
+
+        assert given >= 0
+        assert answer.metadata.metadata_offset >= offset
+        assert asked == ["confirm"]
+
+
+async def test_a_paused_controller_does_not_confirm(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C14: what the read of the store shows counts, not that this process believes that it decides."""
+    async with several(members, tmp_path, "c1") as cluster:
+        reigning = (await cluster.active()).reigning
+        view = await reigning.store.read()
+        assert view.holder is not None
+        await reigning.confirm()
+
+        for holder in (None, view.holder._replace(token=view.holder.token + 1)):
+            now = view._replace(holder=holder)
+
+            # No turn of the loop passes between the replacement and the read, so no other read is answered by it.
+            async def read(now: StoreView = now) -> StoreView:
+                return now
+
+            with monkeypatch.context() as patched:
+                patched.setattr(reigning.store, "read", read)
+                with pytest.raises(Refused) as refused:
+                    await reigning.confirm()
+            assert refused.value.refusal.hint == ControllerHint("STANDBY")
+
+        async def no_answer() -> StoreView:
+            raise Unanswered("no member answers")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(reigning.store, "read", no_answer)
+            with pytest.raises(Refused) as refused:
+                await reigning.confirm()
+        assert refused.value.refusal.hint == ControllerHint("STORE_AWAY")
 
 
 async def test_a_hand_over_goes_to_the_one_that_was_named(members: Members, tmp_path: Path) -> None:

@@ -17,7 +17,14 @@ from typing import Any
 import msgspec
 from draws import Draws
 
-from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord, TopicRecord, Transaction
+from strandline.core.controller_state import (
+    ClusterHeader,
+    ClusterState,
+    NodeRecord,
+    TopicRecord,
+    Transaction,
+    record_of,
+)
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata import documents
@@ -71,7 +78,7 @@ def _changed(draws: Draws, document: dict[str, Any]) -> str:
 def _documents() -> tuple[Any, ...]:
     state = states()[-1]
     topic = next(iter(state.topics.values()))
-    record = TopicRecord(name=topic.name, topic_id=topic.topic_id, configs=topic.configs)
+    record = record_of(topic)
     return (state.header, next(iter(state.nodes.values())), record, topic.partitions[0])
 
 

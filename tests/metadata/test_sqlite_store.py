@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from strandline.core.controller_state import (
     RemovedNode,
     TopicRecord,
     Transaction,
+    record_of,
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.types import (
@@ -450,3 +452,17 @@ def test_documents_round_trip(partition: PartitionImage, record: NodeRecord, clu
     assert documents.read(documents.write(partition), PartitionImage) == partition
     assert documents.read(documents.write(record), NodeRecord) == record
     assert documents.read(documents.write(whole), ClusterHeader) == whole
+
+
+async def test_which_requests_changed_a_topic_comes_back(tmp_path: Path) -> None:
+    """A controller that starts again answers a repeated request from its store (C32)."""
+    changed = replace(topic(), created_by="r1", grown_by=("r2", "r3"))
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([Transaction(header=header(), topics=(changed,))])
+    await store.close()
+
+    found = await reopened(tmp_path)
+
+    assert found is not None
+    assert record_of(found.topics[TOPIC]) == changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import zlib
 
 import pytest
@@ -18,7 +19,7 @@ from strandline.core.controller_state import (
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.reign_history import ReignRecord
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
-from strandline.metadata.documents import DamagedDocument, sealed
+from strandline.metadata.documents import DamagedDocument, read, sealed, write
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
 TOPIC = "6a1f0d8e-1111-4222-8333-444455556666"
@@ -32,7 +33,11 @@ def _everything() -> Transaction:
         header=ClusterHeader(cluster_id="c", controller_epoch=3, metadata_offset=9),
         removed_nodes=(RemovedNode(node_id=NodeId(4), node_epoch=NodeEpoch(2), directory_id="gone"),),
         nodes=(NodeRecord(image=image, incarnation_id="i", directory_id="d"),),
-        topics=(TopicRecord(name="t\n\u00e9", topic_id=TOPIC, configs=(("a", "b"),)),),
+        topics=(
+            TopicRecord(
+                name="t\n\u00e9", topic_id=TOPIC, configs=(("a", "b"),), created_by="r1", grown_by=("r2", "r3")
+            ),
+        ),
         partitions=(
             PartitionImage(
                 tp=TopicPartition(TOPIC, 0),
@@ -68,6 +73,18 @@ def test_a_state_is_one_transaction() -> None:
     assert state.deleted_topic_ids == frozenset({"old"})
     assert state_of(unpack(pack(whole(state)))) == state
     assert state_of(whole(ClusterState(header=state.header))) == ClusterState(header=state.header)
+
+
+def test_a_topic_of_an_earlier_release_was_created_by_no_known_request() -> None:
+    """Documents that lack the request ids are read (C32); one that lacks a field it always had is refused."""
+    record = TopicRecord(name="t", topic_id=TOPIC, created_by="r1", grown_by=("r2",))
+    fields = json.loads(write(record)[9:])
+    earlier = {name: value for name, value in fields.items() if name not in ("created_by", "grown_by")}
+
+    assert read(write(record), TopicRecord) == record
+    assert read(sealed(json.dumps(earlier)), TopicRecord) == TopicRecord(name="t", topic_id=TOPIC)
+    with pytest.raises(DamagedDocument):
+        read(sealed(json.dumps({"name": "t", "topic_id": TOPIC})), TopicRecord)
 
 
 @pytest.mark.parametrize(

@@ -113,9 +113,13 @@ class Seen:
 
 async def _look(admin: Admin) -> Seen:
     from strandline.cli.health import is_under_replicated, judge
+    from strandline.client import ControllersAway
     from strandline.core.errors import ErrorCode, Refused
 
-    image = await admin.metadata()
+    try:
+        image = await admin.metadata(linearizable=True)
+    except ControllersAway:
+        image = await admin.metadata()
     views = await admin.describe_partitions()
     short = sorted({topic.name for topic in image.topics if any(map(is_under_replicated, topic.partitions))})
     # Why a replica is not in sync, only its own node knows.

@@ -27,6 +27,7 @@ from strandline.client.describing import DescribedReplica, read_partition_views,
 from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
+from strandline.client.repeating import ask_again, new_request_id
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint, MetadataImage, PartitionView, TopicConfig, TopicImage
 from strandline.core.types import NodeEpoch, TopicPartition
@@ -127,8 +128,9 @@ class Admin:
             topics=[topic],
             timeout_ms=self._timeout_ms,
             validate_only=validate_only,
+            request_id=new_request_id(),
         )
-        answer = await self._cluster.ask_controller(lambda to: to.CreateTopics, request, deadline_ms=self._timeout_ms)
+        answer = await ask_again(self._cluster, lambda to: to.CreateTopics, request, deadline_ms=self._timeout_ms)
         row = only(answer.topics)
         return CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
 
@@ -152,7 +154,7 @@ class Admin:
         request = pb.DescribeTopicsRequest(
             cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name) for name in names]
         )
-        answer = await self._cluster.ask_controller(lambda to: to.DescribeTopics, request)
+        answer = await ask_again(self._cluster, lambda to: to.DescribeTopics, request)
         for row in answer.topics:
             check(row)
         return [read_topic(row.topic) for row in answer.topics]
@@ -169,7 +171,7 @@ class Admin:
         request = pb.AlterTopicConfigsRequest(
             cluster_id=self._cluster.cluster_id, topics=[change], validate_only=validate_only
         )
-        only((await self._cluster.ask_controller(lambda to: to.AlterTopicConfigs, request)).responses)
+        only((await ask_again(self._cluster, lambda to: to.AlterTopicConfigs, request)).responses)
 
     async def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[TopicConfig]:
         """Settings of a topic as they are in force, by name; ``settings`` empty: all.
@@ -181,9 +183,7 @@ class Admin:
             resource_type=pb.CONFIG_RESOURCE_TYPE_TOPIC, resource_name=name, configuration_keys=list(settings)
         )
         request = pb.DescribeConfigsRequest(cluster_id=self._cluster.cluster_id, resources=[resource])
-        return read_described(
-            only((await self._cluster.ask_controller(lambda to: to.DescribeConfigs, request)).results)
-        )
+        return read_described(only((await ask_again(self._cluster, lambda to: to.DescribeConfigs, request)).results))
 
     async def create_partitions(
         self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
@@ -195,9 +195,12 @@ class Admin:
         """
         growing = pb.GrowingTopic(name=name, count=count, assignments=write_assignments(assignments or {}))
         request = pb.CreatePartitionsRequest(
-            cluster_id=self._cluster.cluster_id, topics=[growing], timeout_ms=self._timeout_ms
+            cluster_id=self._cluster.cluster_id,
+            topics=[growing],
+            timeout_ms=self._timeout_ms,
+            request_id=new_request_id(),
         )
-        only((await self._cluster.ask_controller(lambda to: to.CreatePartitions, request)).results)
+        only((await ask_again(self._cluster, lambda to: to.CreatePartitions, request)).results)
 
     async def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
@@ -220,7 +223,7 @@ class Admin:
     async def list_nodes(self) -> list[ListedNode]:
         """Every registered node."""
         request = pb.ListNodesRequest(cluster_id=self._cluster.cluster_id)
-        answer = await self._cluster.ask_controller(lambda to: to.ListNodes, request)
+        answer = await ask_again(self._cluster, lambda to: to.ListNodes, request)
         return [read_listed(row) for row in answer.nodes]
 
     async def shutdown_node(self, node_id: int, *, node_epoch: NodeEpoch | None = None) -> list[TopicPartition]:
@@ -263,9 +266,17 @@ class Admin:
             raise
         return read_controllers(answer)
 
-    async def metadata(self) -> MetadataImage:
-        """The whole state of the cluster as the controller returns it now; without one, as a node has it."""
-        return await self._cluster.fetch_image()
+    async def metadata(self, *, linearizable: bool = False) -> MetadataImage:
+        """The whole state of the cluster as the controller returns it now; without one, as a node has it.
+
+        ``linearizable``: with every change that was answered before, whoever had asked for it; a controller confirms
+        that by its store, and nobody else is asked (C14). A controller of an earlier release answers without.
+
+        Raises:
+            Refused: NOT_CONTROLLER, with ``linearizable`` only: nobody decides now, or the store does not answer.
+            ControllersAway: with ``linearizable`` only.
+        """
+        return await self._cluster.fetch_image(linearizable=linearizable)
 
     async def describe_partitions(self, topics: Iterable[str] = ()) -> list[PartitionView]:
         """What leaders measure of the partitions they lead, asked of every living node at once.

@@ -1,6 +1,7 @@
 """Which controller a question goes to, and when the next one is asked instead.
 
-Invariant: a question is sent once. Another address is tried only if not a byte was sent to the one before.
+Invariant: a question is sent once. Another address is tried only if not a byte was sent to the one before; who may
+ask twice does so by `repeating`.
 """
 
 from __future__ import annotations
@@ -36,11 +37,22 @@ class Controllers:
         # A dict, because it keeps the order in which they became known.
         self._met: dict[Endpoint, None] = {}
         self._named: tuple[KnownController, ...] = ()
+        self._passed_over: Endpoint | None = None
 
     def met(self, endpoint: Endpoint) -> None:
         """A controller answered here."""
         self._met.pop(endpoint, None)
         self._met = {endpoint: None, **self._met}
+        if endpoint == self._passed_over:
+            self._passed_over = None
+
+    def seen(self, endpoint: Endpoint) -> None:
+        """A controller that does not decide is here; it knows which one does."""
+        self._met.setdefault(endpoint, None)
+
+    def passed_over(self, endpoint: Endpoint) -> None:
+        """A controller here does not decide, and does not know which one does: the others are asked first."""
+        self._passed_over = endpoint
 
     def named(self, controllers: tuple[KnownController, ...]) -> None:
         """Somebody said where they are."""
@@ -52,7 +64,8 @@ class Controllers:
         """Where to ask, in order."""
         named = (one.client or one.internal for one in self._named)
         known = dict.fromkeys([*self._met, *(endpoint for endpoint in named if endpoint is not None)])
-        return list(known) or self._bootstrap
+        found = list(known) or self._bootstrap
+        return sorted(found, key=lambda endpoint: endpoint == self._passed_over)
 
     def stub(self, endpoint: Endpoint) -> ControllerServiceAsyncStub:
         """The controller at an address."""

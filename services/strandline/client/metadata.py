@@ -236,7 +236,10 @@ class Cluster:
             return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
         except Refused as refused:
             hint = refused.refusal.hint
-            if refused.refusal.code is not ErrorCode.NOT_CONTROLLER or hint is None or not hint.endpoint:
+            if refused.refusal.code is not ErrorCode.NOT_CONTROLLER or hint is None:
+                raise
+            if not hint.endpoint:
+                self.controllers.passed_over(endpoint)
                 raise
         # A standby did nothing with it, and says who decides (C31).
         active = parse_endpoint(hint.endpoint)
@@ -279,16 +282,20 @@ class Cluster:
                 raise
             raise ClusterUnreachable(str(refused.refusal)) from refused
 
-    async def fetch_image(self) -> MetadataImage:
+    async def fetch_image(self, *, linearizable: bool = False) -> MetadataImage:
         """The state as the controller returns it now, not as it was last sent; without one, as our source has it.
+
+        ``linearizable``: the controller confirms first that it decides, and no other process is asked (C14).
 
         Raises:
             Refused, ClusterUnreachable: as `ask`.
         """
-        request = pb.GetMetadataRequest(cluster_id=self.cluster_id)
+        request = pb.GetMetadataRequest(cluster_id=self.cluster_id, linearizable=linearizable)
         try:
             answer = await self.ask_controller(lambda controller: controller.GetMetadata, request)
         except ControllersAway:
+            if linearizable:
+                raise
             return await self._image_of_source()
         return read_image(answer.metadata, is_snapshot=True)
 
@@ -398,7 +405,9 @@ class Cluster:
             return taken
         self.controllers.named(update.controllers)
         if update.as_of.node_id is None:
-            self.controllers.met(endpoint)
+            # Only the controller that decides says that its metadata has no age (C62).
+            note = self.controllers.seen if update.as_of.age_ms else self.controllers.met
+            note(endpoint)
         if taken is not Taken.OLDER:
             self._source = endpoint
             self._age_ms = (update.as_of.age_ms, time.monotonic())

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 from strandline.client.admin_answers import only
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import Cluster
+from strandline.client.repeating import ask_again, new_request_id
 from strandline.core.errors import RULES, Refusal, Refused
 from strandline.v1 import controller_service_pb2 as pb
 
@@ -56,8 +57,10 @@ async def create_topic(cluster: Cluster, topic: pb.CreatableTopic) -> None:
         Refused: the controller's refusal.
         ClusterUnreachable: no answer; the topic may have been created.
     """
-    request = pb.CreateTopicsRequest(cluster_id=cluster.cluster_id, topics=[topic], timeout_ms=_DEADLINE_MS)
-    answer = await cluster.ask_controller(lambda to: to.CreateTopics, request, deadline_ms=_DEADLINE_MS)
+    request = pb.CreateTopicsRequest(
+        cluster_id=cluster.cluster_id, topics=[topic], timeout_ms=_DEADLINE_MS, request_id=new_request_id()
+    )
+    answer = await ask_again(cluster, lambda to: to.CreateTopics, request, deadline_ms=_DEADLINE_MS)
     only(answer.topics)
 
 

@@ -24,6 +24,14 @@ class Among(Protocol):
         """
         ...
 
+    async def confirm(self) -> None:
+        """Return once it is certain that no other controller decided before this was called (C14).
+
+        Raises:
+            Refused: another one decides, or the store that knows does not answer.
+        """
+        ...
+
     async def hand_over_to(self, to: str | None) -> str:
         """Decide no more, for ``to`` or anybody; returns this controller's id.
 
@@ -44,6 +52,9 @@ class Alone:
         """See `Among.describe`."""
         client, internal = self._endpoints()
         return (ControllerDescribed("", client, internal, True, self._offset(), 0),)
+
+    async def confirm(self) -> None:
+        """See `Among.confirm`; the lock on the store keeps every other process from it."""
 
     async def hand_over_to(self, to: str | None) -> str:
         """See `Among.hand_over_to`."""

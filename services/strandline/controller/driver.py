@@ -32,7 +32,7 @@ from strandline.core.controller_events import (
 )
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
-from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
 from strandline.core.messages import MetadataImage
 from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
@@ -209,7 +209,8 @@ class ControllerDriver(Driver[Core]):
             if transactions:
                 await self._store.commit(transactions)
         except StoreDeposed as error:
-            self.refuse_waiting(effects, Refusal(ErrorCode.NOT_CONTROLLER, str(error)))
+            hint = ControllerHint("STANDBY")
+            self.refuse_waiting(effects, Refusal(ErrorCode.NOT_CONTROLLER, str(error), hint=hint))
             return
         except StoreAway as error:
             # It may have been done, or be done later (C9).

@@ -141,6 +141,8 @@ class Reigning:
         """Of the store's head, as it was read last."""
         self.is_store_up = True
         """Whether the last reading of the store had an answer."""
+        self.on_head_read: Callable[[int, Head | None], None] = lambda _asked_ms, _head: None
+        """The store's head was read, by a read that began at that time."""
         self.health: EtcdHealth | None = None
         """How etcd's members were when they were asked last."""
         self._timings = timings
@@ -221,6 +223,23 @@ class Reigning:
             )
             for one in present
         )
+
+    async def confirm(self) -> None:
+        """See `Among.confirm`: whoever has the key at a read that begins now has every change that was answered before.
+
+        A lease does not show that: this process may have been stopped since it looked at its clock (C12).
+        """
+        self.deciding()
+        token = self._token
+        try:
+            async with asyncio.timeout(_READ_S):
+                view = await self.store.read()
+        except (EtcdError, StoreFailed, TimeoutError) as error:
+            away = Refusal(ErrorCode.NOT_CONTROLLER, self._store_unreachable(), hint=_hint(Why.STORE_AWAY))
+            raise Refused.of(away) from error
+        if view.holder is None or view.holder.token != token:
+            changed = "this controller decides no more, or another one does; ask again"
+            raise Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, changed, hint=_hint(Why.STANDBY)))
 
     async def hand_over_to(self, to: str | None) -> str:
         """See `Among.hand_over_to`."""
@@ -377,6 +396,7 @@ class Reigning:
 
     def _read_store(self, effect: effects.ReadStore) -> None:
         async def work() -> ReignEvent:
+            asked_ms = self._clock()
             try:
                 view = await self.store.read()
             except (EtcdError, asyncio.CancelledError):
@@ -386,6 +406,7 @@ class Reigning:
                 raise
             self.is_store_up, self._unanswered_s = True, None
             self.last_offset = view.head.offset if view.head is not None else 0
+            self.on_head_read(asked_ms, view.head)
             return events.StoreRead(self._clock(), effect.question, view.revision, view.holder, view.head)
 
         self._ask(effect.question, work, _READ_S)

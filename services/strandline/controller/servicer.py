@@ -100,6 +100,9 @@ class ControllerServicer:
 
     async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
         """Return the state once."""
+        if request.linearizable:
+            self._deciding()
+            await self._among.confirm()
         return admin.write_metadata(
             await self._driver.request(admin.read_get_metadata(request), messages.MetadataListed)
         )

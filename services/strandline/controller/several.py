@@ -20,6 +20,7 @@ from strandline.controller.process import ControllerProcess
 from strandline.controller.reigning import Reigning
 from strandline.controller.seen import CountedSink, Place, TimedCommits
 from strandline.controller.seen_position import SeenPosition
+from strandline.controller.served_copy import ServedCopy
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.tasks import Prober
@@ -42,6 +43,7 @@ from strandline.rpc.identity import CallerRole
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.subscriptions.servicer import MetadataServicer
 
 _FIRST_ANSWER_S = 10.0
 _HAND_OVER_S = 3.0
@@ -122,7 +124,14 @@ class SeveralProcess(ControllerProcess):
             fail=self._fail,
             tick_ms=settings.tick_ms,
         )
+        self.served = served = ServedCopy(
+            store, decides=lambda: core.serves(monotonic_ms()), clock=monotonic_ms, merge_ms=settings.watch_merge_ms
+        )
+        self.reigning.on_head_read = served.head_read
+        self.feed = served.feed
         self._serve(self.reigning.deciding, self.reigning)
+        for server in self._servers:
+            MetadataServicer(self.feed).add_to(server)
         self._open_metrics(lambda: self._current)
         for server in self._servers:
             await server.start()
@@ -131,6 +140,7 @@ class SeveralProcess(ControllerProcess):
         await self.health.set_ready(True)
         self._write_endpoint()
         self.reigning.begin()
+        self._own(served.learn_controllers_forever())
         self._own(self._seen.refusals.tell_forever())
         self._own(self._hourly())
         _log.info("ready", address=target(self._bound), controller_id=controller_id, cluster_id=self.cluster_id)
@@ -215,6 +225,7 @@ class SeveralProcess(ControllerProcess):
         except TimeoutError:
             _log.warning("the key is left to its lease: the store did not answer in time")
         await self.health.set_serving(False)
+        self.feed.close()
         await self._stop_servers()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.reigning.close()

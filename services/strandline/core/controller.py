@@ -83,6 +83,7 @@ from strandline.core.producer_ids import ProducerIds
 from strandline.core.registration import register
 from strandline.core.reign_history import latest
 from strandline.core.removed_nodes import unregister
+from strandline.core.repeated_requests import bad_request_id
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.report_intake import take_reports
 from strandline.core.sessions import Sessions
@@ -288,7 +289,9 @@ class ControllerCore:
     def _ask(self, event: RequestArrived) -> list[ControllerEffect]:
         if refused := self._object(event.request_id, event.request):
             return refused
-        refusal = self._other_cluster(event.request) or self._unproven_claim(event.request)
+        refusal = (
+            self._other_cluster(event.request) or self._unproven_claim(event.request) or bad_request_id(event.request)
+        )
         if refusal is not None:
             return [RefuseCall(event.request_id, refusal)]
         draft = self._draft()

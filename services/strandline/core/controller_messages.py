@@ -68,6 +68,8 @@ class CreateTopics:
     cluster_id: str | None = None
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
+    request_id: str | None = None
+    """The same one in a repeat (C32)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,8 @@ class CreatePartitions:
     cluster_id: str | None = None
     topics: tuple[GrowingTopic, ...]
     validate_only: bool = False
+    request_id: str | None = None
+    """The same one in a repeat (C32)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,21 @@ class TopicRecord:
     name: str
     topic_id: str
     configs: tuple[tuple[str, str], ...] = ()
+    created_by: str = ""
+    """Id of the request that created it; empty: one without an id (C32)."""
+    grown_by: tuple[str, ...] = ()
+    """Ids of the latest requests that added partitions, the last one last."""
+
+
+def record_of(topic: TopicImage) -> TopicRecord:
+    """A topic as the store keeps it."""
+    return TopicRecord(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        configs=topic.configs,
+        created_by=topic.created_by,
+        grown_by=topic.grown_by,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +186,8 @@ def _topics_after(before: Mapping[str, TopicImage], transaction: Transaction) ->
             topic_id=record.topic_id,
             configs=record.configs,
             partitions=known.partitions if known else (),
+            created_by=record.created_by,
+            grown_by=record.grown_by,
         )
     changed: dict[str, dict[int, PartitionImage]] = {}
     for partition in transaction.partitions:

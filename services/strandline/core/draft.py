@@ -257,7 +257,7 @@ class Draft:
         after = self.base.apply(transaction)
         effects: list[ControllerEffect] = [
             Commit(transaction),
-            Publish(_change_image(after, transaction), after.header.secret),
+            Publish(change_image(after, transaction), after.header.secret),
         ]
         offset = self.header.metadata_offset
         effects += [Emit(tp, event._replace(meta_offset=offset)) for tp, event in self._emits]
@@ -308,7 +308,7 @@ class Draft:
             yield Emit(after.tp, leader_change)
 
 
-def _change_image(after: ClusterState, transaction: Transaction) -> MetadataImage:
+def change_image(after: ClusterState, transaction: Transaction) -> MetadataImage:
     """What the transaction changed, topics and nodes whole, as everybody may see it."""
     touched = {partition.tp.topic_id for partition in transaction.partitions}
     touched.update(record.topic_id for record in transaction.topics)

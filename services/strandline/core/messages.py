@@ -382,6 +382,10 @@ class TopicImage:
     topic_id: str
     configs: tuple[tuple[str, str], ...] = ()
     partitions: tuple[PartitionImage, ...] = ()
+    created_by: str = ""
+    """Id of the request that created it; known to controllers alone (C32)."""
+    grown_by: tuple[str, ...] = ()
+    """Ids of the latest requests that added partitions; known to controllers alone."""
 
 
 class Reign(NamedTuple):

@@ -30,7 +30,7 @@ from strandline.core.controller_messages import (
     TopicsCreated,
     TopicsDescribed,
 )
-from strandline.core.controller_state import ControllerTimings, TopicRecord
+from strandline.core.controller_state import ControllerTimings, TopicRecord, record_of
 from strandline.core.draft import Draft
 from strandline.core.election import elect
 from strandline.core.elr import elr_with_min_isr
@@ -39,6 +39,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.leadership import elect_if_possible
 from strandline.core.messages import PartitionImage, TopicImage
 from strandline.core.placement import Placement
+from strandline.core.repeated_requests import has_grown_by, was_created_by, with_growth
 from strandline.core.topic_configs import check_configs, check_name, check_names, effective_min_isr, in_force
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
@@ -49,22 +50,40 @@ Assignments = tuple[tuple[int, tuple[NodeId, ...]], ...]
 def create_topics(draft: Draft, timings: ControllerTimings, request: CreateTopics) -> TopicsCreated:
     """Create each topic or say why not; one refused topic does not keep the others from being created."""
     placement = Placement(draft.nodes(), draft.partitions())
-    created = tuple(_create(draft, timings, placement, topic, request.validate_only) for topic in request.topics)
-    return TopicsCreated(topics=created)
+    repeated = _created_before(draft, request)
+    # Taken out: a name that one request gives twice is refused the second time, in a repeat too.
+    created = []
+    for topic in request.topics:
+        again = repeated.pop(topic.name, None)
+        created.append(again or _create(draft, timings, placement, topic, request))
+    return TopicsCreated(topics=tuple(created))
+
+
+def _created_before(draft: Draft, request: CreateTopics) -> dict[str, CreatedTopic]:
+    found: dict[str, CreatedTopic] = {}
+    if request.request_id is None:
+        return found
+    for new in request.topics:
+        topic = draft.topic(TopicRef(new.name))
+        if isinstance(topic, TopicImage) and was_created_by(topic, request):
+            total, factor = len(topic.partitions), len(topic.partitions[0].replicas)
+            found[new.name] = CreatedTopic(new.name, None, topic, total, factor)
+    return found
 
 
 def _create(
-    draft: Draft, timings: ControllerTimings, placement: Placement, new: NewTopic, validate_only: bool
+    draft: Draft, timings: ControllerTimings, placement: Placement, new: NewTopic, request: CreateTopics
 ) -> CreatedTopic:
     refusal = check_name(new.name) or _name_taken(draft, new.name) or check_configs(new.configs)
     replicas = refusal or _replicas_of_new(timings, placement, new)
     if isinstance(replicas, Refusal):
         return CreatedTopic(new.name, replicas)
     total, factor = len(replicas), len(replicas[0])
-    if validate_only:
+    if request.validate_only:
         return CreatedTopic(new.name, None, None, total, factor)
     configs = tuple(sorted(new.configs))
-    draft.put_topic(TopicRecord(name=new.name, topic_id=new.topic_id, configs=configs))
+    created_by = request.request_id or ""
+    draft.put_topic(TopicRecord(name=new.name, topic_id=new.topic_id, configs=configs, created_by=created_by))
     partitions = tuple(
         _new_partition(draft, TopicPartition(new.topic_id, index), nodes, configs)
         for index, nodes in enumerate(replicas)
@@ -185,20 +204,24 @@ def create_partitions(draft: Draft, timings: ControllerTimings, request: CreateP
             twice = Refusal(ErrorCode.INVALID_REQUEST, f"topic '{growing.topic.name}' is named twice; name it once")
             results.append(TopicResult(growing.topic, twice))
         else:
-            results.append(_grow(draft, timings, placement, growing, request.validate_only))
+            results.append(_grow(draft, timings, placement, growing, request))
     return TopicsChanged(topics=tuple(results))
 
 
 def _grow(
-    draft: Draft, timings: ControllerTimings, placement: Placement, growing: GrowingTopic, validate_only: bool
+    draft: Draft, timings: ControllerTimings, placement: Placement, growing: GrowingTopic, request: CreatePartitions
 ) -> TopicResult:
     topic = draft.topic(growing.topic)
     if isinstance(topic, Refusal):
         return TopicResult(growing.topic, topic)
+    if has_grown_by(topic, request):
+        return TopicResult(TopicRef(topic.name, topic.topic_id))
     replicas = _replicas_of_growth(timings, placement, topic, growing)
     if isinstance(replicas, Refusal):
         return TopicResult(growing.topic, replicas)
-    if not validate_only:
+    if not request.validate_only:
+        if request.request_id is not None:
+            draft.put_topic(replace(record_of(topic), grown_by=with_growth(topic, request.request_id)))
         first = first_epoch_in(draft.header.controller_epoch)
         for index, nodes in enumerate(replicas, len(topic.partitions)):
             partition = _new_partition(draft, TopicPartition(topic.topic_id, index), nodes, topic.configs)
@@ -261,7 +284,7 @@ def _describe_configs(draft: Draft, timings: ControllerTimings, ref: ConfigsRef)
 
 
 def _apply_configs(draft: Draft, topic: TopicImage, configs: tuple[tuple[str, str], ...]) -> None:
-    draft.put_topic(TopicRecord(name=topic.name, topic_id=topic.topic_id, configs=configs))
+    draft.put_topic(replace(record_of(topic), configs=configs))
     for index in range(len(topic.partitions)):
         partition = draft.partition(TopicPartition(topic.topic_id, index))
         assert partition is not None

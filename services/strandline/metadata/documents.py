@@ -1,8 +1,9 @@
 """The controller's state in a store: one JSON document per node, topic, partition and header.
 
 Invariant: reading what was written gives an equal value; a document with a field this release does not know is
-read without it, one that lacks a field is refused as damaged, never guessed. Every document begins with its
-checksum: SQLite keeps none, and one flipped bit in an epoch would send the cluster back in time (A6).
+read without it; one that lacks a field is refused as damaged, never guessed, unless the field came later. Every
+document begins with its checksum: SQLite keeps none, and one flipped bit in an epoch would send the cluster back in
+time (A6).
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ _WRONG = (msgspec.MsgspecError, ValueError, KeyError, AttributeError, OverflowEr
 
 WRONG_JSON = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
 """What taking apart plain JSON raises for a text that nothing of ours has written: any may be nested or infinite."""
+
+_CAME_LATER: dict[type, Fields] = {TopicRecord: {"created_by": "", "grown_by": []}}
+"""Fields that documents of the present schema lack if an earlier release wrote them, and what that means."""
+
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -62,6 +67,7 @@ def read(text: str, kind: type[_T], present: Present | None = None) -> _T:
         fields = msgspec.json.decode(_unsealed(text), type=Fields)
         if present is not None:
             fields = present(kind, fields)
+        fields = {**_CAME_LATER.get(kind, {}), **fields}
         _require_all_fields(kind, fields)
         return msgspec.convert(fields, kind)
     except _WRONG as error:

@@ -91,6 +91,8 @@ class EtcdStore:
         self._bytes_since_snapshot = 0
         self.takes_log = True
         """Whether `follow` applies the log; a reign applies what it appends by itself."""
+        self.on_change: Callable[[ClusterState, Transaction | None], None] = lambda _state, _transaction: None
+        """The copy became this state: by this transaction, or (None) by a snapshot."""
 
     # Opening.
 
@@ -473,6 +475,8 @@ class EtcdStore:
             state, applied = state_of(await asyncio.to_thread(unpack, packed)), snapshot.head
         if self.applied is None or (applied is not None and applied.offset > self.applied.offset):
             self.state, self.applied = state, applied
+            if state is not None:
+                self.on_change(state, None)
         head = None if newest is None else read_head(newest.value, newest.mod_revision)
         if head is not None:
             begin = self.applied.offset if self.applied is not None else None
@@ -558,7 +562,9 @@ class EtcdStore:
         return [(kv.key, kv.value, kv.mod_revision) for kv in await self.etcd.page(begin, end, revision, _PAGE)]
 
     def _apply(self, transaction: Transaction) -> None:
-        self.state = state_of(transaction) if self.state is None else self.state.apply(transaction)
+        before = self.state
+        self.state = state_of(transaction) if before is None else before.apply(transaction)
+        self.on_change(self.state, None if before is None else transaction)
 
     def _view(self, revision: int, active: KeyValue | None, head: KeyValue | None) -> StoreView:
         try:

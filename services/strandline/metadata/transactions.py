@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from strandline.core.controller_state import ClusterState, TopicRecord, Transaction
+from strandline.core.controller_state import ClusterState, Transaction, record_of
 from strandline.metadata import documents
 from strandline.metadata.documents import DamagedDocument
 
@@ -61,7 +61,7 @@ def whole(state: ClusterState) -> Transaction:
         header=state.header,
         removed_nodes=tuple(state.removed_nodes.values()),
         nodes=tuple(state.nodes.values()),
-        topics=tuple(TopicRecord(name=t.name, topic_id=t.topic_id, configs=t.configs) for t in state.topics.values()),
+        topics=tuple(record_of(topic) for topic in state.topics.values()),
         partitions=tuple(state.partitions()),
         deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
         reigns=tuple(state.reigns.values()),

@@ -87,6 +87,7 @@ def read_create_topics(message: pb.CreateTopicsRequest, draw_id: Callable[[], st
         cluster_id=_cluster(message),
         topics=tuple(_read_new(topic, draw_id()) for topic in message.topics),
         validate_only=message.validate_only,
+        request_id=message.request_id if message.HasField("request_id") else None,
     )
 
 
@@ -152,7 +153,12 @@ def read_alter_configs(message: pb.AlterTopicConfigsRequest) -> AlterTopicConfig
 def read_create_partitions(message: pb.CreatePartitionsRequest) -> CreatePartitions:
     """Topics that grow."""
     growing = (GrowingTopic(_ref(topic), topic.count, _assignments(topic.assignments)) for topic in message.topics)
-    return CreatePartitions(cluster_id=_cluster(message), topics=tuple(growing), validate_only=message.validate_only)
+    return CreatePartitions(
+        cluster_id=_cluster(message),
+        topics=tuple(growing),
+        validate_only=message.validate_only,
+        request_id=message.request_id if message.HasField("request_id") else None,
+    )
 
 
 def write_topics_deleted(answer: TopicsChanged) -> pb.DeleteTopicsResponse:

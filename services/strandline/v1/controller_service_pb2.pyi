@@ -646,8 +646,14 @@ class GetMetadataRequest(_message.Message):
 
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    LINEARIZABLE_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked."""
+    linearizable: _builtins.bool
+    """Whether the controller confirms by a read of its store that it decides, before it answers: then the answer holds
+    every change that was answered before this request was sent. Otherwise a controller that was paused may answer with
+    what it knew before (ours).
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicReference]:
         """The topics asked for; empty: all. Unknown ones are missing in the answer."""
@@ -657,10 +663,11 @@ class GetMetadataRequest(_message.Message):
         *,
         cluster_id: _builtins.str | None = ...,
         topics: _abc.Iterable[_partition_pb2.TopicReference] | None = ...,
+        linearizable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "linearizable", b"linearizable", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
@@ -1178,12 +1185,17 @@ class CreateTopicsRequest(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked."""
     timeout_ms: _builtins.int
     """Milliseconds to wait until the topics have leaders; absent: 30000."""
     validate_only: _builtins.bool
     """Whether to check only, and create nothing."""
+    request_id: _builtins.str
+    """A UUID in lower-case hex with dashes, drawn for this request and sent again when it is repeated: a topic that the
+    first one created is answered as created, with the state it has now. Absent: a repeat is another request (ours).
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreatableTopic]:
         """The topics."""
@@ -1195,17 +1207,22 @@ class CreateTopicsRequest(_message.Message):
         topics: _abc.Iterable[Global___CreatableTopic] | None = ...,
         timeout_ms: _builtins.int | None = ...,
         validate_only: _builtins.bool = ...,
+        request_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_request_id", b"_request_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "request_id", b"request_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_request_id", b"_request_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
+    _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
     _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
 
@@ -2032,12 +2049,17 @@ class CreatePartitionsRequest(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked."""
     timeout_ms: _builtins.int
     """Milliseconds to wait until the new partitions have leaders; absent: 30000."""
     validate_only: _builtins.bool
     """Whether to check only, and create nothing."""
+    request_id: _builtins.str
+    """As in CreateTopicsRequest: a topic that grew by the first request does not grow again, for as long as no more than
+    seven others grew it since (ours).
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___GrowingTopic]:
         """The topics that grow."""
@@ -2049,17 +2071,22 @@ class CreatePartitionsRequest(_message.Message):
         topics: _abc.Iterable[Global___GrowingTopic] | None = ...,
         timeout_ms: _builtins.int | None = ...,
         validate_only: _builtins.bool = ...,
+        request_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_request_id", b"_request_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "request_id", b"request_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_request_id", b"_request_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
+    _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
     _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
 

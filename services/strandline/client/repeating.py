@@ -1,0 +1,68 @@
+"""Asking the controllers again while one of them takes over from another.
+
+Invariant: only a question that may be done twice is asked twice: one that changes nothing, one that gives absolute
+values, and one with a request id (C32).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, TypeVar
+
+from strandline.client.errors import ClusterUnreachable, ControllersAway
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.rpc.channels import Backoff
+
+if TYPE_CHECKING:
+    from strandline.client.controllers import Method
+    from strandline.client.metadata import Cluster
+
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
+
+
+def new_request_id() -> str:
+    """The id of one request and of its repeats."""
+    return str(uuid.uuid4())
+
+
+async def ask_again(
+    cluster: Cluster, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+) -> _Answer:
+    """As `Cluster.ask_controller`, repeated until the deadline while an answer is lost or no controller decides.
+
+    Raises:
+        Refused: the answer's refusal.
+        ControllersAway: none accepts a connection; nothing was asked.
+        ClusterUnreachable: no answer in time; the work may have been done.
+    """
+    limit_ms = deadline_ms or cluster.timeout_ms
+    ends_at = time.monotonic() + limit_ms / 1000
+    backoff = Backoff()
+    lost: ClusterUnreachable | None = None
+    while True:
+        left_ms = max(1, int((ends_at - time.monotonic()) * 1000))
+        error: Exception
+        try:
+            return await cluster.ask_controller(method, request, deadline_ms=left_ms)
+        except ControllersAway as away:
+            if lost is None:
+                raise
+            error = away
+        except ClusterUnreachable as unreachable:
+            error = lost = lost or unreachable
+        except Refused as refused:
+            if not _is_taken_over(refused.refusal):
+                raise
+            error = refused
+        pause_s = backoff.next_s()
+        if time.monotonic() + pause_s >= ends_at:
+            # Of a question that was sent once, nobody may believe that nothing was done.
+            raise lost or error
+        await asyncio.sleep(pause_s)
+
+
+def _is_taken_over(refusal: Refusal) -> bool:
+    return refusal.code is ErrorCode.NOT_CONTROLLER and refusal.hint is not None

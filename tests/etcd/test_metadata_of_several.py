@@ -1,0 +1,136 @@
+"""MetadataService of several controllers: each serves its copy of the store, whether or not it decides (C60, C62)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from several_controllers import WITHIN_S, Several, several, stub_of
+
+from strandline.client import Admin
+from strandline.client import metadata as client_metadata
+from strandline.controller.several import SeveralProcess
+from strandline.core.reign import State
+from strandline.etcd.members import Members
+from strandline.rpc.channels import open_channel, target
+from strandline.v1 import controller_service_pb2 as cpb
+from strandline.v1 import metadata_service_pb2 as pb
+from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
+
+
+@asynccontextmanager
+async def _metadata_of(process: SeveralProcess) -> AsyncIterator[Any]:
+    """A stub for the MetadataService of a controller."""
+    assert process.endpoint is not None
+    channel = open_channel(process.endpoint)
+    try:
+        yield MetadataServiceStub(channel)
+    finally:
+        await channel.close()
+
+
+async def _decide(process: SeveralProcess) -> int:
+    """One transaction; returns its offset."""
+    async with stub_of(process) as stub:
+        await stub.InitProducerId(cpb.InitProducerIdRequest(), timeout=WITHIN_S)
+    return process.driver.core.state.header.metadata_offset
+
+
+async def _until(stream: Any, controller_epoch: int, offset: int) -> None:
+    """Read until the subscription has reached a position."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            message = await stream.read()
+            assert isinstance(message, pb.SubscribeResponse), "the stream ended"
+            if (message.as_of.controller_epoch, message.as_of.metadata_offset) >= (controller_epoch, offset):
+                return
+
+
+async def _settled(cluster: Several) -> tuple[SeveralProcess, SeveralProcess]:
+    """The active controller, and a standby that has all it has."""
+    active = await cluster.active()
+    (standby,) = [process for process in cluster.running.values() if process is not active]
+    await cluster.until(lambda: standby.reigning.store.state == active.driver.core.state)
+    return active, standby
+
+
+async def test_a_standby_serves_what_the_active_decided(members: Members, tmp_path: Path) -> None:
+    """Both answer with the same state; only the one that decides says that it has no age."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        await _decide(await cluster.active())
+        answers = []
+        for process in await _settled(cluster):
+            async with _metadata_of(process) as stub:
+                answers.append(await stub.GetMetadata(pb.MetadataServiceGetMetadataRequest(), timeout=WITHIN_S))
+        of_active, of_standby = answers
+
+        assert of_active.metadata == of_standby.metadata
+        assert of_active.as_of.age_ms == 0
+        assert 0 < of_standby.as_of.age_ms < WITHIN_S * 1000
+
+
+async def test_a_subscription_goes_on_when_the_reign_moves(members: Members, tmp_path: Path) -> None:
+    """A subscriber of a controller that hands over stays with it, and is sent what its successor decides."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        first, second = await _settled(cluster)
+        async with _metadata_of(first) as stub:
+            stream = stub.Subscribe()
+            await stream.write(pb.SubscribeRequest(all_topics=True))
+            await _until(stream, 1, await _decide(first))
+            await first.reigning.hand_over(to="c2")
+            await cluster.until(lambda: second.reigning.core.state is State.ACTIVE)
+            assert await cluster.active() is second
+            await _until(stream, 2, await _decide(second))
+            stream.cancel()
+
+
+async def test_the_age_of_a_standby_grows_while_the_store_is_not_read(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a standby knows is as old as the last read of the store whose head it has, not as its last change."""
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        _, standby = await _settled(cluster)
+        at = standby.reigning.store.applied
+        assert at is not None
+        now_ms = 10_000_000
+        copy = standby.served
+        monkeypatch.setattr(copy, "_clock", lambda: now_ms)
+        monkeypatch.setattr(standby.reigning, "on_head_read", lambda _asked_ms, _head: None)
+
+        copy.head_read(now_ms - 500, at)
+        ages = [copy.feed.as_of().age_ms]
+        copy.head_read(now_ms - 100, replace(at, offset=at.offset + 1))
+        ages.append(copy.feed.as_of().age_ms)
+        copy.head_read(now_ms, at)
+        ages.append(copy.feed.as_of().age_ms)
+
+        assert ages == [500, 500, 1]
+
+
+async def test_a_client_of_a_standby_finds_the_one_that_decides(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One address of a standby is enough, and no client needs WatchMetadata for it."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("WatchMetadata was opened")
+
+    monkeypatch.setattr(client_metadata, "WatchedStream", refuse)
+    async with several(members, tmp_path, "c1", "c2") as cluster:
+        active, standby = await _settled(cluster)
+        assert standby.endpoint is not None
+        async with Admin(target(standby.endpoint)) as admin:
+            image = await admin.metadata()
+            # The standby refuses it, and names the active controller.
+            described = await admin.list_nodes()
+            age_ms = admin.metadata_age_ms
+
+        assert image.metadata_offset == active.driver.core.state.header.metadata_offset
+        assert described == []
+        assert age_ms is not None
+        assert age_ms > 0
