@@ -19,6 +19,7 @@ from strandline.core.types import Acks, NodeId, Rules, TopicPartition
 from strandline.sim.build import PRODUCTION, Build
 from strandline.sim.checks import Checks
 from strandline.sim.clients import Producer
+from strandline.sim.committed import Broken
 from strandline.sim.consumers import Consumer, end_answer
 from strandline.sim.controller import Controller
 from strandline.sim.controllers import Controllers
@@ -39,6 +40,12 @@ FIRST_CONSUMER = 50
 """Number of the first consumer; producers count from 0."""
 
 TOPIC_ID = "00000000-0000-0000-0000-000000000001"
+
+_ORDER_AGAIN_US = 2_000_000
+"""Longer than a reign that lives takes to make the topic."""
+
+_STARTED_WITHIN_US = 60_000_000
+"""No fault happens before the topic is there, but messages may be lost, clocks wrong, and reigns end."""
 
 NODE_TIMINGS = NodeTimings(
     replica_lag_time_max_ms=700,
@@ -143,7 +150,7 @@ class World:
         for machine in self.machines.values():
             machine.start()
         while len(self.checks.metadata.directories) < len(self.machines):
-            self.timeline.run_until(self.timeline.now_us + 20_000)
+            self._run_on("register")
         draw = Draw(self.shape.seed, Purpose.SHAPE, 1)
         assignments = []
         for tp in self.tps:
@@ -151,11 +158,21 @@ class World:
             assignments.append((tp.partition, tuple(replicas)))
         configs = ((MIN_ISR, str(self.shape.min_isr)),)
         topic = NewTopic("t", TOPIC_ID, assignments=tuple(assignments), configs=configs)
-        self.controller.order(CreateTopics(topics=(topic,)))
+        due_us = self.timeline.now_us
         while len(self.checks.metadata.partitions) < len(self.tps):
-            self.timeline.run_until(self.timeline.now_us + 20_000)
+            # A reign may end before the topic is stored; then an operator asks the next one.
+            if self.timeline.now_us >= due_us:
+                self.controller.order(CreateTopics(topics=(topic,)))
+                due_us += _ORDER_AGAIN_US
+            self._run_on("have the topic")
         self._start_clients(draw)
         self.faults.plan()
+
+    def _run_on(self, what: str) -> None:
+        """Go on for a while, as long as the nodes may still take to do what is waited for."""
+        if self.timeline.now_us > _STARTED_WITHIN_US:
+            raise Broken("L9", f"the nodes do not {what} {_STARTED_WITHIN_US // 1_000_000} s after the start")
+        self.timeline.run_until(self.timeline.now_us + 20_000)
 
     def close(self) -> None:
         """End every process; the run is over."""
