@@ -17,7 +17,7 @@ from strandline.core.errors import Refused
 from strandline.core.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
-from strandline.etcd.operations import behind
+from strandline.etcd.ranges import behind
 from strandline.rpc.channels import open_channel, target
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc

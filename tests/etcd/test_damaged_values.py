@@ -12,7 +12,7 @@ from strandline.core.errors import Refused
 from strandline.core.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
-from strandline.etcd.operations import behind
+from strandline.etcd.ranges import behind
 from strandline.metadata.store import StoreDamaged
 from strandline.v1 import controller_service_pb2 as pb
 

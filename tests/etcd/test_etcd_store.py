@@ -15,7 +15,8 @@ from strandline.core.reign_events import Head, Holder
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Unanswered
 from strandline.etcd.members import Members
-from strandline.etcd.operations import behind
+from strandline.etcd.operations import delete
+from strandline.etcd.ranges import behind
 from strandline.metadata.etcd import EtcdStore, StoreView
 from strandline.metadata.etcd_layout import Batch, Presence, batches
 from strandline.metadata.marks import Mark, Marked, StoreMarked
@@ -186,6 +187,21 @@ async def test_a_transaction_above_the_limit_goes_in_parts(etcd: Etcd, prefix: s
     parts = await etcd.page(small.store.keys.parts, behind(small.store.keys.parts), 0, 1_000)
     assert len(parts) > 1
     assert max(len(kv.value) for kv in parts) == 200
+
+
+async def test_parts_are_read_as_of_the_revision_of_the_log(etcd: Etcd, prefix: str, other: Controller) -> None:
+    """A snapshot that deletes the parts meanwhile leaves no gap in what is read as of an earlier revision (C17)."""
+    small = Controller(etcd, prefix, "small", part_bytes=200)
+    await small.win()
+    await small.append([_transaction(1, size=100)])
+    revision = (await small.store.read()).revision
+    async with asyncio.timeout(READY_S):
+        await etcd.txn([], [delete(*small.store.keys.all_parts)])
+
+    assert not await other.store._read_log_behind(None, 1, 0)
+    assert await other.store._read_log_behind(None, 1, revision)
+    assert other.store.applied is not None
+    assert other.store.applied.offset == 1
 
 
 async def test_parts_of_a_replaced_reign_are_not_read(etcd: Etcd, prefix: str, other: Controller) -> None:

@@ -21,7 +21,7 @@ from strandline.core.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import NoSpace
 from strandline.etcd.members import Members
-from strandline.etcd.operations import behind
+from strandline.etcd.ranges import behind
 from strandline.metadata.etcd import EtcdStore
 from strandline.rpc.status import refusal_of
 from strandline.v1 import controller_service_pb2 as pb

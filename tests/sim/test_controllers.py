@@ -10,11 +10,16 @@ import pytest
 from strandline.core.controller import ControllerCore
 from strandline.core.controller_events import ControllerStarted
 from strandline.core.reign import ReignCore
-from strandline.core.reign_events import Head, Holder
+from strandline.core.reign_events import AppendRefused, Head, Holder, NoSpace
 from strandline.core.sessions import Sessions
+from strandline.metadata.etcd_layout import Keys, LogValue, Range
 from strandline.sim import fenced_log
 from strandline.sim.profiles import PROFILES
 from strandline.sim.run import run_seed
+from strandline.sim.shape import draw_shape
+from strandline.sim.store import LeasedStore
+from strandline.sim.stored_values import KEYS, StoredValues
+from strandline.sim.world import World
 
 
 @pytest.mark.parametrize("profile", ["controllers", "store-trouble"])
@@ -98,4 +103,72 @@ def test_sessions_that_stay_while_unsure_break(monkeypatch: pytest.MonkeyPatch) 
     """Mutant 48: I24, nodes are fenced for a time in which nobody could hear them (TR30)."""
     monkeypatch.setattr(Sessions, "resume", lambda sessions, now_ms, closed_ms: None)
 
-    assert _broken_within(24, "store-trouble") == "I24"
+    assert _broken_within(48, "store-trouble") == "I24"
+
+
+def _store() -> LeasedStore:
+    """A store whose key has token 5."""
+    store = LeasedStore(World(draw_shape(0, PROFILES["controllers"])), lambda _: None)
+    store.key = Holder(5, "c1", "c1-1", 1)
+    return store
+
+
+def test_parts_and_snapshots_are_fenced_by_the_token() -> None:
+    """A reign that is over puts no part, names no snapshot and deletes no log (C8)."""
+    store, head = _store(), Head("r", 1, "d")
+    refused = AppendRefused, 1, store.key, None
+
+    assert store.put_part("c2", 4, "r", 1, 0, b"part") == refused
+    assert store.put_snapshot_part(4, 1, 0, b"part") == refused
+    assert store.put_snapshot(4, head, b"current") == refused
+    assert store.make_room(4) == ()
+    assert store.values.range(b"", b"\xff") == ()
+    assert store.put_part("c1", 5, "r", 1, 0, b"part") == ()
+    assert store.values.get(KEYS.part("r", 1, 0)) == b"part"
+
+
+def test_a_full_store_takes_no_part() -> None:
+    """NOSPACE refuses every put (C16)."""
+    store = _store()
+    store.is_full = True
+
+    assert store.put_part("c1", 5, "r", 1, 0, b"part") == (NoSpace,)
+    assert store.put_snapshot_part(5, 1, 0, b"part") == (NoSpace,)
+
+
+def test_a_kill_between_parts_and_transaction_comes_to_nothing() -> None:
+    """The parts stay, the next reign appends beside them, and nothing breaks (C8)."""
+    outcomes = [run_seed(seed, "controllers") for seed in range(16)]
+
+    assert [outcome.violation for outcome in outcomes] == [None] * 16
+    assert sum(outcome.counts["killed between parts and transaction"] for outcome in outcomes) > 0
+    assert sum(outcome.counts["append in parts beside those of an ended reign"] for outcome in outcomes) > 0
+    assert sum(outcome.counts["began again from a snapshot"] for outcome in outcomes) > 0
+
+
+def test_a_part_of_another_reign_that_is_believed_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant 38: a copy is made of what an ended reign left, and cannot be read, or is another state (I0, I22)."""
+
+    def of_any_reign(stored: StoredValues, taken: LogValue) -> tuple[bytes, ...]:
+        offset = b"/%016x/" % taken.head.offset
+        return tuple(each.value for key, each in stored.range(*KEYS.all_parts) if offset in key)
+
+    def unchecked(taken: LogValue, parts: tuple[bytes, ...]) -> bytes:
+        return b"".join(parts[: taken.parts]) if taken.parts else taken.body
+
+    monkeypatch.setattr(StoredValues, "parts", of_any_reign)
+    monkeypatch.setattr(LogValue, "packed", unchecked)
+
+    assert _broken_within(40) in {"I0", "I22"}
+
+
+def test_a_snapshot_that_deletes_too_much_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I22: what was appended while the snapshot was written is gone."""
+    honest = Keys.replaced_by_snapshot
+
+    def too_much(keys: Keys, head: Head, tail: int) -> tuple[Range, ...]:
+        return (*honest(keys, head, tail), (keys.logs, keys.log(head.offset + 2)))
+
+    monkeypatch.setattr(Keys, "replaced_by_snapshot", too_much)
+
+    assert _broken_within(24) == "I22"

@@ -15,11 +15,6 @@ DELETE = 1
 """The type of an event that deletes its key."""
 
 
-def behind(prefix: bytes) -> bytes:
-    """The end of the range of every key that begins with ``prefix``, which does not end with the byte 255."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])
-
-
 def created_at(key: bytes, revision: int) -> pb.Compare:
     """That ``key`` is still the one that ``revision`` created; 0: that it is not there."""
     return pb.Compare(result=_EQUAL, target=_CREATE, key=key, create_revision=revision)

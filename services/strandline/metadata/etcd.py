@@ -16,7 +16,8 @@ from strandline.core.messages import Endpoint
 from strandline.core.reign_events import Head, Holder
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone, NoSpace, NotPermitted, Unanswered
-from strandline.etcd.operations import DELETE, behind, created_at, delete, found, get, put, written_at
+from strandline.etcd.operations import DELETE, created_at, delete, found, get, put, written_at
+from strandline.etcd.ranges import behind
 from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse
 from strandline.etcd.watching import Changes, watch
 from strandline.metadata.documents import WRONG_JSON, DamagedDocument
@@ -25,10 +26,12 @@ from strandline.metadata.etcd_layout import (
     Batch,
     Keys,
     LogValue,
+    Place,
     Presence,
     digest,
     head_value,
     joined,
+    place_of,
     presence_value,
     read_head,
     read_log_value,
@@ -221,7 +224,7 @@ class EtcdStore:
         look = (get(keys.active), get(keys.head))
         for piece in batch.pieces:
             for number, part in enumerate(piece.parts):
-                key = keys.parts_of(batch.head.reign_id, piece.offset) + b"%06d" % number
+                key = keys.part(batch.head.reign_id, piece.offset, number)
                 answer = await self.etcd.txn([ours], [put(key, part)], look)
                 if not answer.succeeded:
                     return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
@@ -260,21 +263,14 @@ class EtcdStore:
         packed = await asyncio.to_thread(lambda: pack(whole(state)))
         current, parts = snapshot_of(head, packed)
         for number, part in enumerate(parts):
-            key = keys.snapshot_parts(head.offset) + b"%06d" % number
+            key = keys.snapshot_part(head.offset, number)
             if not (await self.etcd.txn([ours], [put(key, part)])).succeeded:
                 return False
-        own = keys.parts_of(head.reign_id)
-        trimmed = max(0, head.offset - _TAIL)
         done = await self.etcd.txn(
             [ours],
             [
                 put(keys.current_snapshot, current),
-                delete(keys.first_snapshot, keys.snapshot_parts(head.offset)),
-                delete(keys.log(0), keys.log(trimmed)),
-                # Of transactions that the snapshot holds, and of appends that came to nothing.
-                delete(keys.parts, own),
-                delete(behind(own), behind(keys.parts)),
-                delete(own, keys.parts_of(head.reign_id, trimmed)),
+                *(delete(begin, end) for begin, end in keys.replaced_by_snapshot(head, _TAIL)),
             ],
         )
         if done.succeeded:
@@ -292,10 +288,7 @@ class EtcdStore:
         offset = read_snapshot(kept.value).head.offset
         answer = await self.etcd.txn(
             [created_at(self.keys.active, token)],
-            [
-                delete(self.keys.logs, self.keys.log(offset + 1)),
-                delete(self.keys.first_snapshot, self.keys.snapshot_parts(offset)),
-            ],
+            [delete(begin, end) for begin, end in self.keys.held_by_snapshot(offset)],
         )
         return sum(each.response_delete_range.deleted for each in answer.responses) if answer.succeeded else 0
 
@@ -313,7 +306,7 @@ class EtcdStore:
         own = keys.snapshot_parts(head.offset)
         try:
             for number, part in enumerate(parts):
-                await self.etcd.put(own + b"%06d" % number, part)
+                await self.etcd.put(keys.snapshot_part(head.offset, number), part)
             done = await self.etcd.txn(
                 [created_at(keys.active, token)],
                 [
@@ -321,7 +314,7 @@ class EtcdStore:
                     put(keys.current_snapshot, current),
                     put(keys.head, head_value(head)),
                     delete(keys.logs, behind(keys.logs)),
-                    delete(keys.parts, behind(keys.parts)),
+                    delete(*keys.all_parts),
                     delete(keys.successor),
                     delete(keys.first_snapshot, own),
                     delete(behind(own), keys.current_snapshot),
@@ -491,7 +484,8 @@ class EtcdStore:
         while True:
             page = await self._page(begin, keys.log(end + 1), revision)
             for key, value, written in page:
-                if not await self._take_log_value(key, value, written):
+                # As of the same revision: the next snapshot deletes the parts of earlier reigns.
+                if not await self._take_log_value(key, value, written, revision):
                     return False
             if len(page) < _PAGE:
                 return self.applied is not None and self.applied.offset >= end
@@ -523,16 +517,14 @@ class EtcdStore:
             on_applied(self.applied)
         return True
 
-    async def _take_log_value(self, key: bytes, value: bytes, revision: int) -> bool:
-        """Apply one value of the log, unless the copy has it; False on a gap."""
+    async def _take_log_value(self, key: bytes, value: bytes, revision: int, at: int = 0) -> bool:
+        """Apply one value of the log, unless the copy has it; False on a gap. Its parts are read as of ``at``."""
         offset = self.keys.offset_of(key)
-        known = self.applied.offset if self.applied is not None else None
-        if known is not None and offset <= known:
-            return True
-        if known is not None and offset != known + 1:
-            return False
+        place = place_of(offset, self.applied)
+        if place is not Place.NEXT:
+            return place is Place.KNOWN
         taken = read_log_value(value, offset=offset, revision=revision)
-        packed = await self._packed(taken)
+        packed = await self._packed(taken, at)
         if packed is None:
             return False
         # Others may have applied it while its parts were read.
@@ -541,13 +533,11 @@ class EtcdStore:
             self.applied = taken.head
         return True
 
-    async def _packed(self, taken: LogValue) -> bytes | None:
+    async def _packed(self, taken: LogValue, at: int) -> bytes | None:
         if not taken.parts:
-            return taken.body
+            return taken.packed(())
         prefix = self.keys.parts_of(taken.head.reign_id, taken.head.offset)
-        parts = await self._values(prefix, behind(prefix), 0)
-        # Of an earlier attempt there may be more than the value names.
-        return joined(parts[: taken.parts], taken.body)
+        return taken.packed(await self._values(prefix, behind(prefix), at))
 
     async def _values(self, begin: bytes, end: bytes, revision: int) -> list[bytes]:
         values: list[bytes] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import crc32c
@@ -15,6 +16,7 @@ import crc32c
 from strandline.core.controller_state import Transaction
 from strandline.core.messages import Endpoint
 from strandline.core.reign_events import Head
+from strandline.etcd.ranges import behind
 from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 from strandline.metadata.transactions import pack
 
@@ -22,6 +24,9 @@ FORMAT = 1
 _LOG = "strandline-log"
 _SNAPSHOT = "strandline-snapshot"
 SNAPSHOT_PART_BYTES = 512 << 10
+
+Range = tuple[bytes, bytes]
+"""Keys from the first, included, to the second, which is not."""
 
 
 class Keys:
@@ -58,9 +63,39 @@ class Keys:
         end = b"" if offset is None else b"%016x/" % offset
         return self.parts + reign_id.encode() + b"/" + end
 
+    @property
+    def all_parts(self) -> Range:
+        """The parts of every transaction, of every reign."""
+        return self.parts, behind(self.parts)
+
+    def part(self, reign_id: str, offset: int, number: int) -> bytes:
+        """One part of a transaction."""
+        return self.parts_of(reign_id, offset) + b"%06d" % number
+
     def snapshot_parts(self, offset: int) -> bytes:
         """The parts of one snapshot."""
         return self._root + b"snap/%016x/" % offset
+
+    def snapshot_part(self, offset: int, number: int) -> bytes:
+        """One part of a snapshot."""
+        return self.snapshot_parts(offset) + b"%06d" % number
+
+    def replaced_by_snapshot(self, head: Head, tail: int) -> tuple[Range, ...]:
+        """What a snapshot at ``head`` deletes: all that it holds, but the last ``tail`` log values (C11)."""
+        own = self.parts_of(head.reign_id)
+        trimmed = max(0, head.offset - tail)
+        return (
+            (self.first_snapshot, self.snapshot_parts(head.offset)),
+            (self.log(0), self.log(trimmed)),
+            # Of transactions that the snapshot holds, and of appends that came to nothing.
+            (self.parts, own),
+            (behind(own), self.all_parts[1]),
+            (own, self.parts_of(head.reign_id, trimmed)),
+        )
+
+    def held_by_snapshot(self, offset: int) -> tuple[Range, ...]:
+        """What a store without space can do without, while it has a snapshot at ``offset`` (C29)."""
+        return (self.logs, self.log(offset + 1)), (self.first_snapshot, self.snapshot_parts(offset))
 
     @property
     def first_snapshot(self) -> bytes:
@@ -76,6 +111,11 @@ class LogValue(NamedTuple):
     """How many parts hold the transaction; 0: ``body`` does."""
     body: bytes
     """The packed transaction, or the sha256 of its parts together."""
+
+    def packed(self, parts: Sequence[bytes]) -> bytes | None:
+        """The packed transaction, out of the parts that are stored for it; None if they are not whole."""
+        # Of an earlier attempt there may be more than the value names.
+        return joined(parts[: self.parts], self.body) if self.parts else self.body
 
 
 class Piece(NamedTuple):
@@ -154,6 +194,22 @@ def read_log_value(value: bytes, *, offset: int, revision: int) -> LogValue:
         raise DamagedDocument(f"log value {offset} is damaged, or of a later release: {error}") from error
 
 
+class Place(Enum):
+    """Where a transaction of the log is, for one copy of the state."""
+
+    KNOWN = "known"
+    NEXT = "next"
+    BEYOND = "beyond"
+    """Something before it is missing."""
+
+
+def place_of(offset: int, applied: Head | None) -> Place:
+    """The place of ``offset`` for a copy that ends at ``applied``; an empty one begins anywhere."""
+    if applied is None or offset == applied.offset + 1:
+        return Place.NEXT
+    return Place.KNOWN if offset <= applied.offset else Place.BEYOND
+
+
 def joined(parts: Sequence[bytes], checksum: bytes) -> bytes | None:
     """Parts as one, if they are all there."""
     packed = b"".join(parts)
@@ -191,9 +247,9 @@ class Snapshot(NamedTuple):
     checksum: bytes
 
 
-def snapshot_of(head: Head, packed: bytes) -> tuple[bytes, tuple[bytes, ...]]:
-    """The value of ``snap/current``, and the parts it names."""
-    parts = _cut(packed, SNAPSHOT_PART_BYTES)
+def snapshot_of(head: Head, packed: bytes, part_bytes: int = SNAPSHOT_PART_BYTES) -> tuple[bytes, tuple[bytes, ...]]:
+    """The value of ``snap/current``, and the parts it names, of ``part_bytes`` bytes at most."""
+    parts = _cut(packed, part_bytes)
     checksum = hashlib.sha256(packed).hexdigest()
     line = f"{_SNAPSHOT} {FORMAT} {head.reign_id} {head.offset} {head.digest} {len(parts)} {checksum}"
     return line.encode(), parts

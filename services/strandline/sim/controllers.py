@@ -166,8 +166,9 @@ class Controllers:
 
     def heal(self) -> None:
         """Undo everything that befell controllers and store."""
-        self.store.is_full = self.store.loses_answers = False
+        self.store.is_full = self.store.loses_answers = self.store.loses_next_named = False
         self.store.watch_lag_us = 0
+        self.store.on_part = lambda _: None
         if self.store.is_away:
             self.store.comes_back()
         for machine in self.machines:

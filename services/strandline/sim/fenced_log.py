@@ -9,9 +9,14 @@ from __future__ import annotations
 from strandline.core.reign_events import Head, Holder
 
 
+def may_write(key: Holder | None, token: int) -> bool:
+    """Whether a part or a snapshot of a reign is put, or its log deleted: ``create_revision(active) == token``."""
+    return key is not None and key.token == token
+
+
 def may_append(key: Holder | None, head: Head | None, token: int, after: int) -> bool:
     """Whether a batch is put: ``create_revision(active) == token`` and ``mod_revision(head) == after``."""
-    return key is not None and key.token == token and (0 if head is None else head.revision) == after
+    return may_write(key, token) and (0 if head is None else head.revision) == after
 
 
 def key_after_taking(key: Holder | None, token: int, taker: Holder) -> Holder | None:
@@ -19,7 +24,7 @@ def key_after_taking(key: Holder | None, token: int, taker: Holder) -> Holder | 
 
     ``taker`` gets nothing by it: a put over the key would keep the create revision, and both would hold one token.
     """
-    return None if key is not None and key.token == token else key
+    return None if may_write(key, token) else key
 
 
 def put_key(key: Holder | None, wanted: Holder, revision: int) -> Holder | None:

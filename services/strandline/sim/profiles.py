@@ -40,11 +40,19 @@ NODE_KINDS = ("kill", "power", "pause", "partition", "stop", "lag", "late_alter"
 """What happens to nodes while controllers change."""
 
 REIGN_KINDS = (
-    "reign_kill", "reign_pause", "reign_clock", "reign_cut_store", "reign_cut_peers", "reign_cut_nodes", "hand_over",
-    "end_lease", "watch_breaks", "watch_lags",
+    "reign_kill", "reign_kill_in_parts", "parts_unanswered", "reign_pause", "reign_clock", "reign_cut_store",
+    "reign_cut_peers", "reign_cut_nodes", "hand_over", "end_lease", "watch_breaks", "watch_lags",
 )  # fmt: skip
 
+PROMISED_PARTS = (
+    "append in parts", "killed between parts and transaction", "append in parts beside those of an ended reign",
+    "left-over parts deleted", "no answer: part", "no answer: transaction behind its parts", "snapshot of the store",
+    "log deleted behind a snapshot", "began from a snapshot", "began again from a snapshot",
+)  # fmt: skip
+"""Of a store whose values and whose log are limited (C8, C11, C17)."""
+
 PROMISED_REIGNS = (
+    *PROMISED_PARTS,
     "committed", "elections", "reign: standby to campaigning", "reign: campaigning to catching_up",
     "reign: campaigning to standby", "reign: active to unsure", "reign: unsure to active", "reign: active to deposed",
     "reign: unsure to deposed", "reign: deposed to standby", "append settled: done", "append settled: uncertain",
@@ -137,6 +145,8 @@ PROFILES: dict[str, Profile] = {
                 "end_lease",
                 "watch_breaks",
                 "reign_kill",
+                "reign_kill_in_parts",
+                "parts_unanswered",
                 "store_restored",
             ),
             promises=(
@@ -153,6 +163,8 @@ PROFILES: dict[str, Profile] = {
                 "no answer: Campaign",
                 "restored store noticed by a controller",
                 "controller recovered",
+                "room made in a full store",
+                *PROMISED_PARTS,
             ),
         ),
         Profile(

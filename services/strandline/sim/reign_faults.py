@@ -29,6 +29,8 @@ class ReignFaults:
         self._later = later
         self.kinds: dict[str, Callable[[Fault], bool]] = {
             "reign_kill": self._kill,
+            "reign_kill_in_parts": self._kill_in_parts,
+            "parts_unanswered": self._parts_unanswered,
             "reign_pause": self._pause,
             "reign_clock": self._clock,
             "reign_cut_store": self._cut_store,
@@ -64,6 +66,25 @@ class ReignFaults:
         self._say(f"kill -9 {machine.name}")
         self._later(fault, machine.start)
         return machine.kill()
+
+    def _kill_in_parts(self, fault: Fault) -> bool:
+        """The next process that puts a part of a transaction is killed, before what names it."""
+        store = self._group.store
+
+        def kill(name: str) -> None:
+            store.on_part = lambda _: None
+            machine = next(each for each in self._group.machines if each.name == name)
+            self._say(f"kill -9 {name} between parts and transaction")
+            self._world.timeline.after(fault.duration_us, machine.start)
+            machine.kill()
+
+        store.on_part = kill
+        return True
+
+    def _parts_unanswered(self, fault: Fault) -> bool:
+        """The next transaction that names parts is stored, and nobody hears so."""
+        self._group.store.loses_next_named = True
+        return True
 
     def _pause(self, fault: Fault) -> bool:
         """SIGSTOP; every other time for longer than the lease."""

@@ -24,6 +24,7 @@ from strandline.core.reign import ReignCore, State
 from strandline.core.reign_effects import (
     Append,
     AppendSettled,
+    CloseDoors,
     DropCore,
     FinishCore,
     LookAtActive,
@@ -35,6 +36,7 @@ from strandline.core.reign_effects import (
     StartCore,
     Stop,
     TellHint,
+    Why,
 )
 from strandline.core.reign_events import (
     AppendAsked,
@@ -57,6 +59,9 @@ from strandline.core.reign_events import (
 from strandline.core.reign_history import Standing, standing
 from strandline.core.state_events import NodeSession, StateEvent
 from strandline.core.types import TopicPartition
+from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.etcd_layout import Batch, Place, batches, snapshot_of
+from strandline.metadata.transactions import pack, whole
 from strandline.sim.clock import Clock
 from strandline.sim.committed import Broken
 from strandline.sim.controller import (
@@ -72,7 +77,8 @@ from strandline.sim.controller import (
     _stop,
 )
 from strandline.sim.network import Stream
-from strandline.sim.store import STORE, Entry
+from strandline.sim.store import STORE, Answer
+from strandline.sim.stored_values import KEYS, StoreCopy, StoredValues, Value
 from strandline.sim.virtual_loop import Life, ProcessEnded
 
 if TYPE_CHECKING:
@@ -105,12 +111,17 @@ class ReignProcess:
         self._running = Life(self.loop, self.clock, self.hand)
         self._events: deque[ReignEvent] = deque()
         self._is_stepping = False
-        self._state: ClusterState | None = None
-        self._head: Head | None = None
+        self._copy = StoreCopy()
+        self._following: asyncio.Task[None] | None = None
+        self._untaken: deque[Answer] = deque()
+        """News of the watch that wait until the one before them is applied."""
+        self._is_between = False
+        """Whether parts of a transaction are stored, and what names them is not known to be."""
+        self._since_snapshot = 0
+        self._is_snapshotting = False
         self._watch: Stream | None = None
         self._peer: tuple[int, Stream] | None = None
         self._hint: Holder | None = None
-        self._batches = 0
         self._ticks = 0
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
@@ -149,6 +160,8 @@ class ReignProcess:
     def end(self, *, keeps_commit: bool = False) -> None:
         """The process is gone."""
         self.alive = False
+        if self._is_between:
+            self.world.coverage.saw("killed between parts and transaction")
         self._running.shut()
 
     # Events in, effects out.
@@ -180,6 +193,10 @@ class ReignProcess:
             case OpenDoors():
                 assert self.reign is not None
                 self.reign.open_doors(effect.closed_ms)
+            case CloseDoors(why=Why.STORE_FULL):
+                assert self.reign is not None
+                token = self.reign.token
+                self._call(effect, lambda: store.make_room(token), 0)
             case FinishCore():
                 assert self.reign is not None
                 self.own(self._finish(self.reign))
@@ -200,7 +217,10 @@ class ReignProcess:
             case LookAtActive():
                 self._look(effect)
             case ReadLog():
-                self._read_log(effect)
+                self.own(self._read_log(effect))
+            case Append():
+                assert self.reign is not None and self.reign.batch is not None
+                self.own(self._append(effect, self.reign.batch))
             case RevokeLease():
                 self._call(effect, lambda: self._revoke(effect), 0)
             case _ if hasattr(effect, "question"):
@@ -212,8 +232,40 @@ class ReignProcess:
 
     def _ask(self, effect: Any) -> None:
         store = self.machine.group.store
-        batch = self.reign.batch if isinstance(effect, Append) and self.reign is not None else ()
-        self._call(effect, partial(store.perform, effect, self.name, self.incarnation, tuple(batch)), effect.question)
+        self._call(effect, partial(store.perform, effect, self.name, self.incarnation), effect.question)
+
+    async def _asked(self, work: Callable[[], Answer], deadline_us: int) -> Answer | None:
+        """Ask the store for something behind which more comes; None: no answer."""
+        answered: asyncio.Future[Answer | None] = self.loop.create_future()
+
+        def done(answer: Answer | None) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        store = self.machine.group.store
+        self.world.network.call(self, STORE, partial(store.serve, work), done, deadline_us=deadline_us)
+        return await answered
+
+    async def _append(self, effect: Append, batch: Batch) -> None:
+        """Put the parts, one after the other, then what names them (C8)."""
+        store, reign_id = self.machine.group.store, effect.head.reign_id
+        for piece in batch.pieces:
+            for number, part in enumerate(piece.parts):
+                put = partial(store.put_part, self.name, effect.token, reign_id, piece.offset, number, part)
+                self._is_between = True
+                answer = await self._asked(put, _WRITE_DEADLINE_US)
+                if answer is None:
+                    self.world.coverage.saw("no answer: part")
+                if answer is None or answer:
+                    self._is_between = False
+                    self._answered(effect, effect.question, answer)
+                    return
+        perform = partial(store.perform, effect, self.name, self.incarnation, batch)
+        answer = await self._asked(perform, _WRITE_DEADLINE_US)
+        if answer is None and self._is_between:
+            self.world.coverage.saw("no answer: transaction behind its parts")
+        self._is_between = False
+        self._answered(effect, effect.question, answer)
 
     def _call(self, effect: Any, work: Callable[[], tuple[Any, ...]], question: int) -> None:
         store = self.machine.group.store
@@ -248,24 +300,22 @@ class ReignProcess:
             self, address, lambda call: self.world.network.reply(call, "here"), looked, deadline_us=300_000
         )
 
-    def _read_log(self, effect: ReadLog) -> None:
-        store = self.machine.group.store
-        applied = self._head.offset if self._head is not None else 0
-
-        def read() -> tuple[Any, ...]:
-            return tuple(store.log[max(0, applied - store.base) : max(0, effect.head.offset - store.base)])
-
-        def got(entries: tuple[Entry, ...] | None) -> None:
-            now_ms = self.clock.ms()
-            if entries is None:
-                self.take(Unanswered(now_ms, effect.question))
+    async def _read_log(self, effect: ReadLog) -> None:
+        """Read what the copy lacks up to a head, from a snapshot if the log has it no more."""
+        store, copy, question = self.machine.group.store, self._copy, effect.question
+        begin, end = KEYS.log(copy.offset + 1), KEYS.log(effect.head.offset + 1)
+        values = await self._asked(lambda: store.values.range(begin, end), _READ_DEADLINE_US)
+        if values is None:
+            self.take(Unanswered(self.clock.ms(), question))
+            return
+        if not await self._apply(copy, values) or copy.offset < effect.head.offset:
+            stored = await self._asked(lambda: (store.values.copy(),), _READ_DEADLINE_US)
+            if stored is None:
+                self.take(Unanswered(self.clock.ms(), question))
                 return
-            for entry in entries:
-                self._apply(entry)
-            assert self._head is not None
-            self.take(LogRead(now_ms, effect.question, self._head))
-
-        self.world.network.call(self, STORE, partial(store.serve, read), got, deadline_us=_READ_DEADLINE_US)
+            self._begin(copy, stored[0])
+        if copy.head is not None and copy is self._copy:
+            self.take(LogRead(self.clock.ms(), question, copy.head))
 
     # The copy of the state.
 
@@ -273,6 +323,7 @@ class ReignProcess:
         if (self._watch is not None and self._watch.open_at_opener) or self.core.state is State.STOPPED:
             return
         store = self.machine.group.store
+        self._stop_following()
         self._watch = self.world.network.open_stream(
             self,
             STORE,
@@ -284,33 +335,102 @@ class ReignProcess:
         if self._watch is not None:
             self.world.network.send_up(self._watch, "watch")
 
-    def _news(self, stream: Stream, news: tuple[Any, ...]) -> None:
+    def _news(self, stream: Stream, news: Answer) -> None:
         if stream is not self._watch:
             return
-        now_ms = self.clock.ms()
-        if news[0] == "snapshot":
-            _, revision, key, head, state = news
-            if self.reign is None and (self._head is None or (head is not None and head.offset >= self._head.offset)):
-                self._state, self._head = state, head
-                self.take(TransactionsCame(now_ms, head))
-            self.take(KeyChanged(now_ms, revision, key))
-        elif news[0] is Entry:
-            if self.reign is None and self._apply(news[1]):
-                self.take(TransactionsCame(now_ms, self._head))
-        else:
-            self.take(KeyChanged(now_ms, *news[1:]))
+        self._untaken.append(news)
+        if self._following is None or self._following.done():
+            self._following = self.own(self._follow())
 
-    def _apply(self, entry: Entry) -> bool:
-        applied = self._head.offset if self._head is not None else 0
-        if not entry.transactions and entry.head.offset > applied:
-            self._state, self._head = entry.after, entry.head
-            return True
-        if entry.head.offset != applied + 1:
-            return False
-        for transaction in entry.transactions:
-            self._state = (self._state or ClusterState(header=transaction.header)).apply(transaction)
-        self._head = entry.head
+    async def _follow(self) -> None:
+        """Take what the watch brought, one after the other."""
+        while self._untaken:
+            kind, revision, *given = self._untaken.popleft()
+            copy, may_apply = self._copy, self.reign is None
+            if kind == "begin":
+                key, stored = given
+                if may_apply:
+                    self._begin(copy, stored)
+                    self.take(TransactionsCame(self.clock.ms(), copy.head))
+                self.take(KeyChanged(self.clock.ms(), revision, key))
+            elif kind == "log":
+                values = tuple((key, Value(value, revision)) for key, value in given[0])
+                if may_apply and not await self._apply(copy, values):
+                    self.world.coverage.saw("watch begun again behind a gap")
+                    self._close_watch()
+                    return
+                if may_apply and copy is self._copy and self.reign is None:
+                    self.take(TransactionsCame(self.clock.ms(), copy.head))
+            else:
+                self.take(KeyChanged(self.clock.ms(), revision, *given))
+
+    def _begin(self, copy: StoreCopy, stored: StoredValues) -> None:
+        """Read everything as of one revision."""
+        had = copy.head is not None
+        try:
+            needed_snapshot = copy.begin(stored)
+        except DamagedDocument as error:
+            raise Broken("I0", f"{self.name} cannot read a sound store: {error}") from error
+        if needed_snapshot:
+            self.world.coverage.saw("began again from a snapshot" if had else "began from a snapshot")
+
+    async def _apply(self, copy: StoreCopy, values: Sequence[tuple[bytes, Value]]) -> bool:
+        """Apply log values; False when something of them, or before them, is no longer there."""
+        store = self.machine.group.store
+        try:
+            for key, each in values:
+                place = copy.place(key)
+                if place is Place.BEYOND:
+                    return False
+                if place is Place.KNOWN:
+                    continue
+                taken = copy.taken(key, each)
+                parts: Answer | None = ()
+                if taken.parts:
+                    parts = await self._asked(partial(store.parts, taken), _READ_DEADLINE_US)
+                if parts is None:
+                    return False
+                # Others may have applied it while its parts were read.
+                if copy.place(key) is Place.NEXT and not copy.apply(taken, parts):
+                    self.world.coverage.saw("parts that were no longer whole")
+                    return False
+        except DamagedDocument as error:
+            raise Broken("I0", f"{self.name} cannot read a sound store: {error}") from error
         return True
+
+    def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        self._following = None
+        self._untaken.clear()
+
+    def _close_watch(self) -> None:
+        self._untaken.clear()
+        if self._watch is not None and self._watch.open_at_opener:
+            self.world.network.close(self._watch, by_opener=True)
+        self._watch = None
+
+    def settled(self, batch: Batch, head: Head) -> None:
+        """A batch of this process's reign is stored: so it is in the copy, and perhaps a snapshot is due."""
+        self._copy.settled(batch, head)
+        self._since_snapshot += len(batch.transactions)
+        limits = self.machine.group.store.limits
+        if self._since_snapshot >= limits.snapshot_every and not self._is_snapshotting and self.reign is not None:
+            self._is_snapshotting = True
+            self.own(self._snapshot(self.reign.token))
+
+    async def _snapshot(self, token: int) -> None:
+        store, head, state = self.machine.group.store, self._copy.head, self._copy.state
+        assert head is not None and state is not None
+        current, parts = snapshot_of(head, pack(whole(state)), store.limits.snapshot_part_bytes)
+        puts = [partial(store.put_snapshot_part, token, head.offset, number, part) for number, part in enumerate(parts)]
+        for put in (*puts, partial(store.put_snapshot, token, head, current)):
+            answer = await self._asked(put, _WRITE_DEADLINE_US)
+            if answer is None or answer:
+                self.world.coverage.saw("no snapshot was written")
+                self._is_snapshotting = False
+                return
+        self._since_snapshot, self._is_snapshotting = 0, False
 
     def _keep_peer(self) -> None:
         """One stream to the active controller, whose end says that its process may be gone (C19)."""
@@ -338,9 +458,10 @@ class ReignProcess:
         store = self.machine.group.store
         self.machine.seen_revision = self.core.revision
         is_its = store.key is not None and store.key.token == effect.token
-        if is_its and self._state != store.state and not store.is_old:
-            raise Broken("I22", f"{self.name} begins from {self._head}, the log ends at {store.head}")
-        self.reign = Reign(self, self._state, self._head, effect.token)
+        state, head = self._copy.state, self._copy.head
+        if is_its and state != store.state and not store.is_old:
+            raise Broken("I22", f"{self.name} begins from {head}, the log ends at {store.head}")
+        self.reign = Reign(self, state, head, effect.token)
         self.reign.start()
 
     async def _finish(self, reign: Reign) -> None:
@@ -352,10 +473,9 @@ class ReignProcess:
         reign, self.reign = self.reign, None
         assert reign is not None
         reign.drop()
-        self._state, self._head = None, None
-        if self._watch is not None and self._watch.open_at_opener:
-            self.world.network.close(self._watch, by_opener=True)
-        self._watch = None
+        self._copy = StoreCopy()
+        self._stop_following()
+        self._close_watch()
 
     def hand_over(self, to: str | None) -> None:
         """An operator asks for a hand-over."""
@@ -403,7 +523,8 @@ class Reign:
         # A store that went back gives tokens again.
         self._restored = process.machine.group.store.restored
         self.core = world.build.controller_core(state, world.rules, world.controller_timings)
-        self.batch: Sequence[Transaction] = ()
+        self.reign_id = f"{self._restored:016x}{token:016x}"
+        self.batch: Batch | None = None
         self._settled: asyncio.Future[Settled] | None = None
         self._wanted: Head | None = None
         self._stored = asyncio.Event()
@@ -442,8 +563,7 @@ class Reign:
 
     def start(self) -> None:
         """Begin the reign."""
-        reign_id = f"{self._restored:016x}{self.token:016x}"
-        self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET, reign_id))
+        self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET, self.reign_id))
         self._own(self.driver.perform_forever())
         self._own(self._tick_forever())
 
@@ -462,19 +582,17 @@ class Reign:
     async def commit(self, transactions: Sequence[Transaction]) -> None:
         """Make transactions durable (`controller.driver.Store`); a reign that ends meanwhile never returns."""
         process = self.process
-        process._batches += 1
-        self.batch = tuple(transactions)
-        header = transactions[-1].header
-        self._settled = process.loop.create_future()
-        digest = f"{process.incarnation}.{self.token}.{process._batches}"
-        self._wanted = Head(process.incarnation, header.metadata_offset, digest)
-        process.take(AppendAsked(process.clock.ms(), self._wanted))
-        settled = await self._settled
-        self._settled = None
+        for batch in batches(self.reign_id, transactions, part_bytes=process.machine.group.store.limits.part_bytes):
+            self.batch, self._wanted = batch, batch.head
+            self._settled = process.loop.create_future()
+            process.take(AppendAsked(process.clock.ms(), batch.head))
+            settled = await self._settled
+            self._settled = None
+            if settled is not Settled.DONE:
+                self._stored.set()
+                # The core of this reign is about to be dropped, and this task with it.
+                await process.loop.create_future()
         self._stored.set()
-        if settled is not Settled.DONE:
-            # The core of this reign is about to be dropped, and this task with it.
-            await process.loop.create_future()
 
     def settled(self, effect: AppendSettled) -> None:
         """The batch is stored, or not, or nobody knows."""
@@ -486,6 +604,9 @@ class Reign:
             raise Broken("I20", f"{effect.head} is settled as {effect.settled.value}")
         if effect.settled is Settled.REFUSED:
             store.refused.add(effect.head.digest)
+        if effect.settled is Settled.DONE:
+            assert self.batch is not None
+            self.process.settled(self.batch, effect.head)
         if not self._settled.done():
             self._settled.set_result(effect.settled)
 

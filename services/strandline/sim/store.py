@@ -1,12 +1,13 @@
 """The store of several controllers: a linearizable log with leases, behind a network that loses and delays (C120).
 
 Invariant: an operation takes effect at one moment or never, by the comparisons of `sim.fenced_log`; what a caller hears
-of it is the network's affair. Each write is checked as it happens: I19, I21.
+of it is the network's affair. Each write is checked as it happens: I19, I21, and I22 for a snapshot. Controllers read
+nothing but ``values``; ``log``, which nothing is ever deleted from, is what the checks compare that with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.core.controller_state import ClusterState, Transaction
@@ -37,10 +38,14 @@ from strandline.core.reign_events import (
     Resigned,
     StoreRead,
 )
+from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.etcd_layout import Batch, LogValue, read_snapshot, snapshot_of
+from strandline.metadata.transactions import pack, whole
 from strandline.sim import fenced_log
 from strandline.sim.committed import Broken
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.network import Call, Stream
+from strandline.sim.stored_values import KEYS, StoreCopy, StoredValues, draw_limits
 
 if TYPE_CHECKING:
     from strandline.sim.world import World
@@ -54,11 +59,11 @@ Answer = tuple[Any, ...]
 
 
 class Entry(NamedTuple):
-    """One transaction of the log."""
+    """One transaction of the log, and what is stored after it."""
 
     head: Head
-    transactions: tuple[Transaction, ...]
     after: ClusterState
+    values: StoredValues
 
 
 class LeasedStore:
@@ -67,6 +72,10 @@ class LeasedStore:
     def __init__(self, world: World, keep: Callable[[ClusterState], None]) -> None:
         self.party_id = STORE
         self.alive = True
+        self.limits = draw_limits(Draw(world.shape.seed, Purpose.STORE, 2))
+        self.values = StoredValues()
+        self.on_part: Callable[[str], object] = lambda _: None
+        """A controller has put a part of a transaction."""
         self.log: list[Entry] = []
         self.base = 0
         """The offset before that of the first entry: a recovery leaves one entry, at its own offset."""
@@ -78,6 +87,9 @@ class LeasedStore:
         self.is_away = False
         self.is_full = False
         self.loses_answers = False
+        self.loses_next_named = False
+        """Whether the answer to the next transaction that names parts gets lost."""
+        self._is_lost = False
         self.watch_lag_us = 0
         self._world = world
         self._keep = keep
@@ -89,6 +101,8 @@ class LeasedStore:
         self._watchers: list[Stream] = []
         self._told_us = 0
         self._epochs: dict[int, int] = {}
+        self._unnamed: dict[tuple[str, int], int] = {}
+        """Parts that no transaction names, by reign and offset, with the token of their writer."""
         self.digests: set[str] = set()
         """Of every batch that was written."""
         self.refused: set[str] = set()
@@ -124,7 +138,8 @@ class LeasedStore:
                 self._held.append((call, work))
             return
         answer = work()
-        if self.loses_answers and self._draw.chance(300):
+        is_lost, self._is_lost = self._is_lost, False
+        if is_lost or (self.loses_answers and self._draw.chance(300)):
             self._world.coverage.saw("store: answer lost after taking effect")
             return
         self._world.network.reply(call, answer)
@@ -139,7 +154,7 @@ class LeasedStore:
             self._world.coverage.saw("store: operation took effect late")
             self._world.network.reply(call, work())
 
-    def perform(self, effect: Any, name: str, incarnation: str, batch: Sequence[Transaction] = ()) -> Answer:
+    def perform(self, effect: Any, name: str, incarnation: str, batch: Batch | None = None) -> Answer:
         """Carry out one operation of a controller."""
         match effect:
             case GrantLease():
@@ -165,6 +180,7 @@ class LeasedStore:
                     self.end_lease(effect.lease_id)
                 return (Resigned,)
             case Append():
+                assert batch is not None
                 return self._append(effect, batch)
         raise AssertionError(effect)
 
@@ -211,7 +227,80 @@ class LeasedStore:
         self.revision += 1
         self._tell((KeyChanged, self.revision, key))
 
-    def _append(self, effect: Append, batch: Sequence[Transaction]) -> Answer:
+    # Parts and snapshots (C8, C11, C29).
+
+    def put_part(self, name: str, token: int, reign_id: str, offset: int, number: int, part: bytes) -> Answer:
+        """Put a part of a transaction that is not there yet; an empty answer: it was put."""
+        refusal = self._refusal(token)
+        if not refusal:
+            self.values.put(KEYS.part(reign_id, offset, number), part, self.revision)
+            if not any(entry.head.reign_id == reign_id and entry.head.offset == offset for entry in self.log):
+                self._unnamed[reign_id, offset] = token
+            self.on_part(name)
+        return refusal
+
+    def put_snapshot_part(self, token: int, offset: int, number: int, part: bytes) -> Answer:
+        """Put a part of a snapshot; an empty answer: it was put."""
+        refusal = self._refusal(token)
+        if not refusal:
+            self.values.put(KEYS.snapshot_part(offset, number), part, self.revision)
+        return refusal
+
+    def put_snapshot(self, token: int, head: Head, current: bytes) -> Answer:
+        """Name a snapshot whose parts are there, and delete what it holds; an empty answer: it was done."""
+        refusal = self._refusal(token)
+        if refusal:
+            return refusal
+        coverage = self._world.coverage
+        self.values.put(KEYS.current_snapshot, current, self.revision)
+        before = len(self.values.below(KEYS.logs))
+        self.values.delete(KEYS.replaced_by_snapshot(head, self.limits.tail))
+        coverage.saw("snapshot of the store")
+        if len(self.values.below(KEYS.logs)) < before:
+            coverage.saw("log deleted behind a snapshot")
+        left = [key for key in self._unnamed if not self.values.below(KEYS.parts_of(*key))]
+        for key in left:
+            del self._unnamed[key]
+            coverage.saw("left-over parts deleted")
+        self._check_snapshot(head)
+        return ()
+
+    def _check_snapshot(self, head: Head) -> None:
+        """I22: who begins from the snapshot begins from the fold of the log."""
+        copy = StoreCopy()
+        try:
+            copy.begin(self.values)
+        except DamagedDocument as error:
+            raise Broken("I22", f"nobody can begin from the snapshot of {head}: {error}") from error
+        if copy.state != self.state or copy.head != self.head:
+            raise Broken("I22", f"the snapshot of {head} and the log behind it are not the fold of the log")
+
+    def make_room(self, token: int) -> Answer:
+        """Delete the log that the snapshot holds; a store without space does that, too."""
+        current = self.values.get(KEYS.current_snapshot)
+        if current is None or not fenced_log.may_write(self.key, token):
+            return ()
+        self.revision += 1
+        if self.values.delete(KEYS.held_by_snapshot(read_snapshot(current).head.offset)):
+            self._world.coverage.saw("room made in a full store")
+        return ()
+
+    def parts(self, taken: LogValue) -> Answer:
+        """The parts that are stored of a transaction, now."""
+        return self.values.parts(taken)
+
+    def _refusal(self, token: int) -> Answer:
+        """Why a write of a reign is not made; empty, with a revision of its own: it is."""
+        if not fenced_log.may_write(self.key, token):
+            return AppendRefused, self.revision, self.key, self.head
+        if self.is_full:
+            return (NoSpace,)
+        self.revision += 1
+        return ()
+
+    # The log.
+
+    def _append(self, effect: Append, batch: Batch) -> Answer:
         if not fenced_log.may_append(self.key, self.head, effect.token, effect.after):
             return AppendRefused, self.revision, self.key, self.head
         if self.is_full:
@@ -222,8 +311,19 @@ class LeasedStore:
             raise Broken("I20", f"{effect.head} was settled as refused, and is written")
         self.revision += 1
         self.digests.add(effect.head.digest)
-        for transaction in batch:
+        news = []
+        for piece, transaction in zip(batch.pieces, batch.transactions, strict=True):
+            key = KEYS.log(piece.offset)
+            self.values.put(key, piece.value, self.revision)
             self._write(transaction, effect)
+            news.append((key, piece.value))
+            if piece.parts:
+                self._world.coverage.saw("append in parts")
+                self._is_lost, self.loses_next_named = self.loses_next_named, False
+                self._unnamed.pop((effect.head.reign_id, piece.offset), None)
+                if any(token != effect.token for token in self._unnamed.values()):
+                    self._world.coverage.saw("append in parts beside those of an ended reign")
+        self._tell(("log", self.revision, tuple(news)))
         return Appended, self.revision
 
     def _write(self, transaction: Transaction, effect: Append) -> None:
@@ -234,11 +334,10 @@ class LeasedStore:
             raise Broken("I21", f"controller epoch {header.controller_epoch} in two reigns")
         after = (self.state or ClusterState(header=header)).apply(transaction)
         head = Head(effect.head.reign_id, header.metadata_offset, effect.head.digest, self.revision)
-        self.log.append(Entry(head, (transaction,), after))
+        self.log.append(Entry(head, after, self.values.copy()))
         if not self.is_old:
             # What a reign on an old copy decides is no decision: the checks do not follow it.
             self._keep(after)
-        self._tell((Entry, self.log[-1]))
 
     # An older copy, and what ends it.
 
@@ -248,6 +347,8 @@ class LeasedStore:
         self.restored += 1
         del self.log[len(self.log) - lost :]
         self.is_old = True
+        self.values = self.log[-1].values.copy()
+        self._unnamed.clear()
         self._begin_again(self.log[-1].head.revision)
         kept = self.log[-1].after.header.controller_epoch
         self._epochs = {epoch: token for epoch, token in self._epochs.items() if epoch <= kept}
@@ -258,7 +359,13 @@ class LeasedStore:
         self._begin_again(max(self._highest, self.revision) + 1)
         offset = state.header.metadata_offset
         head = Head("recovery", offset, f"recovery.{self.restored}", self.revision)
-        self.log, self.base = [Entry(head, (), state)], offset - 1
+        current, parts = snapshot_of(head, pack(whole(state)), self.limits.snapshot_part_bytes)
+        self.values = StoredValues()
+        for number, part in enumerate(parts):
+            self.values.put(KEYS.snapshot_part(offset, number), part, self.revision)
+        self.values.put(KEYS.current_snapshot, current, self.revision)
+        self._unnamed.clear()
+        self.log, self.base = [Entry(head, state, self.values.copy())], offset - 1
         self._epochs.clear()
         self._keep(state)
 
@@ -276,7 +383,7 @@ class LeasedStore:
             self._world.network.close(stream, by_opener=False)
             return
         self._watchers.append(stream)
-        self._send(stream, ("snapshot", self.revision, self.key, self.head, self.state))
+        self._send(stream, ("begin", self.revision, self.key, self.values.copy()))
 
     def unwatched(self, stream: Stream) -> None:
         """A watch ended."""

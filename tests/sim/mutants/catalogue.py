@@ -23,6 +23,7 @@ from mutants import (
     m35_positions_as_numbers,
     m36_elects_while_in_doubt,
     m37_no_epoch_skip,
+    m38_parts_of_another_reign,
     m43_block_given_again,
     m44_older_metadata_believed,
     m45_union_of_isrs,
@@ -93,6 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *m35_positions_as_numbers.MUTANTS,
     *m36_elects_while_in_doubt.MUTANTS,
     *m37_no_epoch_skip.MUTANTS,
+    *m38_parts_of_another_reign.MUTANTS,
     *m43_block_given_again.MUTANTS,
     *m44_older_metadata_believed.MUTANTS,
     *m45_union_of_isrs.MUTANTS,
@@ -116,7 +118,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *m121_proposal_of_an_old_epoch.MUTANTS,
     *m122_woken_consumer.MUTANTS,
 )
-"""``R1`` to ``R12``, then 13 to 26 and 47; 27 to 37, 48 and 50 of several controllers and of stores that forget, and 43
+"""``R1`` to ``R12``, then 13 to 26 and 47; 27 to 38, 48 and 50 of several controllers and of stores that forget, and 43
 to 45 of what is given twice, or believed; from 101 on those of elections by reports and of wrong peers, and from 120 on
 those that others invented.
 
