@@ -15,7 +15,7 @@ _VOLATILE = (
     r"|\w+_offset|\w+_age_ms|timestamp_ms|controller_wall_us|high_watermark|records|events|run_id|topic_id|cluster_id"
     r"|directory_id|input_manifest_hash|start|end|hour|time|submitted|started|ended|state|as_of|clock_err_us|\w+_us"
     "|ingest_seq|incarnation_id|int64_value|double_value|coverage|emitters|ordinal|total_rows|sentence|event_seq"
-    "|emitter_seq|seq|hw|leo|meta_offset|next_page_token|incarnation|reign_id"
+    "|emitter_seq|seq|hw|leo|meta_offset|next_page_token|incarnation|reign_id|mac"
 )
 _FIELD = re.compile(rf'("(?:{_VOLATILE})": )(?:"[^"]*"|-?[\d.e+]+)')
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
