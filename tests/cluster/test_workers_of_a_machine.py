@@ -130,7 +130,7 @@ async def test_no_worker_outlives_its_supervisor(tmp_path: Path) -> None:
 async def test_one_worker_that_cannot_start_ends_all(tmp_path: Path) -> None:
     """The exit code is that of the worker that could not start, here for a port that is taken."""
     async with controller(tmp_path) as bootstrap:
-        taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        taken = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         port = taken.sockets[0].getsockname()[1]
         settings = {"node_id": "1", "data_dir": str(tmp_path / "m"), "controllers": bootstrap, "rack": "m"}
         words = flags(settings | {"workers": "2", "bind": f"127.0.0.1:{port - 1}"})

@@ -49,7 +49,8 @@ class FarAway:
             task.cancel()
         await asyncio.gather(*self._forwarding, return_exceptions=True)
         for writer in self._writers:
-            writer.close()
+            # Without waiting for a peer to take what is still to be sent.
+            writer.transport.abort()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
@@ -60,6 +61,7 @@ class FarAway:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(self._server.host, self._server.port)
+        self._writers.append(up_writer)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_hand_on(reader, up_writer, 0.0))
