@@ -269,7 +269,7 @@ class Admin:
     async def metadata(self, *, linearizable: bool = False) -> MetadataImage:
         """The whole state of the cluster as the controller returns it now; without one, as a node has it.
 
-        ``linearizable``: with every change that was answered before, whoever had asked for it; a controller confirms
+        ``linearizable``: with every change that was answered before, by any client; a controller confirms
         that by its store, and nobody else is asked (C14). A controller of an earlier release answers without.
 
         Raises:

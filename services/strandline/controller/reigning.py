@@ -225,7 +225,7 @@ class Reigning:
         )
 
     async def confirm(self) -> None:
-        """See `Among.confirm`: whoever has the key at a read that begins now has every change that was answered before.
+        """See `Among.confirm`: the holder of the key at a read that begins now has every change answered before.
 
         A lease does not show that: this process may have been stopped since it looked at its clock (C12).
         """
@@ -557,7 +557,7 @@ class Reigning:
         return self.store.applied.offset if self.store.applied is not None else None
 
     async def _make_room(self, token: int) -> None:
-        """Let go of what etcd can do without, and print what an operator runs for the rest (C29)."""
+        """Delete what etcd can do without, and print what an operator runs for the rest (C29)."""
         deleted = 0
         try:
             deleted = await self.store.make_room(token)

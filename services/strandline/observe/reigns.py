@@ -1,6 +1,6 @@
 """Which state events tell of the reigns of one controller among several, and of their store.
 
-Invariant: nothing is told of a process that never decided, and what is told carries the token of the reign that it is
+Invariant: nothing is reported of a process that never decided; a report carries the token of the reign that it is
 about, so that the words of a process that went on after it was replaced are known as such.
 """
 

@@ -1,6 +1,6 @@
 """The searched world with its two controllers exchanged: what happens in one happens in the other, under other names.
 
-Invariant: exchanging twice gives the same world. A controller is told from the other by its name, in the ids of its
+Invariant: exchanging twice gives the same world. The two controllers are distinguished by name, in the ids of its
 reigns and batches, and by its leases, which are odd for the first and even for the second.
 """
 
