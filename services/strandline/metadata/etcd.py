@@ -56,6 +56,7 @@ _PAGE = 50
 _TAIL = 1_000
 """Log values kept behind a snapshot, for those that lag (C11)."""
 _AGAIN_S = 0.1
+_BEYOND_EVERY_OFFSET = 1 << 62
 OLDEST = (3, 4)
 FLOORS = ((3, 5, 13), (3, 4, 1_000))
 """Older ones, which is all of 3.4, lose data on a crash or revoke leases in use.
@@ -100,6 +101,7 @@ class EtcdStore:
         """Who holds the key, as it describes itself."""
         self._since_snapshot = 0
         self._bytes_since_snapshot = 0
+        self._trusts_head = True
         self.takes_log = True
         """Whether `follow` applies the log; a reign applies what it appends by itself."""
         self.on_change: Callable[[ClusterState, Transaction | None], None] = lambda _state, _transaction: None
@@ -353,6 +355,22 @@ class EtcdStore:
             raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
         return self.state
 
+    async def read_for_recovery(self) -> ClusterState | None:
+        """As `read_state`; but where ``head`` is damaged, what snapshot and log hold as far as they can be read.
+
+        What a recovery decides is above all that its nodes know, so an end that is missing here is not given again.
+        """
+        await self._refuse_marked()
+        try:
+            answer = await self.etcd.look(get(self.keys.head))
+        except EtcdError as error:
+            raise _failure(error) from error
+        try:
+            self._view(answer.header.revision, None, found(answer, 0))
+        except StoreDamaged:
+            self._trusts_head = False
+        return await self.read_marked_state()
+
     # Moving to another store, and from one (C44).
 
     @property
@@ -477,11 +495,13 @@ class EtcdStore:
             self.state, self.applied = state, applied
             if state is not None:
                 self.on_change(state, None)
+        begin = self.applied.offset if self.applied is not None else None
+        if not self._trusts_head:
+            await self._read_log_behind(begin, _BEYOND_EVERY_OFFSET, revision)
+            return revision
         head = None if newest is None else read_head(newest.value, newest.mod_revision)
-        if head is not None:
-            begin = self.applied.offset if self.applied is not None else None
-            if not await self._read_log_behind(begin, head.offset, revision):
-                raise StoreDamaged(f"the log in etcd has a gap between {self.applied} and {head}")
+        if head is not None and not await self._read_log_behind(begin, head.offset, revision):
+            raise StoreDamaged(f"the log in etcd has a gap between {self.applied} and {head}")
         return revision
 
     async def _read_log_behind(self, offset: int | None, end: int, revision: int) -> bool:
