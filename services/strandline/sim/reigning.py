@@ -560,6 +560,7 @@ class Reign:
             log=_Notes(world),
         )
         self.driver.on_stop_serving = self._stopped_serving
+        self.driver.may_decide = lambda: process.reign is self and process.core.serves(process.clock.ms())
 
     def _stopped_serving(self, reason: str) -> None:
         if self.process.machine.group.store.is_old:
