@@ -17,12 +17,17 @@ from strandline.client.errors import (
     NotAController,
     OffsetOutOfRange,
     SendFailed,
+    SendToDeletedTopic,
     TopicDeleted,
     UnreadableBatch,
 )
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
+from strandline.client.interceptor import Interceptor, OutgoingRecord
 from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 from strandline.client.producer import Producer
+from strandline.client.serialization import DeserializationFailed, SerializationFailed
+from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
+from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import (
     ConfigSource,
@@ -39,7 +44,7 @@ from strandline.core.messages import (
     TopicConfig,
     TopicImage,
 )
-from strandline.core.types import Acks, Durability, FetchHw, IsrJoin, Role, Rules, TopicPartition, Truncation
+from strandline.core.types import Acks, Durability, FetchHw, IsrJoin, Role, Rules, Truncation
 from strandline.records.codec import NewRecord, Record
 from strandline.records.compression import Compression
 from strandline.rpc.convert_controllers import ControllerDescribed
@@ -60,10 +65,12 @@ __all__ = [
     "ConfigSource",
     "Consumer",
     "ConsumerRecord",
+    "ConsumerStats",
     "ControllersAway",
     "CreatedTopic",
     "DeletedRecords",
     "Delivery",
+    "DeserializationFailed",
     "Durability",
     "ControllerDescribed",
     "ControllerHint",
@@ -75,6 +82,7 @@ __all__ = [
     "FetchedRecords",
     "ForkedAfterUse",
     "FoundOffset",
+    "Interceptor",
     "IsrJoin",
     "ListedNode",
     "LogTruncated",
@@ -84,12 +92,15 @@ __all__ = [
     "NotAController",
     "OffsetOutOfRange",
     "Outcome",
+    "OutgoingRecord",
     "PartitionImage",
     "Position",
     "PositionProof",
     "Reign",
+    "PartitionStats",
     "PartitionView",
     "Producer",
+    "ProducerStats",
     "Record",
     "RecordMetadata",
     "Refusal",
@@ -99,6 +110,8 @@ __all__ = [
     "Role",
     "Rules",
     "SendFailed",
+    "SendToDeletedTopic",
+    "SerializationFailed",
     "UnreadableBatch",
     "TlsWrong",
     "TopicConfig",

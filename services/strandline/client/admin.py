@@ -22,6 +22,7 @@ from strandline.client.admin_answers import (
     read_listed,
     write_assignments,
 )
+from strandline.client.client_id import DEFAULT_CLIENT_ID
 from strandline.client.deletion import DeletedRecords, RecordDeleter
 from strandline.client.describing import DescribedReplica, read_partition_views, read_replica_views
 from strandline.client.errors import ClusterUnreachable, ControllersAway
@@ -56,20 +57,24 @@ class Admin:
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         metadata_stale_ms: int = METADATA_STALE_MS,
-        tls_cert: str | Path = "",
-        tls_key: str | Path = "",
-        tls_ca: str | Path = "",
+        client_id: str = DEFAULT_CLIENT_ID,
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
     ) -> None:
         """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
-        another process. The paths of TLS are all given or none.
+        another process. ``client_id`` is the first word of the user agent of every call. TLS is given as paths or as
+        PEM in bytes, all three or none.
 
         Raises:
-            ValueError: the bootstrap names no address, or the files of TLS cannot be used.
+            ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
+                be used.
         """
         self._cluster = Cluster(
             bootstrap,
             timeout_ms=timeout_ms,
             stale_ms=metadata_stale_ms,
+            client_id=client_id,
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
