@@ -221,7 +221,7 @@ class Producer(Generic[K, V]):
         headers: Headers = (),
         on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
     ) -> Delivery:
-        """Take one record, waiting for room; ``await`` the delivery for its offset.
+        """Take one record, waiting for room; the delivery is waited for to get its offset.
 
         ``on_done`` is called at the record's end with where it lies, or with why it was given up.
 
@@ -274,7 +274,7 @@ class Producer(Generic[K, V]):
         headers: Headers = (),
         on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
     ) -> Delivery:
-        """Take one record now. The caller must let the event loop run every now and then.
+        """Take one record now, without waiting for room. A caller in a loop of its own must let that run now and then.
 
         Raises:
             BufferFull: the buffer is full or the topic not known yet; `send` or `ready` wait for that.
