@@ -120,8 +120,8 @@ images: .venv/.installed ## build the container images [BASE=image JAVA=image ET
 grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
 	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py
 
-client-sync: .venv/.installed ## write services/strandline/client/sync.py from the asynchronous clients
-	@$(BIN)/python tests/client/sync_source.py
+client-sync: .venv/.installed ## write client/sync.py from the asynchronous clients, and their signatures into docs/CLIENT.md
+	@$(BIN)/python tests/client/sync_source.py && $(BIN)/python tests/client/signatures_page.py
 
 settings-page: .venv/.installed ## write every setting into docs/OPERATIONS.md, and what docs/benchmarks.json says into pages
 	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'

@@ -9,13 +9,12 @@ import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
 from tests.client import sync_source
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 
 from strandline import client
 from strandline.client import (
@@ -217,8 +216,8 @@ async def test_a_delivery_that_takes_too_long() -> None:
         with sync.Producer(cluster.bootstrap) as producer:
             producer.send_and_wait(TOPIC, b"x")
             cluster_loop.call_soon_threadsafe(cluster.move_leader, None)
-            while producer._call(lambda: producer._inner._cluster.view.leader_of(cluster.tp())) is not None:
-                time.sleep(0.01)
+            view = producer._inner._cluster.view
+            producer._run(until, lambda: view.leader_of(cluster.tp()) is None)
             delivery = producer.send(TOPIC, b"y")
             with pytest.raises(TimeoutError):
                 delivery.result(20)
