@@ -71,6 +71,7 @@ def _may(caller: Identity, method: str, request: Any) -> bool:
 
 _AS_2 = {"replica_state": {"replica_id": 2, "replica_epoch": 7}}
 _AS_3 = {"replica_state": {"replica_id": 3, "replica_epoch": 7}}
+_STATE = {"name": "__group_state"}
 _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
 
 
@@ -112,6 +113,8 @@ _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
         (_C + "ShutdownNode", controller.ShutdownNodeRequest(node_id=2), {ADMIN, NODE_2}),
         (_C + "ShutdownNode", controller.ShutdownNodeRequest(node_id=3), {ADMIN}),
         (_C + "CreateTopics", controller.CreateTopicsRequest(), {ADMIN}),
+        (_C + "CreateTopics", controller.CreateTopicsRequest(topics=[_STATE]), {ADMIN, NODE_2}),
+        (_C + "CreateTopics", controller.CreateTopicsRequest(topics=[_STATE, {"name": "t"}]), {ADMIN}),
         (_C + "DeleteTopics", controller.DeleteTopicsRequest(), {ADMIN}),
         (_C + "AlterTopicConfigs", controller.AlterTopicConfigsRequest(), {ADMIN}),
         (_C + "IncrementalAlterConfigs", controller.IncrementalAlterConfigsRequest(), {ADMIN}),

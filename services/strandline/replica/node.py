@@ -54,6 +54,7 @@ from strandline.rpc.limits import Keepalive
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import mono_us, monotonic_ms
+from strandline.runtime.coordinating import Coordinating
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
@@ -222,6 +223,7 @@ class ReplicaNode:
         )
         self.feed = self._feed(seen)
         self._lookups = Lookups(self.logs, self.driver.calls, self.host.unpacking, monotonic_ms, self.driver.fail)
+        coordinating = Coordinating(self.logs, self.driver.step, self.driver.fail, monotonic_ms)
         self._performers = Performers(
             logs=self.logs,
             flusher=self.flusher,
@@ -235,6 +237,8 @@ class ReplicaNode:
             believe=self._believe,
             ignore=self.session.ignore,
             look_up=self._lookups.begin,
+            read_log=coordinating.read_log,
+            compute=coordinating.compute,
         )
         self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names), self.logs.sync_saves)
 

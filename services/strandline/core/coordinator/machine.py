@@ -7,7 +7,7 @@ what leaves the node waits until they are committed (G5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -70,7 +70,8 @@ class Decision:
     """What one request, or the passing of time, leads to."""
 
     batches: tuple[Batch, ...] = ()
-    """Appended and applied in order, each atomic. Almost always one; several only for what exceeds a batch (G4)."""
+    """Appended and applied in order, each atomic. Almost always one; several only for what exceeds a batch (G4). One
+    that is too large is refused if a caller waits, and otherwise parted between two of its records."""
     answer: object | Refusal | None = None
     """For the caller: a value of the machine's own classes, or a refusal; None for a decision nobody asked for."""
     scope: str | None = None
@@ -82,9 +83,10 @@ class Decision:
     """State outside of the log that changes with this decision (a session, a sequence): given to `Machine.taken`,
     unless the shard refuses the decision because it cannot write (G8)."""
     answered: object | None = None
-    """Given to `Machine.answered` when the answer leaves as decided, not when it is turned into a refusal (G21)."""
-    work: object | None = None
-    """A computation too long for the event loop (G16): done in a worker, and its result given to `Machine.computed`."""
+    """Given to `Machine.answered` when the answer leaves as decided, not when it is turned into a refusal."""
+    work: Callable[[], object] | None = None
+    """A pure function that takes too long for the event loop: called in a worker, on arguments that nobody
+    changes, and what it returns is given to `Machine.computed`."""
 
 
 class Machine(Protocol):
