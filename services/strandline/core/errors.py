@@ -210,10 +210,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
 RESERVED = frozenset(
     {
         ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,

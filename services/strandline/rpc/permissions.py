@@ -76,7 +76,7 @@ _THE_NODE: Grants = {_REPLICA: OWN_NODE}
 
 _LEADER, _FOLLOWER = "/strandline.v1.LeaderService/", "/strandline.v1.FollowerService/"
 _CONTROLLER, _ANALYTICS = "/strandline.v1.ControllerService/", "/strandline.v1.AnalyticsService/"
-_METADATA = "/strandline.v1.MetadataService/"
+_METADATA, _GROUP = "/strandline.v1.MetadataService/", "/strandline.v1.GroupService/"
 
 TABLE: Mapping[str, Grants] = {
     _LEADER + "Produce": _clients(),
@@ -91,6 +91,9 @@ TABLE: Mapping[str, Grants] = {
     _LEADER + "DescribePartitions": _clients(),
     _FOLLOWER + "Fetch": _clients(),
     _FOLLOWER + "DescribeReplicas": _clients(),
+    _GROUP + "FindCoordinator": _clients(),
+    _GROUP + "OffsetCommit": _clients(),
+    _GROUP + "OffsetFetch": _clients(),
     _CONTROLLER + "RegisterNode": _THE_NODE,
     _CONTROLLER + "Heartbeat": _THE_NODE,
     _CONTROLLER + "AlterPartition": _THE_NODE,

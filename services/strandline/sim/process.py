@@ -443,6 +443,10 @@ class _CountedCore:
         """Whether streams must not be read further."""
         return self._core.purgatory_full
 
+    def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
+        """Which partition of an internal topic coordinates ``key``."""
+        return self._core.coordinator_partition(topic, key)
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         """A led partition as this node sees it."""
         return self._core.describe_partition(tp, now_ms)

@@ -49,9 +49,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_STALE_CONTROLLER_EPOCH: _ErrorCode.ValueType  # 11
     """The request is addressed to another reign of the controller than the current one."""
     ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 12
-    """The text committed with an offset is longer than the node allows.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The text committed with an offset is longer than the node allows."""
     ERROR_CODE_NETWORK_EXCEPTION: _ErrorCode.ValueType  # 13
     """The server lost the connection it needed for this answer."""
     ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _ErrorCode.ValueType  # 14
@@ -73,13 +71,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     Reserved: Kafka's number, which nothing in this version answers.
     """
     ERROR_CODE_INVALID_GROUP_ID: _ErrorCode.ValueType  # 24
-    """The group id is empty or too long.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The group id is empty or too long."""
     ERROR_CODE_UNKNOWN_MEMBER_ID: _ErrorCode.ValueType  # 25
-    """The group has no such member.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The group has no such member."""
     ERROR_CODE_REBALANCE_IN_PROGRESS: _ErrorCode.ValueType  # 27
     """The group rebalances.
     Reserved: Kafka's number, which nothing in this version answers.
@@ -271,9 +265,7 @@ ERROR_CODE_MESSAGE_TOO_LARGE: ErrorCode.ValueType  # 10
 ERROR_CODE_STALE_CONTROLLER_EPOCH: ErrorCode.ValueType  # 11
 """The request is addressed to another reign of the controller than the current one."""
 ERROR_CODE_OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 12
-"""The text committed with an offset is longer than the node allows.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The text committed with an offset is longer than the node allows."""
 ERROR_CODE_NETWORK_EXCEPTION: ErrorCode.ValueType  # 13
 """The server lost the connection it needed for this answer."""
 ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.ValueType  # 14
@@ -295,13 +287,9 @@ ERROR_CODE_ILLEGAL_GENERATION: ErrorCode.ValueType  # 22
 Reserved: Kafka's number, which nothing in this version answers.
 """
 ERROR_CODE_INVALID_GROUP_ID: ErrorCode.ValueType  # 24
-"""The group id is empty or too long.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The group id is empty or too long."""
 ERROR_CODE_UNKNOWN_MEMBER_ID: ErrorCode.ValueType  # 25
-"""The group has no such member.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The group has no such member."""
 ERROR_CODE_REBALANCE_IN_PROGRESS: ErrorCode.ValueType  # 27
 """The group rebalances.
 Reserved: Kafka's number, which nothing in this version answers.

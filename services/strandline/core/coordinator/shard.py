@@ -16,10 +16,11 @@ from strandline.core.coordinator.records import Batch, EncodedBatch, RecordCodec
 from strandline.core.coordinator.sweep import Sweep
 from strandline.core.coordinator.table import Table
 from strandline.core.coordinator.waiting import Held, Waiting
-from strandline.core.effects import AnswerCoordinator, Compute, Effect, ReadCoordinatorLog
-from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.effects import AnswerCoordinator, Compute, Effect, Emit, ReadCoordinatorLog
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.events import CoordinatorAsked, CoordinatorLogRead
 from strandline.core.leader import LeaderReplica
+from strandline.core.state_events import PartitionFailed
 from strandline.core.types import Offset
 
 
@@ -31,6 +32,8 @@ class ShardState(StrEnum):
     UNSETTLED = "unsettled"
     """All is read, and the HW has not reached the start of this leader epoch: what was read may not be committed."""
     ACTIVE = "active"
+    UNREADABLE = "unreadable"
+    """Its log has records that this release cannot read; no request is answered in this leader epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +101,20 @@ class Shard:
         """Fold one piece of the log and ask for the next."""
         if self.state is not ShardState.LOADING or event.leader_epoch != self.leader.image.leader_epoch:
             return
-        for record, size_bytes in self._codec.decode(event.payload):
+        try:
+            records = self._codec.decode(event.payload)
+        except Refused as error:
+            self._give_up(f"the log cannot be read from {event.start} on: {error.refusal}", out)
+            return
+        for record, size_bytes in records:
             self.machine.apply(record)
             self.table.fold(record, size_bytes, event.start)
         self.log_bytes += event.size_bytes
         self._read_from(event.end, context, out)
+
+    def _give_up(self, reason: str, out: list[Effect]) -> None:
+        self.state, log = ShardState.UNREADABLE, self.leader.log
+        out.append(Emit(log.tp, PartitionFailed(reason, log.leo, log.hw, None, self.leader.image.leader_epoch)))
 
     def _read_from(self, offset: Offset, context: Context, out: list[Effect]) -> None:
         if offset < self._end:
@@ -120,8 +132,7 @@ class Shard:
     def asked(self, event: CoordinatorAsked, context: Context, out: list[Effect]) -> None:
         """Decide a request, append what it needs, and answer it or hold the answer."""
         if not self.is_serving:
-            message = f"node {self.leader.node_id} loads the state of this partition; ask again"
-            self._reply(event.request_id, Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message), out)
+            self._reply(event.request_id, self._not_serving(), out)
         elif len(self.waiting) >= self._limits.max_waiting:
             message = f"{len(self.waiting)} requests wait for this coordinator; back off and ask again"
             self._reply(event.request_id, Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message), out)
@@ -132,6 +143,13 @@ class Shard:
                 self._reply(event.request_id, refusal, out)
             else:
                 self._answer(event, decision, out)
+
+    def _not_serving(self) -> Refusal:
+        node_id = self.leader.node_id
+        if self.state is ShardState.UNREADABLE:
+            return _unavailable(f"node {node_id} cannot read the state of this partition; its state events say why")
+        message = f"node {node_id} loads the state of this partition; ask again"
+        return Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message, Outcome.NOT_APPENDED)
 
     def _take(self, decision: Decision, context: Context, out: list[Effect], *, parted: bool = False) -> Refusal | None:
         """Append and apply what was decided, or say why that cannot be (G8). ``parted``: in batches that fit (G4)."""
