@@ -222,22 +222,12 @@ RESERVED = frozenset(
         ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REASSIGNMENT_IN_PROGRESS,
-        ErrorCode.NON_EMPTY_GROUP,
-        ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.NEW_LEADER_ELECTED,
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.UNRELEASED_INSTANCE_ID,
-        ErrorCode.UNSUPPORTED_ASSIGNOR,
-        ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.TRANSACTION_ABORTABLE,
-        ErrorCode.INVALID_REGULAR_EXPRESSION,
     }
 )
 """Kafka's numbers that nothing here answers; they are kept so that none of them can get another meaning, and a leader

@@ -143,13 +143,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 60
     """Reserved: Kafka's number, which nothing in this version answers. The partition's replicas are being moved."""
     ERROR_CODE_NON_EMPTY_GROUP: _ErrorCode.ValueType  # 68
-    """The group has members.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The group has members."""
     ERROR_CODE_GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 69
-    """There is no such group.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """There is no such group."""
     ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: _ErrorCode.ValueType  # 70
     """Unary Fetch keeps no sessions, so this session id is unknown."""
     ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: _ErrorCode.ValueType  # 71
@@ -165,21 +161,15 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 80
     """The preferred replica is not in the ISR or not alive."""
     ERROR_CODE_GROUP_MAX_SIZE_REACHED: _ErrorCode.ValueType  # 81
-    """The group has as many members as it may have.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The group has as many members as it may have."""
     ERROR_CODE_FENCED_INSTANCE_ID: _ErrorCode.ValueType  # 82
-    """Another member took over the instance id.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """Another member took over the instance id."""
     ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: _ErrorCode.ValueType  # 83
     """No member of ISR or ELR is alive."""
     ERROR_CODE_ELECTION_NOT_NEEDED: _ErrorCode.ValueType  # 84
     """The partition already has the leader that the election would give it."""
     ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: _ErrorCode.ValueType  # 86
-    """A member of the group is subscribed to the topic.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """A member of the group is subscribed to the topic."""
     ERROR_CODE_INVALID_RECORD: _ErrorCode.ValueType  # 87
     """A record or a header field of the batch is not acceptable; error_message says which."""
     ERROR_CODE_UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 88
@@ -215,29 +205,19 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_NEW_LEADER_ELECTED: _ErrorCode.ValueType  # 108
     """Reserved: Kafka's number, which nothing in this version answers. The change elected another leader."""
     ERROR_CODE_FENCED_MEMBER_EPOCH: _ErrorCode.ValueType  # 110
-    """The member epoch is not the one the coordinator expects.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The member epoch is not the one the coordinator expects."""
     ERROR_CODE_UNRELEASED_INSTANCE_ID: _ErrorCode.ValueType  # 111
-    """A living member has this instance id.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """A living member has this instance id."""
     ERROR_CODE_UNSUPPORTED_ASSIGNOR: _ErrorCode.ValueType  # 112
-    """The node has no assignor of this name.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The node has no assignor of this name."""
     ERROR_CODE_STALE_MEMBER_EPOCH: _ErrorCode.ValueType  # 113
-    """The member epoch is no longer current; the next heartbeat gives the new one.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The member epoch is no longer current; the next heartbeat gives the new one."""
     ERROR_CODE_TRANSACTION_ABORTABLE: _ErrorCode.ValueType  # 120
     """The transaction can only be aborted.
     Reserved: Kafka's number, which nothing in this version answers.
     """
     ERROR_CODE_INVALID_REGULAR_EXPRESSION: _ErrorCode.ValueType  # 128
-    """The pattern is no regular expression of RE2.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The pattern is no regular expression of RE2."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """Kafka's error numbers (Errors.java) that this protocol can answer or reserves; the table of remedies is core/errors.py."""
@@ -359,13 +339,9 @@ ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 59
 ERROR_CODE_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 60
 """Reserved: Kafka's number, which nothing in this version answers. The partition's replicas are being moved."""
 ERROR_CODE_NON_EMPTY_GROUP: ErrorCode.ValueType  # 68
-"""The group has members.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The group has members."""
 ERROR_CODE_GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 69
-"""There is no such group.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""There is no such group."""
 ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: ErrorCode.ValueType  # 70
 """Unary Fetch keeps no sessions, so this session id is unknown."""
 ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: ErrorCode.ValueType  # 71
@@ -381,21 +357,15 @@ ERROR_CODE_OFFSET_NOT_AVAILABLE: ErrorCode.ValueType  # 78
 ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 80
 """The preferred replica is not in the ISR or not alive."""
 ERROR_CODE_GROUP_MAX_SIZE_REACHED: ErrorCode.ValueType  # 81
-"""The group has as many members as it may have.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The group has as many members as it may have."""
 ERROR_CODE_FENCED_INSTANCE_ID: ErrorCode.ValueType  # 82
-"""Another member took over the instance id.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""Another member took over the instance id."""
 ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorCode.ValueType  # 83
 """No member of ISR or ELR is alive."""
 ERROR_CODE_ELECTION_NOT_NEEDED: ErrorCode.ValueType  # 84
 """The partition already has the leader that the election would give it."""
 ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 86
-"""A member of the group is subscribed to the topic.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""A member of the group is subscribed to the topic."""
 ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87
 """A record or a header field of the batch is not acceptable; error_message says which."""
 ERROR_CODE_UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 88
@@ -431,27 +401,17 @@ ERROR_CODE_INELIGIBLE_REPLICA: ErrorCode.ValueType  # 107
 ERROR_CODE_NEW_LEADER_ELECTED: ErrorCode.ValueType  # 108
 """Reserved: Kafka's number, which nothing in this version answers. The change elected another leader."""
 ERROR_CODE_FENCED_MEMBER_EPOCH: ErrorCode.ValueType  # 110
-"""The member epoch is not the one the coordinator expects.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The member epoch is not the one the coordinator expects."""
 ERROR_CODE_UNRELEASED_INSTANCE_ID: ErrorCode.ValueType  # 111
-"""A living member has this instance id.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""A living member has this instance id."""
 ERROR_CODE_UNSUPPORTED_ASSIGNOR: ErrorCode.ValueType  # 112
-"""The node has no assignor of this name.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The node has no assignor of this name."""
 ERROR_CODE_STALE_MEMBER_EPOCH: ErrorCode.ValueType  # 113
-"""The member epoch is no longer current; the next heartbeat gives the new one.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The member epoch is no longer current; the next heartbeat gives the new one."""
 ERROR_CODE_TRANSACTION_ABORTABLE: ErrorCode.ValueType  # 120
 """The transaction can only be aborted.
 Reserved: Kafka's number, which nothing in this version answers.
 """
 ERROR_CODE_INVALID_REGULAR_EXPRESSION: ErrorCode.ValueType  # 128
-"""The pattern is no regular expression of RE2.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The pattern is no regular expression of RE2."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
