@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.class_archive import jvm_options
-from strandline_analytics.jvm_names import keep_objects, remember_names
+from strandline_analytics.jvm_names import keep_objects, release_together, remember_names
 from strandline_analytics.jvm_start import started
 from strandline_analytics.jvm_words import without_greetings
 from strandline_analytics.silver.kept import KEPT_AS_ROWS
@@ -196,6 +196,8 @@ def open_session(
         session = _embedded(app, master, memory, options)
         if little:
             keep_objects(session)
+        else:
+            release_together(session)
     remember_names(session)
     return session
 
