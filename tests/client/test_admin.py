@@ -124,9 +124,9 @@ async def test_looks_at_everybody() -> None:
         await cluster.nodes[1].stop()
         led_then = await admin.describe_partitions()
 
-        assert sorted(view.tp.partition for view in led) == [0, 1]
+        assert sorted(view.partition for view in led) == [0, 1]
         assert [(replica.node_id, replica.view.leo) for replica in held if replica.view] == [(0, 7), (1, 7)]
-        assert [view.tp.partition for view in led_then] == [0]
+        assert [view.partition for view in led_then] == [0]
 
 
 async def test_metadata_topics_and_nodes() -> None:

@@ -34,6 +34,10 @@ class ControllerTimings:
     default_replication_factor: int = 3
     """Used with at most as many replicas as there are nodes, when a request names no number."""
     max_partitions_per_topic: int = 10_000
+    internal_replication_factor: int = 3
+    """Replicas of the topics that hold coordinators' state (G1)."""
+    group_state_partitions: int = 12
+    """Partitions of `__group_state`; looked at once, when it is created."""
     unclean_recovery_timeout_ms: int | None = None
     """How long a partition without a proven member waits for reports before an unclean election; None: for ever."""
 

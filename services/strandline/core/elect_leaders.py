@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strandline.core.controller_messages import ElectionKind, ElectionResult, ElectLeaders, LeadersElected, TopicRef
+from strandline.core.coordinator.internal_topics import is_internal, not_for_clients
 from strandline.core.draft import Draft
 from strandline.core.election import Elected, elect_preferred
 from strandline.core.errors import ErrorCode, Refusal
@@ -89,6 +90,9 @@ def _preferred(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
 def _unclean(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
     if partition.leader is not None:
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, f"node {partition.leader} leads; nothing is gained unclean")
+    if is_internal(name := draft.base.topics[partition.tp.topic_id].name):
+        # Its coordinators may have answered from what a replica outside of the ISR lacks.
+        return not_for_clients(name)
     return (
         choose_clean(draft, partition)
         or choose_unclean(draft, partition)
