@@ -23,6 +23,7 @@ from strandline.cli import (
     log,
     node,
     produce,
+    rebalances,
     reigns,
     roles,
     scenario,
@@ -78,6 +79,7 @@ app.add_typer(scenario.app, name="scenario")
 sim.app.command("exhaust")(exhaust.exhaust)
 sim.app.command("elections")(elections.elections)
 sim.app.command("reigns")(reigns.reigns)
+sim.app.command("rebalances")(rebalances.rebalances)
 app.add_typer(sim.app, name="sim")
 app.add_typer(certs.app, name="certs")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)
