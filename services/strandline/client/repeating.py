@@ -12,6 +12,7 @@ import uuid
 from typing import TYPE_CHECKING, TypeVar
 
 from strandline.client.errors import ClusterUnreachable, ControllersAway
+from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.rpc.channels import Backoff
 
@@ -41,12 +42,13 @@ async def ask_again(
     limit_ms = deadline_ms or cluster.timeout_ms
     ends_at = time.monotonic() + limit_ms / 1000
     backoff = Backoff()
+    retry = RetryLog("asking a controller")
     lost: ClusterUnreachable | None = None
     while True:
         left_ms = max(1, int((ends_at - time.monotonic()) * 1000))
         error: Exception
         try:
-            return await cluster.ask_controller(method, request, deadline_ms=left_ms)
+            answer = await cluster.ask_controller(method, request, deadline_ms=left_ms)
         except ControllersAway as away:
             if lost is None:
                 raise
@@ -57,6 +59,10 @@ async def ask_again(
             if not _is_taken_over(refused.refusal):
                 raise
             error = refused
+        else:
+            retry.worked(time.monotonic() * 1000)
+            return answer
+        retry.failed(time.monotonic() * 1000, str(error))
         pause_s = backoff.next_s()
         if time.monotonic() + pause_s >= ends_at:
             # Of a question that was sent once, nobody may believe that nothing was done.
