@@ -51,11 +51,14 @@ def test_only_what_lasts_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
         for now_ms in (6_001.0, 7_000.0, 9_000.0):
             retry.failed(now_ms, "still gone")
         retry.worked(9_500.0)
+        retry.failed(20_000.0, "again")
+        retry.failed(22_000.0, "again")
 
     assert short == 0
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "reading t-0: tried again for 1.0 s now: still gone"),
         ("INFO", "reading t-0: works again after 4.5 s"),
+        ("WARNING", "reading t-0: tried again for 2.0 s now: again"),
     ]
 
 
