@@ -56,7 +56,7 @@ async def test_changes_of_a_topic() -> None:
 
         assert (dict(altered.topics[0].set_configs), list(altered.topics[0].delete_configs)) == ({"a": "1"}, ["b"])
         assert (grown.topics[0].count, list(grown.topics[0].assignments[0].node_ids)) == (4, [0])
-        assert deleted.topics[0].name == TOPIC
+        assert (deleted.topics[0].name, deleted.topics[0].topic_id) == ("", TOPIC_ID)
 
 
 async def test_settings_of_a_topic() -> None:

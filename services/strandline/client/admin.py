@@ -1,7 +1,7 @@
 """What a user changes and inspects a cluster with; decides whom each question goes to.
 
-Invariant: a change is asked of the controller once and never repeated behind the user's back; a look at many
-nodes gives what those that live answer, within one deadline.
+Invariant: a change is done once, however often it had to be asked for while one controller takes over from another
+(`client.repeating`); a look at many nodes gives what those that live answer, within one deadline.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from strandline.client.admin_answers import (
     Election,
     ListedNode,
     check,
+    held_before,
     only,
     read_elections,
     read_listed,
@@ -40,7 +41,7 @@ from strandline.client.describing import read_leaders, read_replicas
 from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
-from strandline.client.repeating import ask_again, new_request_id
+from strandline.client.repeating import ask_again, ask_until_answered, new_request_id
 from strandline.client.topic_partition import TopicPartition
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Refused
@@ -49,7 +50,7 @@ from strandline.rpc.convert_configs import read_described
 from strandline.rpc.convert_controllers import read_controllers
 from strandline.rpc.convert_metadata import read_topic
 from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
+from strandline.v1 import error_pb2, follower_service_pb2, leader_service_pb2, partition_pb2
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 
@@ -153,15 +154,22 @@ class Admin:
         return CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records.
+        """Delete the topic that has this name now, and its records; never a later one of the same name.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
+        (topic,) = await self.describe_topics([name])
         request = pb.DeleteTopicsRequest(
-            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name)]
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(topic_id=topic.topic_id)]
         )
-        only((await self._cluster.ask_controller(lambda to: to.DeleteTopics, request)).responses)
+        answer = await ask_again(self._cluster, lambda to: to.DeleteTopics, request)
+        try:
+            only(answer.responses)
+        except Refused as refused:
+            # It was there a moment ago: a request whose answer was lost deleted it, or somebody else.
+            if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_ID:
+                raise
 
     async def describe_topics(self, names: Iterable[str] = ()) -> list[DescribedTopic]:
         """Topics as the controller has them; all without names.
@@ -224,7 +232,10 @@ class Admin:
     async def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
     ) -> list[Election]:
-        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed."""
+        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
+
+        An unclean election is held in the leader epoch that the partition has now, or not at all.
+        """
         by_name: dict[str, list[int]] = {}
         for topic, partition in partitions:
             by_name.setdefault(topic, []).append(partition)
@@ -235,9 +246,29 @@ class Admin:
                 partition_pb2.TopicPartitions(topic=name, partitions=indexes) for name, indexes in by_name.items()
             ],
             timeout_ms=self._timeout_ms,
+            epochs_seen=await self._epochs_seen(by_name) if unclean else (),
         )
-        answer = await self._cluster.ask_controller(lambda to: to.ElectLeaders, request)
-        return read_elections(answer)
+        answered = await ask_until_answered(self._cluster, lambda to: to.ElectLeaders, request)
+        elections = read_elections(answered.answer)
+        return [held_before(each) for each in elections] if answered.may_repeat else elections
+
+    async def _epochs_seen(self, names: Iterable[str]) -> list[pb.PartitionEpochsSeen]:
+        """The epochs of the partitions without a leader, of these topics or of all; an unknown topic has none."""
+        request = pb.DescribeTopicsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name) for name in names]
+        )
+        answer = await ask_again(self._cluster, lambda to: to.DescribeTopics, request)
+        return [
+            pb.PartitionEpochsSeen(
+                topic_id=row.topic.topic_id,
+                partition=partition.partition_index,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+            )
+            for row in answer.topics
+            for partition in row.topic.partitions
+            if not partition.HasField("leader_id")
+        ]
 
     async def list_nodes(self) -> list[ListedNode]:
         """Every registered node."""
@@ -248,11 +279,19 @@ class Admin:
     async def shutdown_node(self, node_id: int, *, node_epoch: int | None = None) -> list[TopicPartition]:
         """Begin a node's controlled shutdown; the partitions it still leads.
 
+        ``node_epoch`` None means the process that is registered now, and none that the node starts later.
+
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
         """
+        if node_epoch is None:
+            registered = {each.node.node_id: each.node.node_epoch for each in await self.list_nodes()}
+            node_epoch = registered.get(types.NodeId(node_id))
         request = pb.ShutdownNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, node_epoch=node_epoch)
-        answer = await self._cluster.ask_controller(lambda to: to.ShutdownNode, request)
+        answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.ShutdownNode, request)
+        if may_repeat and answer.error_code == error_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
+            # It was asked to stop, stopped, and came back as another process.
+            return []
         check(answer)
         if not answer.remaining_partitions:
             return []
@@ -270,7 +309,9 @@ class Admin:
             Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST while its session lives or replicas name it.
         """
         request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
-        check(await self._cluster.ask_controller(lambda to: to.UnregisterNode, request))
+        answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.UnregisterNode, request)
+        if not (may_repeat and answer.error_code == error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED):
+            check(answer)
 
     async def describe_controllers(self) -> tuple[DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.

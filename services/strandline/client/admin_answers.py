@@ -58,6 +58,13 @@ def read_elections(answer: pb.ElectLeadersResponse) -> list[Election]:
     ]
 
 
+def held_before(election: Election) -> Election:
+    """The row of a repeat as the first request would have had it: where it finds an election held, that one was."""
+    refusal = election.refusal
+    is_held = refusal is not None and refusal.code is ErrorCode.ELECTION_NOT_NEEDED and election.leader is not None
+    return election._replace(refusal=None) if is_held else election
+
+
 def read_listed(row: pb.ListedNode) -> ListedNode:
     """One registered node."""
     return ListedNode(

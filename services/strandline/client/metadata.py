@@ -1,7 +1,7 @@
 """How the client learns of the cluster: it subscribes to metadata at any process, so a new leader is known at once.
 
 Invariant: there is always exactly one subscription under way or about to be; every wait on what it brings has a
-deadline; while nobody answers the last view stays in use, and producing and consuming continue with it.
+deadline; without any answer the last view stays in use, and producing and consuming continue with it.
 """
 
 from __future__ import annotations

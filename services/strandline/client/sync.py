@@ -575,7 +575,7 @@ class Admin(Blocking):
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records.
+        """Delete the topic that has this name now, and its records; never a later one of the same name.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
@@ -619,7 +619,10 @@ class Admin(Blocking):
         self._run(self._inner.create_partitions, name, count, assignments=assignments)
 
     def elect_leaders(self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False) -> list[Election]:
-        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed."""
+        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
+
+        An unclean election is held in the leader epoch that the partition has now, or not at all.
+        """
         return self._run(self._inner.elect_leaders, partitions, unclean=unclean)
 
     def list_nodes(self) -> list[ListedNode]:
@@ -628,6 +631,8 @@ class Admin(Blocking):
 
     def shutdown_node(self, node_id: int, *, node_epoch: int | None = None) -> list[TopicPartition]:
         """Begin a node's controlled shutdown; the partitions it still leads.
+
+        ``node_epoch`` None means the process that is registered now, and none that the node starts later.
 
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
