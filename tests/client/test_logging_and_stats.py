@@ -44,22 +44,36 @@ def test_only_what_lasts_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, LOGGER):
         retry.failed(0.0, "gone")
         retry.failed(1_000.0, "gone")
-        retry.worked(1_000.0)
-        retry.worked(1_001.0)
+        retry.worked()
+        retry.worked()
         short = len(caplog.records)
         retry.failed(5_000.0, "gone")
         for now_ms in (6_001.0, 7_000.0, 9_000.0):
             retry.failed(now_ms, "still gone")
-        retry.worked(9_500.0)
+        retry.worked()
         retry.failed(20_000.0, "again")
         retry.failed(22_000.0, "again")
 
     assert short == 0
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "reading t-0: tried again for 1.0 s now: still gone"),
-        ("INFO", "reading t-0: works again after 4.5 s"),
+        ("INFO", "reading t-0: works again; it had failed for 4.0 s"),
         ("WARNING", "reading t-0: tried again for 2.0 s now: again"),
     ]
+
+
+def test_two_troubles_are_not_one_that_lasted(caplog: pytest.LogCaptureFixture) -> None:
+    """What works without a sign of it, and fails again long after, has not been tried again all that time."""
+    retry = RetryLog("reading t-0", forgets_after_ms=10_000)
+    with caplog.at_level(logging.DEBUG, LOGGER):
+        retry.failed(0.0, "moved")
+        retry.failed(3_600_000.0, "moved")
+        retry.failed(3_600_500.0, "moved")
+        between = len(caplog.records)
+        retry.failed(3_602_000.0, "moved")
+
+    assert between == 0
+    assert [record.getMessage() for record in caplog.records] == ["reading t-0: tried again for 2.0 s now: moved"]
 
 
 def test_a_line_names_a_few_partitions() -> None:

@@ -216,7 +216,7 @@ class Dispatcher:
                     # The tick gives the batches up when their time is over; until then it is worth asking.
                     await asyncio.sleep(backoff.next_s())
                     continue
-                retry.worked(self.now_ms())
+                retry.worked()
                 if lane.needs_identity:
                     lane.renew(identity)
         finally:

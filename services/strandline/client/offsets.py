@@ -71,7 +71,7 @@ class OffsetFinder:
                 return found
             refusal = why.get(tp, Refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp.partition} has no leader"))
             raise Refused.of(refusal) from None
-        retry.worked(time.monotonic() * 1000)
+        retry.worked()
         return found
 
     async def find_some(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:

@@ -75,7 +75,7 @@ async def ask_until_answered(
                 raise
             error = refused
         else:
-            retry.worked(time.monotonic() * 1000)
+            retry.worked()
             return Answered(answer, may_repeat=lost is not None)
         retry.failed(time.monotonic() * 1000, str(error))
         pause_s = backoff.next_s()
