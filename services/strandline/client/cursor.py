@@ -21,6 +21,8 @@ from strandline.records.codec import Record, decode_batch
 from strandline.rpc.channels import Backoff
 
 _ANY_SIZE = 1 << 31
+_TROUBLE_ENDS_AFTER_MS = 10_000
+"""Longer than it takes to try again and fail again; a fetch that is parked meanwhile works without an answer."""
 _CORRUPT_ANSWERS_BORNE = 5
 """A damaged answer is asked for again so many times before the user hears of it."""
 
@@ -87,7 +89,7 @@ class Cursor:
     generation: int = 0
 
     def __post_init__(self) -> None:
-        self.retry = RetryLog(f"reading {self.topic}-{self.tp.partition}")
+        self.retry = RetryLog(f"reading {self.topic}-{self.tp.partition}", forgets_after_ms=_TROUBLE_ENDS_AFTER_MS)
 
     @property
     def is_finished(self) -> bool:

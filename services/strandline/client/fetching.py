@@ -193,7 +193,7 @@ class Fetching:
             cursor.retry.failed(now_ms, str(refused))
         else:
             self.counts.bytes_read += len(answer.payload)
-            cursor.retry.worked(now_ms)
+            cursor.retry.worked()
         if cursor.chunks:
             self._on_news()
 

@@ -110,7 +110,7 @@ class PartitionLane:
         """The leader has it as asked."""
         self._backoff.reset()
         self.last_refusal = None
-        self.retry.worked(now_ms)
+        self.retry.worked()
         batch.succeed(base_offset)
         self._maybe_settle(now_ms)
 

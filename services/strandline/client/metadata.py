@@ -391,7 +391,7 @@ class Cluster:
                 if update is None:
                     return
                 now_s = self.heard_s = time.monotonic()
-                self._retry.worked(now_s * 1000)
+                self._retry.worked()
                 taken = self._take(endpoint, update)
                 if taken is Taken.UNUSABLE or (taken is Taken.OLDER and _is_awaited(update)):
                     return

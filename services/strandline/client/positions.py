@@ -49,7 +49,7 @@ class PositionFinder:
             self._on_found()
             if is_complete:
                 backoff.reset()
-                retry.worked(self._fetching.now_ms())
+                retry.worked()
                 continue
             retry.failed(self._fetching.now_ms(), "some leaders have not answered")
             self._lost.set()

@@ -5,6 +5,8 @@ Invariant: what works within a second is never logged, however often it happens.
 
 from __future__ import annotations
 
+import math
+
 from strandline.client.logger import log
 
 WARN_AFTER_MS = 1_000
@@ -13,26 +15,33 @@ WARN_AFTER_MS = 1_000
 class RetryLog:
     """One thing that may have to be tried again: batches of a partition, a fetch, the subscription to metadata."""
 
-    __slots__ = ("_doing", "_since_ms", "_warned")
+    __slots__ = ("_doing", "_forgets_after_ms", "_last_ms", "_since_ms", "_warned")
 
-    def __init__(self, doing: str) -> None:
-        """``doing``: what is tried, as a line begins with it."""
+    def __init__(self, doing: str, *, forgets_after_ms: float = math.inf) -> None:
+        """``doing``: what is tried, as a line begins with it.
+
+        ``forgets_after_ms``: a failure so long after the one before is the first of another trouble. For what may work
+        without a sign of it, as a fetch that waits at the leader for the next record.
+        """
         self._doing = doing
+        self._forgets_after_ms = forgets_after_ms
         self._since_ms: float | None = None
+        self._last_ms = 0.0
         self._warned = False
 
     def failed(self, now_ms: float, why: str) -> None:
         """It did not work this time; called again and again while it does not."""
-        if self._since_ms is None:
-            self._since_ms = now_ms
+        if self._since_ms is None or now_ms - self._last_ms > self._forgets_after_ms:
+            self._since_ms, self._warned = now_ms, False
         elif not self._warned and now_ms - self._since_ms > WARN_AFTER_MS:
             self._warned = True
             log.warning("%s: tried again for %.1f s now: %s", self._doing, (now_ms - self._since_ms) / 1000, why)
+        self._last_ms = now_ms
 
-    def worked(self, now_ms: float) -> None:
+    def worked(self) -> None:
         """It works, for the first time or again."""
         if self._since_ms is None:
             return
         if self._warned:
-            log.info("%s: works again after %.1f s", self._doing, (now_ms - self._since_ms) / 1000)
+            log.info("%s: works again; it had failed for %.1f s", self._doing, (self._last_ms - self._since_ms) / 1000)
         self._since_ms, self._warned = None, False
