@@ -23,6 +23,7 @@ from strandline.cli import (
     log,
     node,
     produce,
+    profile,
     reigns,
     roles,
     scenario,
@@ -35,8 +36,8 @@ from strandline.cli.demo import command as demo
 from strandline.cli.former_options import in_todays_words
 
 _ORDER = (
-    "topic produce consume cluster node log up demo console export analytics scenario sim controller replica settings "
-    "certs completion"
+    "topic produce consume cluster node log profile up demo console export analytics scenario sim controller replica "
+    "settings certs completion"
 )
 
 
@@ -69,6 +70,7 @@ app.command("consume")(consume.consume)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
 app.add_typer(log.app, name="log")
+app.add_typer(profile.app, name="profile")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.command("console", context_settings=roles.PASS_FLAGS)(console.console)
