@@ -25,7 +25,7 @@ Bootstrap = Annotated[str, _BOOTSTRAP]
 # For a command of which one form asks no cluster; its other forms refuse an empty one.
 MaybeBootstrap = Annotated[str, _BOOTSTRAP]
 
-Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people, json or yaml for programs.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people; json, yaml or csv for programs.")]
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
