@@ -22,6 +22,7 @@ from strandline.cli import (
     export,
     log,
     node,
+    perf,
     produce,
     profile,
     reigns,
@@ -36,8 +37,8 @@ from strandline.cli.demo import command as demo
 from strandline.cli.former_options import in_todays_words
 
 _ORDER = (
-    "topic produce consume cluster node log profile up demo console export analytics scenario sim controller replica "
-    "settings certs completion"
+    "topic produce consume perf cluster node log profile up demo console export analytics scenario sim controller "
+    "replica settings certs completion"
 )
 
 
@@ -67,6 +68,7 @@ app = typer.Typer(
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.add_typer(perf.app, name="perf")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
 app.add_typer(log.app, name="log")
